@@ -1,0 +1,3 @@
+"""ood_lab: out-of-distribution detection under graded shift."""
+
+__version__ = "0.1.0"

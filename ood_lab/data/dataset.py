@@ -1,0 +1,84 @@
+"""The dataset contract: a table with one row an image, and a way to load row ``i``."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import Dataset
+
+Transform = Callable[[Image.Image], Tensor]
+
+#: Columns that hold integers and travel with every sample when the table has them.
+INTEGER_COLUMNS = ("semantic_level", "covariate_level", "category", "shape")
+#: Label of an image that belongs to no ID class, or whose class is unknown.
+UNKNOWN = -1
+
+
+class ImageDataset(Dataset[dict[str, Any]], ABC):
+    """Images addressed by row number.
+
+    A sample is a dict: ``image [3, H, W] float32``, ``index int`` (row of ``table``),
+    ``label int`` (-1 = OOD or unknown) and, where the table has them, ``semantic_level``,
+    ``covariate_level``, ``category``, ``shape`` (int), ``levels [L] int64`` (labels coarse to
+    fine, from columns ``level_0, level_1, ...``) and ``attributes [A] float32`` (0/1, from
+    columns ``attribute_<name>``). Paths stay in the table: rows are joined by ``index``.
+
+    Args:
+        name: ``train``, ``val``, ``test`` or the name of an OOD set.
+        table: one row an image, columns ``path`` (str) and ``label`` (int64) at least.
+        classes: names of the ID classes, position = label; empty for an OOD set.
+        identity: sha256 (hex) of everything that determines the pixels and the labels.
+    """
+
+    def __init__(
+        self, name: str, table: pd.DataFrame, classes: list[str], identity: str
+    ) -> None:
+        self.name = name
+        self.table = table.reset_index(drop=True)
+        self.classes = classes
+        self.identity = identity
+        self.transform: Transform | None = None
+        self._extras = self._extra_arrays()
+
+    def _extra_arrays(self) -> dict[str, np.ndarray]:
+        table = self.table
+        extras = {c: table[c].to_numpy(np.int64) for c in INTEGER_COLUMNS if c in table}
+        levels = sorted(c for c in table if c.startswith("level_"))
+        if levels:
+            extras["levels"] = table[levels].to_numpy(np.int64)
+        attributes = [c for c in table if c.startswith("attribute_")]
+        if attributes:
+            extras["attributes"] = table[attributes].to_numpy(np.float32)
+        return extras
+
+    @abstractmethod
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB PIL image."""
+
+    def __len__(self) -> int:
+        return len(self.table)
+
+    @property
+    def labels(self) -> Tensor:
+        """``[N] int64``, -1 = OOD or unknown."""
+        return torch.from_numpy(self.table["label"].to_numpy(np.int64).copy())
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        if self.transform is None:
+            raise RuntimeError(f"dataset '{self.name}' has no transform: call use_transform first")
+        sample: dict[str, Any] = {
+            "image": self.transform(self.load_image(index)),
+            "index": index,
+            "label": int(self.table["label"].iat[index]),
+        }
+        for key, values in self._extras.items():
+            value = values[index]
+            sample[key] = torch.from_numpy(value) if value.ndim else int(value)
+        return sample

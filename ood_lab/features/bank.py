@@ -1,0 +1,55 @@
+"""The features of one dataset under one backbone, as tensors in dataset order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class FeatureBank:
+    """Everything a post-hoc detector may read.
+
+    Attributes:
+        features: ``[N, D] float32``, the exact input of the last linear layer.
+        logits: ``[N, C] float32``.
+        labels: ``[N] int64``, -1 = OOD or unknown.
+        index: ``[N] int64``, row of the dataset's table; ``arange(N)`` for a whole dataset.
+        head_weight: ``[C, D] float32`` and
+        head_bias: ``[C] float32`` (zeros where the head has none), so that
+            ``features @ head_weight.T + head_bias == logits``.
+        columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
+        manifest: n, dtype, weights sha256, transform, dataset identity, versions.
+    """
+
+    features: Tensor
+    logits: Tensor
+    labels: Tensor
+    index: Tensor
+    head_weight: Tensor
+    head_bias: Tensor
+    columns: dict[str, Tensor] = field(default_factory=dict)
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def predictions(self) -> Tensor:
+        """Predicted class of every image, ``[N] int64``."""
+        return self.logits.argmax(dim=1)
+
+    def rows(self, selection: Tensor) -> FeatureBank:
+        """The bank of the selected rows (``selection``: bool mask ``[N]`` or row numbers)."""
+        picked = torch.nonzero(selection).flatten() if selection.dtype == torch.bool else selection
+        return replace(
+            self,
+            features=self.features[picked],
+            logits=self.logits[picked],
+            labels=self.labels[picked],
+            index=self.index[picked],
+            columns={key: value[picked] for key, value in self.columns.items()},
+        )

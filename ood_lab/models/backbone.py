@@ -1,0 +1,54 @@
+"""The backbone contract: ``forward(image) -> Output(logits, features)`` and a linear ``head``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from ood_lab.models.output import Output
+
+
+class Backbone(nn.Module):
+    """A classifier whose last step is ``head: nn.Linear`` on ``features``.
+
+    ``head(features) == logits`` (atol 1e-4) is checked when the backbone is built.
+
+    Attributes:
+        head: the last linear layer, ``[C, D]``.
+        data_config: keyword arguments of ``timm.data.create_transform`` that the weights expect
+            (``input_size (3, H, W)``, ``mean``, ``std``, ``interpolation``, ``crop_pct``,
+            ``crop_mode``).
+    """
+
+    head: nn.Linear
+    data_config: dict[str, Any]
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
+        raise NotImplementedError
+
+    @contextmanager
+    def capture(self, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:
+        """Collects the outputs of the named sub-modules during forward passes.
+
+        Yields a dict that holds, after each forward, ``{layer: output}`` of that forward. Names
+        are those of ``self.named_modules()``.
+        """
+        modules = dict(self.named_modules())
+        maps: dict[str, Tensor] = {}
+
+        def keep(name: str) -> Any:
+            def hook(module: nn.Module, inputs: Any, output: Tensor) -> None:
+                maps[name] = output
+
+            return hook
+
+        handles = [modules[name].register_forward_hook(keep(name)) for name in layers]
+        try:
+            yield maps
+        finally:
+            for handle in handles:
+                handle.remove()

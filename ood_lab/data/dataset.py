@@ -37,9 +37,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         identity: sha256 (hex) of everything that determines the pixels and the labels.
     """
 
-    def __init__(
-        self, name: str, table: pd.DataFrame, classes: list[str], identity: str
-    ) -> None:
+    def __init__(self, name: str, table: pd.DataFrame, classes: list[str], identity: str) -> None:
         self.name = name
         self.table = table.reset_index(drop=True)
         self.classes = classes

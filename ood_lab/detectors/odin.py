@@ -1,0 +1,127 @@
+"""ODIN: maximum softmax at high temperature of an image moved towards its predicted class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+
+class ODINColumn(Column):
+    """T·(log C + log max_c softmax(f(x̃)/T)_c) of the perturbed image x̃, ``[B]``.
+
+    The logarithm and the shift keep float32 apart where it matters: at T = 1000 the softmax
+    itself differs from 1/C only in its last digits and ties images.
+
+    Args:
+        temperature: T > 0.
+        epsilon: step in units of the un-normalised image.
+        std: the σ by which images were divided; None = the backbone's own.
+    """
+
+    needs_input_grad = True
+
+    def __init__(
+        self, temperature: float, epsilon: float, std: Sequence[float] | None = None
+    ) -> None:
+        self.temperature, self.epsilon = temperature, epsilon
+        self.std = None if std is None else list(std)
+        sigma = "own" if std is None else "/".join(f"{s:g}" for s in std)
+        self.key = f"odin(temperature={temperature:g},epsilon={epsilon:g},std={sigma})"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None: ODIN reads logits and the input gradient only."""
+        if self.std is None and "std" not in backbone.data_config:
+            raise DetectorRefusal(
+                "ODIN: the backbone does not say how its images are normalised; give "
+                "detector.odin.std=[r,g,b]"
+            )
+        return []
+
+    def compute(
+        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    ) -> Tensor:
+        """One backward pass through the shared forward, then one forward of x̃."""
+        sign = torch.where(self._gradient(image, output.logits) >= 0, 1.0, -1.0)
+        std = self.std or backbone.data_config["std"]
+        step = self.epsilon / torch.tensor(std, device=image.device, dtype=image.dtype)
+        with torch.no_grad():
+            logits = backbone(image - step.view(-1, 1, 1) * sign).logits.double()
+        below_top = (logits - logits.amax(dim=1, keepdim=True)) / self.temperature
+        return (-self.temperature * below_top.exp().mean(dim=1).log()).float()
+
+    def _gradient(self, image: Tensor, logits: Tensor) -> Tensor:
+        # ∂/∂z of T·CE(z/T, ŷ) is softmax(z/T) − onehot(ŷ). The factor T leaves the sign alone
+        # and keeps half precision away from underflow; images do not mix, as nothing is averaged.
+        with torch.no_grad():
+            dz = (logits.double() / self.temperature).softmax(dim=1)
+            dz.scatter_add_(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(dz[:, :1]))
+        # The graph is kept for the other columns that need it; only the image is differentiated.
+        (gradient,) = torch.autograd.grad(logits, image, dz.to(logits.dtype), retain_graph=True)
+        return gradient
+
+
+class ODIN(Detector):
+    r"""Negative log maximum softmax of the perturbed image at temperature T (arXiv 1706.02690).
+
+    .. math::
+        \tilde x = x - \tfrac{\epsilon}{\sigma}\,\mathrm{sign}\,\nabla_x
+        \mathrm{CE}(f(x)/T, \hat y), \qquad
+        s = -\log\max_c \mathrm{softmax}(f(\tilde x)/T)_c
+
+    with sign(0) = +1 and σ the standard deviation of the backbone's own normalisation, both as
+    in the authors' code. Computed inside the extraction pass, whose forward supplies f(x): it
+    adds one backward pass (no parameter gradients) and one forward pass an image. pytorch-ood's
+    version needs σ given by hand, repeats the first forward and returns the float32 softmax,
+    which ties at high T; its ranking is the same otherwise.
+
+    Args:
+        temperature: T > 0.
+        epsilon: step in units of the un-normalised image in [0, 1].
+        std: overrides σ, one value a channel (``[1, 1, 1]`` = a step on the normalised image).
+    """
+
+    name = "odin"
+
+    def __init__(
+        self,
+        temperature: float = 1000.0,
+        epsilon: float = 0.0014,
+        std: Sequence[float] | None = None,
+    ) -> None:
+        super().__init__()
+        if temperature <= 0:
+            raise DetectorRefusal(f"ODIN: temperature must be above 0, not {temperature}")
+        self._column = ODINColumn(temperature, epsilon, std)
+
+    @property
+    def column(self) -> ODINColumn:
+        """The perturbed images' log softmax."""
+        return self._column
+
+    def check(self, bank: FeatureBank) -> None:
+        """Refuses a bank that was extracted without ODIN's column."""
+        require_column(self, bank)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """−log max softmax of x̃ at T, between 0 and log C."""
+        top = require_column(self, bank).double() / self._column.temperature
+        return math.log(bank.logits.shape[1]) - top
+
+    def describe(self) -> dict[str, Any]:
+        """temperature, epsilon, std (``own`` = of the backbone's normalisation)."""
+        column = self._column
+        return {
+            "temperature": column.temperature,
+            "epsilon": column.epsilon,
+            "std": column.std or "own",
+        }

@@ -1,0 +1,103 @@
+"""Columns of a terminal table, packed into as few tables as the width allows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+_PADDING = 2  # between two columns
+
+
+@dataclass(frozen=True)
+class Column:
+    """A header of one or more lines and one cell a row."""
+
+    header: tuple[str, ...]
+    cells: list[Text]
+
+    @property
+    def width(self) -> int:
+        """Width of the widest line."""
+        return max(*(len(line) for line in self.header), *(cell.cell_len for cell in self.cells))
+
+
+def numbers(values: Sequence[str], marked: Collection[int] = ()) -> list[Text]:
+    """Cells of equal width, right-aligned; ``marked`` rows are bold and carry a star."""
+    width = max(len(value) for value in values)
+    cells = []
+    for row, value in enumerate(values):
+        padded = value.rjust(width)
+        if row in marked:
+            cells.append(Text.assemble((padded, "bold green"), ("*", "green")))
+        else:
+            cells.append(Text(padded + (" " if marked else "")))
+    return cells
+
+
+def beside(left: Sequence[Text], right: Sequence[Text]) -> list[Text]:
+    """Two columns of cells as one."""
+    return [Text.assemble(a, "  ", b) for a, b in zip(left, right, strict=True)]
+
+
+def width_of(columns: Sequence[Column]) -> int:
+    """Width of a table of these columns."""
+    return sum(column.width + _PADDING for column in columns) - _PADDING
+
+
+def pack(columns: Sequence[Column], width: int) -> list[list[Column]]:
+    """Splits into tables no wider than ``width``, each starting with the first column."""
+    first, *rest = columns
+    tables = [[first]]
+    for column in rest:
+        if len(tables[-1]) > 1 and width_of([*tables[-1], column]) > width:
+            tables.append([first])
+        tables[-1].append(column)
+    return tables
+
+
+def build(columns: Sequence[Column], title: str) -> Table:
+    """A rich table; the first column is left-aligned, the others right-aligned."""
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        title=title,
+        title_justify="left",
+        title_style="bold",
+        padding=(0, 1),
+        pad_edge=False,
+        show_edge=False,
+    )
+    height = max(len(column.header) for column in columns)
+    for position, column in enumerate(columns):
+        # Headers stand on the rule: shorter ones are filled from above.
+        header = "\n".join([""] * (height - len(column.header)) + list(column.header))
+        table.add_column(
+            Text(header),
+            justify="right" if position else "left",
+            no_wrap=True,
+            min_width=column.width,
+        )
+    for row in range(len(columns[0].cells)):
+        table.add_row(*(column.cells[row] for column in columns))
+    return table
+
+
+def break_name(name: str, width: int) -> tuple[str, ...]:
+    """Breaks ``some_long-name`` after ``_ - + .`` or a blank into lines of about ``width``.
+
+    A single longer word stays whole, so a line can be longer than ``width``.
+    """
+    pieces = [""]
+    for letter in name:
+        pieces[-1] += letter
+        if letter in "_-+. ":
+            pieces.append("")
+    lines = [""]
+    for piece in pieces:
+        if lines[-1] and len(lines[-1]) + len(piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return tuple(line.strip() for line in lines)

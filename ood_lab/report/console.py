@@ -1,0 +1,249 @@
+"""The results of a run as tables for the terminal, laid out for the width it has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ood_lab.report.columns import (
+    Column,
+    beside,
+    break_name,
+    build,
+    numbers,
+    pack,
+    width_of,
+)
+from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
+from ood_lab.report.view import AXES, Estimate, RunView
+
+_LABEL = {"auroc": "AUROC", "fpr95": "FPR95"}
+_MAX_HEADER_LINES = 6
+
+
+def _percent(estimate: Estimate, interval: bool) -> str:
+    text = percent(estimate.value)
+    if interval and estimate.has_interval and text != MISSING:
+        text += f"±{100 * estimate.half_width:.1f}"
+    return text
+
+
+def _number(value: float, show: Callable[[float], str]) -> str:
+    return MISSING if math.isnan(value) else show(value)
+
+
+@dataclass(frozen=True)
+class ConsoleTables:
+    """A rich renderable: ``console.print`` it. Made by :func:`console_tables`."""
+
+    view: RunView
+    protocol: str
+    refused: Mapping[str, str]
+    intervals: bool
+    title: str | None
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Headline, results, what they mean, levels, refused detectors."""
+        yield Text(self._headline(), style="bold")
+        if self.view.detectors and self.view.sets:
+            for part in self._results(options.max_width):
+                yield Text()
+                yield part
+            yield Text("\n".join(self._notes()), style="dim")
+        for part in self._levels(options.max_width):
+            yield Text()
+            yield part
+        if self.refused:
+            yield Text()
+        for name, reason in self.refused.items():
+            yield Text.assemble(("refused ", "yellow"), (name, "bold"), f": {reason}")
+
+    def _headline(self) -> str:
+        accuracy = self.view.get("id_accuracy", None)
+        parts = [self.title] if self.title else []
+        if not math.isnan(accuracy.value):
+            ends = f" [{percent(accuracy.low)}, {percent(accuracy.high)}]"
+            shown = ends if accuracy.has_interval else ""
+            parts.append(f"ID accuracy {percent(accuracy.value)}%{shown}")
+        return " · ".join([*parts, f"ID test n = {self.view.n_id:,}"])
+
+    # Detectors × OOD sets
+
+    def _results(self, width: int) -> Iterator[RenderableType]:
+        order = ", OOD sets in shift order" if self.view.most_dad else ""
+        for words in (14, 12, 9):
+            columns = self._paired(words)
+            if self._fits(columns, width):
+                yield build(columns, f"AUROC and FPR95 in %{order}")
+                return
+        for words in (16, 12, 9, 0):
+            tables = [self._stacked(metric, words) for metric in _LABEL]
+            if all(self._fits(columns, width) for columns in tables):
+                break
+        if not words:
+            numbered = (f"S{i + 1}\xa0{s}" for i, s in enumerate(self.view.sets))
+            yield Text(", ".join(numbered))
+        for label, columns in zip(_LABEL.values(), tables, strict=True):
+            for part in pack(columns, width):
+                yield build(part, f"{label} in %{order}")
+
+    @staticmethod
+    def _fits(columns: list[Column], width: int) -> bool:
+        tallest = max(len(column.header) for column in columns)
+        return width_of(columns) <= width and tallest <= _MAX_HEADER_LINES
+
+    def _stacked(self, metric: str, words: int) -> list[Column]:
+        """One metric a table; ``words`` = width of set names in headers, 0 = numbers instead."""
+        columns = [self._names(), *self._set_columns(words, lambda ood: self._cells(metric, ood))]
+        if len(self.view.sets) > 1:
+            columns.append(Column(("mean",), self._mean_cells(metric)))
+        return columns + (self._dad() if metric == "fpr95" else [])
+
+    def _paired(self, words: int) -> list[Column]:
+        """AUROC and FPR95 of a set beside each other."""
+
+        def pair(cells: Callable[[str], list[Text]]) -> list[Text]:
+            return beside(cells("auroc"), cells("fpr95"))
+
+        columns = [self._names()]
+        columns += self._set_columns(
+            words, lambda ood: pair(lambda metric: self._cells(metric, ood)), "AUROC  FPR95"
+        )
+        if len(self.view.sets) > 1:
+            columns.append(Column(("mean", "AUROC  FPR95"), pair(self._mean_cells)))
+        return columns + self._dad()
+
+    def _names(self) -> Column:
+        return Column(("detector",), [Text(name, "bold") for name in self.view.detectors])
+
+    def _set_columns(
+        self, words: int, cells: Callable[[str], list[Text]], *below: str
+    ) -> list[Column]:
+        columns = []
+        for position, ood in enumerate(self.view.sets):
+            name = break_name(ood, words) if words else (f"S{position + 1}",)
+            n = f"n {self.view.get('auroc', self.view.detectors[0], ood).n_ood:,}"
+            columns.append(Column((*name, n, *below), cells(ood)))
+        return columns
+
+    def _marked(self, metric: str, ood: str, values: list[float]) -> set[int]:
+        by_name = dict(zip(self.view.detectors, values, strict=True))
+        best = self.view.best(metric, ood, by_name)
+        return {row for row, name in enumerate(self.view.detectors) if name in best}
+
+    def _cells(self, metric: str, ood: str) -> list[Text]:
+        estimates = [self.view.get(metric, d, ood) for d in self.view.detectors]
+        marked = self._marked(metric, ood, [e.value for e in estimates])
+        return numbers([_percent(e, self.intervals) for e in estimates], marked)
+
+    def _mean_cells(self, metric: str) -> list[Text]:
+        means = [self.view.mean(metric, d) for d in self.view.detectors]
+        return numbers([percent(m) for m in means], self._marked(metric, "mean", means))
+
+    def _dad(self) -> list[Column]:
+        dads = [self.view.get("dad", d) for d in self.view.detectors]
+        if all(math.isnan(d.value) for d in dads):
+            return []
+        texts = [_number(d.value, "{:.0f}".format) for d in dads]
+        if self.intervals:
+            ends = [f" [{d.low:.0f},{d.high:.0f}]" if d.has_interval else "" for d in dads]
+            texts = [text + end for text, end in zip(texts, ends, strict=True)]
+        return [Column(("DAD", f"of {self.view.most_dad}"), numbers(texts))]
+
+    # What the numbers mean
+
+    def _notes(self) -> Iterator[str]:
+        yield fpr95_sentence(self.protocol)
+        tested = self.view.has_significance
+        star = "not significantly worse than the best" if tested else "best of its column"
+        yield f"Sorted by mean AUROC. * = {star}."
+        if self.view.most_dad:
+            yield "DAD = pairs of sets in which the larger shift has the lower FPR95."
+        halves = [f"{label} ±{100 * h:.1f}" for m, label in _LABEL.items() if (h := self._half(m))]
+        if halves and not self.intervals:
+            yield f"95% intervals: {', '.join(halves)} points (median half-width)."
+
+    def _half(self, metric: str) -> float:
+        view = self.view
+        cells = [view.get(metric, d, s).half_width for d in view.detectors for s in view.sets]
+        known = [h for h in cells if not math.isnan(h)]
+        return float(np.median(known)) if known else 0.0
+
+    # Levels
+
+    def _levels(self, width: int) -> Iterator[RenderableType]:
+        for ood in self.view.level_sets:
+            tables = []
+            for axis in AXES:
+                columns = self._level_columns(ood, axis) if self.view.levels(ood, axis) else []
+                for part in pack(columns, width) if columns else []:
+                    tables.append((part, f"AUROC in % by {axis} level ({ood})"))
+            gap = 4
+            if sum(width_of(part) + gap for part, _ in tables) - gap <= width:
+                row = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)
+                row.add_row(*(build(part, title) for part, title in tables))
+                yield row
+            else:
+                yield from (build(part, title) for part, title in tables)
+
+    def _level_columns(self, ood: str, axis: str) -> list[Column]:
+        columns = [self._names()]
+        for level in self.view.levels(ood, axis):
+            cells = [self.view.at_level("auroc", d, ood, axis, level) for d in self.view.detectors]
+            header = (f"{level:g}", f"n {cells[0].n_ood:,}")
+            columns.append(Column(header, numbers([_percent(c, self.intervals) for c in cells])))
+
+        def summary(metric: str, show: Callable[[float], str]) -> list[Text]:
+            name = f"{metric}_{axis}_auroc"
+            values = [self.view.get(name, d, ood).value for d in self.view.detectors]
+            return numbers([_number(v, show) for v in values])
+
+        correlation = summary("correlation", "{:+.2f}".format)
+        sensitivity = summary("sensitivity", lambda v: f"{100 * v:+.1f}")
+        return [
+            *columns,
+            Column(("correl-", "ation"), correlation),
+            Column(("points", "a level"), sensitivity),
+        ]
+
+
+def console_tables(
+    results: pd.DataFrame,
+    *,
+    protocol: str = "openood",
+    significance: pd.DataFrame | None = None,
+    refused: Mapping[str, str] | None = None,
+    intervals: bool = False,
+    title: str | None = None,
+) -> ConsoleTables:
+    """Tables of one run for ``rich``: ``Console().print(console_tables(results))``.
+
+    Detectors × OOD sets with AUROC, FPR95, their mean and DAD, ID accuracy and n; then AUROC
+    by level with correlation and sensitivity. The layout follows the width of the terminal.
+
+    Args:
+        results: long results table of one model and seed, values as fractions.
+        protocol: ``openood`` or ``hendrycks``: which FPR95 the table holds.
+        significance: rows ``detector, ood, best`` and optionally ``metric`` (default
+            ``auroc``): all with ``best`` are marked in that column; ``ood`` = ``mean`` for the
+            mean column.
+        refused: detector → why it could not work here.
+        intervals: show the half-width of the 95% interval in every cell.
+        title: what was run, first in the headline.
+
+    Raises:
+        UserError: unknown protocol.
+        ValueError: the table holds several models or seeds.
+    """
+    fpr95_sentence(protocol)
+    view = RunView(results, significance)
+    return ConsoleTables(view, protocol, refused or {}, intervals, title)

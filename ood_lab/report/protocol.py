@@ -1,0 +1,70 @@
+"""The words that go with every number: which FPR95, which direction, what is not shown."""
+
+from __future__ import annotations
+
+from ood_lab.errors import UserError
+
+FPR95 = {
+    "openood": "FPR95 = share of ID rejected when 95% of OOD is caught (openood)",
+    "hendrycks": "FPR95 = share of OOD accepted when 95% of ID is kept (hendrycks)",
+}
+
+#: Shown for a cell with too few samples; never 0.
+MISSING = "N/A"
+
+DEFINITIONS = (
+    ("Score", "One number an image, higher = more OOD, in any range; ties count half."),
+    (
+        "AUROC",
+        "Probability that a random OOD image scores above a random ID image; 50% is chance, "
+        "higher is better.",
+    ),
+    (
+        "FPR95 (openood)",
+        "fpr95_ood: share of ID images rejected at the threshold that catches 95% of the OOD "
+        "images (OOD is the positive class); lower is better.",
+    ),
+    (
+        "FPR95 (hendrycks)",
+        "fpr95_id: share of OOD images accepted at the threshold that keeps 95% of the ID images "
+        "(ID is the positive class); lower is better.",
+    ),
+    (
+        "AUPR",
+        "Area under precision and recall, with ID (aupr_in) or OOD (aupr_out) as the positive "
+        "class; depends on the ratio of ID to OOD images.",
+    ),
+    (
+        "DAD",
+        "Number of pairs of OOD sets in which the set with the larger declared shift has the "
+        "lower FPR95: the sum over j < k of 1[s_j > s_k], from 0 to n(n-1)/2 (larger shifts are "
+        "always easier). It describes how a detector follows the shift, not how good it is.",
+    ),
+    (
+        "Correlation",
+        "Pearson correlation between shift level and AUROC (or FPR95), levels without enough "
+        "images left out.",
+    ),
+    ("Sensitivity", "How much AUROC (or FPR95) changes a shift level, in percentage points."),
+    (
+        "Interval",
+        "95%, stratified bootstrap over images: sampling error of this run, not the spread over "
+        "seeds.",
+    ),
+)
+
+
+def fpr95_sentence(protocol: str) -> str:
+    """What FPR95 means under ``protocol``, in one line, as printed on every table and figure.
+
+    Raises:
+        UserError: the protocol is not known.
+    """
+    if protocol not in FPR95:
+        raise UserError(f"metrics.protocol={protocol} is unknown: choose {' or '.join(FPR95)}")
+    return FPR95[protocol]
+
+
+def percent(value: float) -> str:
+    """A fraction as percent with one decimal, ``N/A`` where it is missing (NaN)."""
+    return MISSING if value != value else f"{100 * value:.1f}"

@@ -1,0 +1,165 @@
+"""Look-ups in the long results table of one run."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+Axis = str  # "semantic" or "covariate"
+AXES: tuple[Axis, ...] = ("semantic", "covariate")
+#: Metrics of which more is better; of all others less is.
+HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy")
+
+
+class Estimate(NamedTuple):
+    """A value (a fraction, or a count for DAD) with its 95% interval; NaN where missing."""
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    n_id: int = 0
+    n_ood: int = 0
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval."""
+        return (self.high - self.low) / 2
+
+    @property
+    def has_interval(self) -> bool:
+        """True when both ends of the interval are known."""
+        return not (math.isnan(self.low) or math.isnan(self.high))
+
+
+def _none_if_missing(value: Any) -> Any:
+    return None if pd.isna(value) or value == "" else value
+
+
+class RunView:
+    """The results of one model and seed, by metric, detector, OOD set and level.
+
+    Args:
+        results: long results table (``metric, detector, ood, shift_level, semantic_level,
+            covariate_level, n_id, n_ood, value, ci_low, ci_high``); values are fractions.
+        significance: optional rows ``detector, ood, best`` (and ``metric``, else AUROC): True
+            for every detector that is not significantly worse than the best.
+
+    Attributes:
+        sets: OOD sets in shift order, then those without a place in it; sets that only serve
+            a grid of levels are in ``level_sets``.
+        detectors: best mean AUROC first.
+
+    Raises:
+        ValueError: the table holds more than one model or seed.
+    """
+
+    def __init__(self, results: pd.DataFrame, significance: pd.DataFrame | None = None) -> None:
+        for column in ("model", "seed"):
+            if column in results and results[column].nunique() > 1:
+                raise ValueError(f"one run at a time: several values of '{column}' in the results")
+        self.table = results
+        self._index = self._build_index(results)
+        self.level_sets, self.sets = self._find_sets(results)
+        self._significance = self._build_significance(significance)
+        names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
+        self.detectors = sorted(names, key=lambda d: (-np.nan_to_num(self.mean("auroc", d)), d))
+
+    @staticmethod
+    def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
+        keys = ("metric", "detector", "ood", "semantic_level", "covariate_level")
+        index = {}
+        for row in results.to_dict("records"):
+            key = tuple(_none_if_missing(row[k]) for k in keys)
+            n_id, n_ood = (int(_none_if_missing(row.get(n)) or 0) for n in ("n_id", "n_ood"))
+            index[key] = Estimate(row["value"], row["ci_low"], row["ci_high"], n_id, n_ood)
+        return index
+
+    @staticmethod
+    def _find_sets(results: pd.DataFrame) -> tuple[list[str], list[str]]:
+        rows = results[results["ood"].notna() & (results["ood"] != "")]
+        levelled = rows["semantic_level"].notna() | rows["covariate_level"].notna()
+        level_sets = list(rows.loc[levelled, "ood"].drop_duplicates())
+        whole = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("ood")
+        whole = whole.sort_values("shift_level", kind="stable", na_position="last")
+        ordered = whole["shift_level"].notna()
+        sets = list(whole.loc[ordered | ~whole["ood"].isin(level_sets), "ood"])
+        return level_sets, sets or list(whole["ood"])
+
+    @staticmethod
+    def _build_significance(table: pd.DataFrame | None) -> dict[tuple[Any, ...], bool]:
+        if table is None:
+            return {}
+        metric = table["metric"] if "metric" in table else ["auroc"] * len(table)
+        rows = zip(metric, table["detector"], table["ood"], table["best"], strict=True)
+        return {(m, d, _none_if_missing(o)): bool(best) for m, d, o, best in rows}
+
+    @property
+    def n_id(self) -> int:
+        """Number of ID test images."""
+        return max((estimate.n_id for estimate in self._index.values()), default=0)
+
+    @property
+    def most_dad(self) -> int:
+        """Largest possible DAD, n(n-1)/2 of n sets with a place in the shift order."""
+        n = self.table["shift_level"].nunique()
+        return n * (n - 1) // 2
+
+    @property
+    def has_significance(self) -> bool:
+        """True when ``best`` rests on tests between detectors."""
+        return bool(self._significance)
+
+    def get(
+        self,
+        metric: str,
+        detector: str | None,
+        ood: str | None = None,
+        semantic: float | None = None,
+        covariate: float | None = None,
+    ) -> Estimate:
+        """The estimate of one cell; all NaN where the table has no such row."""
+        return self._index.get((metric, detector, ood, semantic, covariate), Estimate())
+
+    def mean(self, metric: str, detector: str) -> float:
+        """Mean over ``sets`` that have a value, NaN without any."""
+        values = [self.get(metric, detector, ood).value for ood in self.sets]
+        known = [v for v in values if not math.isnan(v)]
+        return float(np.mean(known)) if known else math.nan
+
+    def levels(self, ood: str, axis: Axis) -> list[float]:
+        """Levels of ``axis`` with a row of their own (the other axis pooled), ascending."""
+        rows = self.table[self.table["ood"] == ood]
+        other = AXES[1 - AXES.index(axis)]
+        pooled = rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()
+        return sorted(rows.loc[pooled, f"{axis}_level"].unique())
+
+    def cell_levels(self, ood: str) -> tuple[list[float], list[float]]:
+        """Semantic and covariate levels of the grid's cells, ascending."""
+        rows = self.table[self.table["ood"] == ood].dropna(
+            subset=["semantic_level", "covariate_level"]
+        )
+        return sorted(rows["semantic_level"].unique()), sorted(rows["covariate_level"].unique())
+
+    def at_level(self, metric: str, detector: str, ood: str, axis: Axis, level: float) -> Estimate:
+        """The estimate of one level of ``axis``, the other axis pooled."""
+        semantic, covariate = (level, None) if axis == "semantic" else (None, level)
+        return self.get(metric, detector, ood, semantic, covariate)
+
+    def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
+        """Detectors to mark in a column with ``values``.
+
+        All that are not significantly worse than the best where that was tested, else those
+        that share the best value as shown (one decimal of a percent).
+        """
+        tested = {d: self._significance.get((metric, d, ood)) for d in values}
+        if any(tested.values()):
+            return {d for d, is_best in tested.items() if is_best}
+        shown = {d: round(v, 3) for d, v in values.items() if not math.isnan(v)}
+        if len(shown) < 2:
+            return set()
+        pick = max if metric in HIGHER_IS_BETTER else min
+        target = pick(shown.values())
+        return {d for d, v in shown.items() if v == target}

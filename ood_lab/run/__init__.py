@@ -1,0 +1,6 @@
+"""Runs: command line, run folder, objects from configuration, W&B. Only room to know Hydra."""
+
+from ood_lab.run.commandline import launch
+from ood_lab.run.job import Job, job
+
+__all__ = ["Job", "job", "launch"]

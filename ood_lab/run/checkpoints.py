@@ -1,0 +1,90 @@
+"""What ``ckpt=`` may name: a run folder, or a file of weights."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ood_lab.errors import UserError
+
+#: Groups that an evaluation takes over from the run it evaluates.
+INHERITED = ("data", "model")
+
+
+def folder(run: Path) -> Path:
+    """Where the checkpoints of a run lie."""
+    return run / "checkpoints"
+
+
+def weights_file(ckpt: Path) -> Path:
+    """The file of weights that ``ckpt`` stands for: its best checkpoint, or the file itself.
+
+    Raises:
+        UserError: nothing is there, or the run has no checkpoint.
+    """
+    if ckpt.is_file():
+        return ckpt
+    if not ckpt.exists():
+        parent = next(p for p in ckpt.absolute().parents if p.exists())
+        near = difflib.get_close_matches(ckpt.name, [p.name for p in parent.iterdir()], n=1)
+        hint = f"did you mean {parent / near[0]}?" if near else f"{parent} is the last that does"
+        raise UserError(f"ckpt={ckpt} does not exist; {hint}")
+    for name in ("best.ckpt", "last.ckpt"):
+        if (folder(ckpt) / name).exists():
+            return folder(ckpt) / name
+    raise UserError(
+        f"ckpt={ckpt} holds no checkpoints/best.ckpt: name a folder written by train.py "
+        "(outputs/<name>/<hash>/seed=<s>) or a file of weights"
+    )
+
+
+def stamp(ckpt: str | None) -> list[Any] | None:
+    """Size and time of the weights file, so that a retrained checkpoint is a new run."""
+    if not ckpt:
+        return None
+    status = weights_file(Path(ckpt)).stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
+    """Takes data and model over from the run folder ``cfg.ckpt``, where the user set neither.
+
+    An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
+    choosing the group (``data=folder``) replaces it.
+    """
+    run = Path(cfg.ckpt) if cfg.ckpt else None
+    if run is None or not (run / "config.yaml").exists():
+        return cfg
+    saved = OmegaConf.load(run / "config.yaml")
+    keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
+    inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
+    cfg = cfg.copy()
+    with open_dict(cfg):
+        for group in INHERITED:
+            if group not in keys:
+                changes = OmegaConf.from_dotlist([o for o in inside if o.startswith(f"{group}.")])
+                cfg[group] = OmegaConf.merge(saved[group], changes.get(group, {}))
+        if "seed" not in keys:
+            cfg.seed = saved.seed
+        cfg.ckpt = str(run)
+    return cfg
+
+
+def check_classes(ckpt: Path, classes: Sequence[str]) -> None:
+    """Raises :class:`UserError` when the data's classes are not those the run was trained on."""
+    manifest = ckpt / "manifest.json"
+    if not manifest.exists():
+        return
+    trained = json.loads(manifest.read_text()).get("classes")
+    if trained is not None and list(trained) != list(classes):
+        missing = sorted(set(trained) - set(classes)) or "none"
+        new = sorted(set(classes) - set(trained)) or "none"
+        raise UserError(
+            f"the data has {len(classes)} classes, {ckpt} was trained on {len(trained)} "
+            f"(missing: {missing}, new: {new}): the order and number of classes must agree"
+        )

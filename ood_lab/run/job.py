@@ -1,0 +1,279 @@
+"""One job: everything its configuration describes, built when first asked for."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import wandb
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.utils import get_class, get_method, instantiate
+from lightning.fabric.utilities.rank_zero import _get_rank
+from lightning.pytorch.loggers import Logger
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.detectors import Detector
+from ood_lab.errors import UserError
+from ood_lab.models import Backbone, load_weights, train_transform
+from ood_lab.run import checkpoints
+from ood_lab.run.commandline import JOB_VARIABLE
+from ood_lab.run.folder import RunFolder, config_hash, environment
+from ood_lab.run.wandb_log import log_results
+from ood_lab.tasks import show_run
+
+log = logging.getLogger(__name__)
+DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+
+
+class Job:
+    """The objects of one configuration, built once and on demand.
+
+    A task (``cfg.task``) is a function; it is handed the attributes that its parameters name.
+
+    Args:
+        cfg: the composed configuration.
+        folder: the run folder, open and locked on the main process.
+    """
+
+    def __init__(self, cfg: DictConfig, folder: RunFolder) -> None:
+        self.cfg = cfg
+        self.run_folder = folder
+        self.manifest: dict[str, Any] = {"config_hash": folder.path.parent.name, **environment()}
+
+    @property
+    def is_main(self) -> bool:
+        """True on the process that writes (rank 0)."""
+        return not _get_rank()
+
+    @property
+    def seed(self) -> int:
+        """The seed of this run."""
+        return int(self.cfg.seed)
+
+    @property
+    def features_root(self) -> Path:
+        """Folder of all feature banks."""
+        return Path(self.cfg.paths.features)
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The resolved ``model`` node."""
+        return dict(self.settings["model"])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """The resolved ``metrics`` node."""
+        return dict(self.settings["metrics"])
+
+    @property
+    def shift(self) -> dict[str, Any]:
+        """The resolved ``shift`` node."""
+        return dict(self.settings["shift"])
+
+    @property
+    def folder(self) -> Path:
+        """The run folder's path."""
+        return self.run_folder.path
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The resolved configuration as plain Python."""
+        settings = OmegaConf.to_container(self.cfg, resolve=True)
+        assert isinstance(settings, dict)
+        return {str(key): value for key, value in settings.items()}
+
+    def build(self, key: str, **arguments: Any) -> Any:
+        """Instantiates the configuration node ``key``; errors name the node."""
+        node = OmegaConf.select(self.cfg, key)
+        try:
+            return instantiate(node, **arguments, _convert_="all")
+        except HydraException as error:
+            if isinstance(error.__cause__, UserError):
+                raise error.__cause__ from error
+            reason = " ".join(str(error.__cause__ or error).split())
+            raise UserError(f"cannot build '{key}': {reason}") from error
+
+    @cached_property
+    def data(self) -> OODDataModule:
+        """The DataModule, set up and checked."""
+        data: OODDataModule = self.build("data")
+        data.setup()
+        if self.is_main:
+            data.save_splits(self.folder / "splits")
+        return data
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The backbone with its weights, its transform given to the data."""
+        return self._backbone(None if self._keeps_its_head else len(self.data.classes))
+
+    @property
+    def _keeps_its_head(self) -> bool:
+        """Weights that come with their own classes keep them."""
+        return bool(self.cfg.model.pretrained or self.cfg.model.weights) and not self.cfg.ckpt
+
+    def _backbone(self, num_classes: int | None) -> Backbone:
+        backbone: Backbone = self.build("model.backbone", num_classes=num_classes)
+        if self.cfg.ckpt:
+            file = checkpoints.weights_file(Path(self.cfg.ckpt))
+            checkpoints.check_classes(Path(self.cfg.ckpt), self.data.classes)
+            load_weights(backbone, file)
+        elif not (self.cfg.model.pretrained or self.cfg.model.weights):
+            raise UserError(
+                "this backbone has no weights: give ckpt=<run folder or file>, "
+                "model.weights=FILE or model.pretrained=true, or train one with train.py"
+            )
+        return backbone
+
+    def classifier(self) -> L.LightningModule:
+        """The LightningModule to train, with a head for the classes of the data."""
+        backbone: Backbone = self.build("model.backbone", num_classes=len(self.data.classes))
+        if self.cfg.ckpt:
+            load_weights(backbone, checkpoints.weights_file(Path(self.cfg.ckpt)))
+        self.data.use_transform(
+            train=train_transform(backbone, self.build("model.augment") or []),
+            eval=backbone.transform,
+        )
+        module: L.LightningModule = self.build("model.classifier")(backbone=backbone)
+        return module
+
+    def finish_training(self, module: L.LightningModule) -> None:
+        """Continues with the best weights of the training that has just ended."""
+        load_weights(module, checkpoints.weights_file(self.folder))
+        self.__dict__["backbone"] = module.backbone
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """Where an interrupted training of this very run goes on; None for a fresh one."""
+        last = checkpoints.folder(self.folder) / "last.ckpt"
+        return last if last.exists() else None
+
+    @cached_property
+    def detectors(self) -> dict[str, Detector]:
+        """The chosen detectors, by the key of their YAML."""
+        detectors = {str(name): self.build(f"detector.{name}") for name in self.cfg.detector or {}}
+        for name, detector in detectors.items():
+            detector.name = name
+        if not detectors:
+            raise UserError("no detector chosen: set detector=[knn,vim] or leave it at all of them")
+        return detectors
+
+    @cached_property
+    def loggers(self) -> list[Logger]:
+        """Experiment loggers; they live in the run folder."""
+        if not self.is_main:
+            return []
+        nodes = [f"logger.{name}" for name in self.cfg.logger or {}]
+        os.environ.setdefault("WANDB_SILENT", "true")
+        loggers = [self.build(node, save_dir=str(self.folder)) for node in nodes]
+        for logger in loggers:
+            logger.log_hyperparams(self.settings)
+        return loggers
+
+    def trainer(self) -> L.Trainer:
+        """The Trainer that fits; its checkpoints lie in the run folder."""
+        callbacks = [
+            self.build(f"callbacks.{name}", **self._callback_arguments(name))
+            for name in self.cfg.callbacks or {}
+        ]
+        trainer: L.Trainer = self.build("trainer", callbacks=callbacks, logger=self.loggers)
+        return trainer
+
+    def _callback_arguments(self, name: str) -> dict[str, str]:
+        target = get_class(self.cfg.callbacks[name]["_target_"])
+        wants = "dirpath" in inspect.signature(target).parameters
+        return {"dirpath": str(checkpoints.folder(self.folder))} if wants else {}
+
+    @cached_property
+    def extractor(self) -> L.Trainer:
+        """The Trainer that extracts features: same devices, no logger, no checkpoint."""
+        trainer: L.Trainer = self.build(
+            "trainer",
+            callbacks=[],
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            inference_mode=False,  # ODIN differentiates with respect to the image
+        )
+        return trainer
+
+    def run_task(self) -> Any:
+        """Calls ``cfg.task`` with the objects its parameters name and logs what it returns."""
+        node = {k: v for k, v in self.settings["task"].items() if k != "_target_"}
+        function = get_method(self.cfg.task["_target_"])
+        names = inspect.signature(function).parameters
+        provided = {n: getattr(self, n) for n in names if n not in node}
+        results = function(**provided, **node)
+        if self.is_main and results is not None:
+            log_results(self.loggers, results)
+        return results
+
+    @property
+    def finished(self) -> bool:
+        """True when this very configuration has been run before; it is not repeated."""
+        if self.run_folder.done:
+            log.info(
+                "already done on %s: %s", (self.folder / "DONE").read_text().strip(), self.folder
+            )
+            log.info("these are its results; force=true runs it again")
+            show_run(self.folder)
+        return self.run_folder.done
+
+    def close(self) -> None:
+        """Marks the run as finished."""
+        if self.is_main:
+            self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.run_folder.write("manifest.json", json.dumps(self.manifest, indent=2, default=str))
+            self.run_folder.write("DONE", self.manifest["finished"] + "\n")
+            log.info("everything lies in %s", self.folder)
+
+
+@contextmanager
+def job(cfg: DictConfig) -> Iterator[Job]:
+    """Opens the run folder, seeds, yields the :class:`Job`, and leaves a clean process behind.
+
+    Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
+    """
+    cfg = checkpoints.inherit(cfg, list(HydraConfig.get().overrides.task))
+    settings = OmegaConf.to_container(cfg, resolve=True)
+    assert isinstance(settings, dict)
+    stamp = checkpoints.stamp(cfg.ckpt)
+    digest = config_hash({**{str(k): v for k, v in settings.items()}, "ckpt_stamp": stamp})
+    folder = RunFolder(Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}")
+    L.seed_everything(int(cfg.seed), workers=True, verbose=False)
+    this = Job(cfg, folder)
+    before = {name: os.environ.get(name) for name in DDP_VARIABLES}
+    os.environ[JOB_VARIABLE] = json.dumps(list(HydraConfig.get().overrides.task))
+    failed = True
+    try:
+        if this.is_main:
+            folder.open(force=bool(cfg.force))
+            if not folder.done:
+                folder.write("config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+        yield this
+        failed = False
+    finally:
+        wandb.finish(exit_code=int(failed))
+        folder.close()
+        _restore(before)
+
+
+def _restore(variables: dict[str, str | None]) -> None:
+    """Undoes what Lightning's DDP launcher left, so the next job of a sweep starts its own."""
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    os.environ.pop(JOB_VARIABLE, None)

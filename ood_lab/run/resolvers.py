@@ -1,0 +1,37 @@
+"""OmegaConf resolvers used in ``conf/``."""
+
+from __future__ import annotations
+
+import netrc
+import os
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+PRESETS = ("openood", "paper")
+
+
+def register_resolvers() -> None:
+    """Registers ``${preset:A,B}`` and ``${wandb_offline:}`` (idempotent)."""
+    OmegaConf.register_new_resolver("preset", _preset, replace=True)
+    OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
+
+
+def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
+    """``openood`` under ``detector_preset=openood``, ``paper`` under ``detector_preset=paper``."""
+    preset = _root_.detector_preset
+    if preset not in PRESETS:
+        raise ValueError(f"detector_preset={preset} is unknown, valid: {', '.join(PRESETS)}")
+    return openood if preset == PRESETS[0] else paper
+
+
+def _wandb_offline() -> bool:
+    """True where no W&B account is configured, so that a run never stops to ask for one."""
+    if "WANDB_MODE" in os.environ:
+        return os.environ["WANDB_MODE"] != "online"
+    if os.environ.get("WANDB_API_KEY"):
+        return False
+    try:
+        return netrc.netrc().authenticators("api.wandb.ai") is None
+    except (OSError, netrc.NetrcParseError):
+        return True

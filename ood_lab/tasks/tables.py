@@ -1,0 +1,55 @@
+"""The tables of a run: written whole or not at all, and shown again from disk."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.features import FeatureBank
+from ood_lab.report import console_tables
+
+LEVELS = ("semantic_level", "covariate_level")
+
+
+def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
+    """The scores table of one set, without detectors yet: one row an image, in dataset order."""
+    table = pd.DataFrame({"dataset": dataset.name, "index": bank.index.numpy()})
+    table["path"] = dataset.table["path"].to_numpy()
+    table["label"] = bank.labels.numpy()
+    table["pred"] = bank.predictions.numpy()
+    for level in LEVELS:
+        has = level in dataset.table
+        table[level] = dataset.table[level].astype("float64").to_numpy() if has else float("nan")
+    return table
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Writes Parquet, atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    table.to_parquet(temporary, index=False)
+    os.replace(temporary, path)
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Writes CSV, atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    table.to_csv(temporary, index=False)
+    os.replace(temporary, path)
+
+
+def show(results: pd.DataFrame, manifest: Mapping[str, Any]) -> None:
+    """Prints the tables of a run."""
+    console_tables(results, manifest)
+
+
+def show_run(folder: Path) -> None:
+    """Prints the tables of a finished run."""
+    results = folder / "results.parquet"
+    if results.exists():
+        show(pd.read_parquet(results), json.loads((folder / "manifest.json").read_text()))

@@ -1,0 +1,44 @@
+"""Which room may import which (the table of the architecture)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import ood_lab
+
+ROOT = Path(ood_lab.__file__).parent
+ROOMS = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+HEAVY = {"hydra", "omegaconf", "wandb"}
+FORBIDDEN = {
+    "metrics": ROOMS - {"metrics"} | HEAVY,
+    "detectors": HEAVY | {"data", "report"},
+    "shift": HEAVY | {"data", "report"},
+    "features": HEAVY | {"data", "report"},
+    "models": HEAVY | {"data", "report"},
+    "clip": HEAVY | {"data", "report"},
+    "prompts": HEAVY | {"data", "report"},
+    "data": HEAVY | {"models", "detectors"},
+    "lvlm": HEAVY | {"detectors"},
+    "report": {"hydra", "omegaconf", "models"},
+    "tasks": HEAVY,
+}
+
+
+def imports(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names = [f"{node.module}.{a.name}" for a in node.names]
+        for name in names:
+            parts = name.split(".")
+            found.add(parts[1] if parts[0] == "ood_lab" and len(parts) > 1 else parts[0])
+    return found
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS & FORBIDDEN.keys()))
+def test_room_imports_only_what_it_may(room):
+    for path in (ROOT / room).rglob("*.py"):
+        assert not imports(path) & FORBIDDEN[room], path

@@ -1,0 +1,30 @@
+"""Train a backbone, then score every detector on it.
+
+python train.py                                   # builtin data, CPU, about two minutes
+python train.py data=folder data.id.train=DIR data.ood.mine=DIR
+python train.py experiment=NAME trainer.devices=4
+"""
+
+import hydra
+from omegaconf import DictConfig
+
+from ood_lab import run
+
+
+@hydra.main(version_base="1.3", config_path="conf", config_name="train")
+def main(cfg: DictConfig) -> None:
+    """One job: data, model, trainer, fit, then the task (by default the table of detectors)."""
+    with run.job(cfg) as job:
+        if job.finished:
+            return
+        data = job.data
+        model = job.classifier()
+        trainer = job.trainer()
+        trainer.fit(model, datamodule=data, ckpt_path=job.last_checkpoint)
+        job.finish_training(model)
+        job.run_task()
+        job.close()
+
+
+if __name__ == "__main__":
+    run.launch(main, "train")

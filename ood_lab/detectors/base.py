@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
+import torch
 from torch import Tensor
 
 from ood_lab.errors import UserError
@@ -31,7 +32,11 @@ class Detector(ABC):
     name: str = "detector"
     fit_split: FitSplit | None = None
 
-    def __init__(self) -> None:
+    def __init__(self, fit_split: FitSplit | None = None) -> None:
+        if fit_split not in (None, *get_args(FitSplit)):
+            raise UserError(f"detector.{self.name}.fit_split={fit_split}: choose train or val")
+        if fit_split is not None:
+            self.fit_split = fit_split
         self.fitted: dict[str, Tensor] = {}
 
     @property
@@ -39,12 +44,20 @@ class Detector(ABC):
         """What the detector needs from the extraction pass, if anything."""
         return None
 
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` when the detector cannot work on such a bank."""
+    def check(self, bank: FeatureBank) -> None:  # noqa: B027 (most detectors take any bank)
+        """Raises :class:`DetectorRefusal` when the detector cannot work on such a bank.
+
+        ``bank`` is that of ``fit_split``, or any scored bank where nothing is fitted. ``fit``
+        (``score`` where nothing is fitted) calls it, so that calling it earlier only saves time.
+        """
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Bytes that ``fit`` and ``fitted`` need beyond the bank itself (n rows, d, c classes)."""
+        """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""
         return 0
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """What needs :meth:`fit_memory` and how to need less, in words."""
+        return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``fitted`` from the bank of ``fit_split``."""
@@ -57,3 +70,46 @@ class Detector(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Every hyperparameter as used (after ``fit``, with the values a rule has chosen)."""
+
+
+def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -> None:
+    """Stops a fit that would not fit into memory, before it starts.
+
+    Args:
+        detector: not yet fitted.
+        n: rows of the fit split.
+        d: features a row.
+        c: classes of the head.
+        limit_bytes: what ``detector.fit_memory(n, d, c)`` may not exceed.
+
+    Raises:
+        UserError: the estimate exceeds the limit.
+    """
+    need = detector.fit_memory(n, d, c)
+    if need > limit_bytes:
+        what, remedy = detector.memory_report(n, d, c, limit_bytes)
+        raise UserError(
+            f"{type(detector).__name__} {what} = {need / 1e9:.3g} GB; "
+            f"limit {limit_bytes / 1e9:.3g} GB: {remedy}"
+        )
+
+
+def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
+    """``detector.score(bank)``, ``[N] float64``, guaranteed finite.
+
+    Raises:
+        UserError: NaN or infinite scores; names the detector and the first rows.
+    """
+    scores = detector.score(bank).double()
+    if scores.shape != (len(bank),):
+        raise RuntimeError(
+            f"{detector.name} gave scores {tuple(scores.shape)} for {len(bank)} rows"
+        )
+    bad = torch.nonzero(~scores.isfinite()).flatten()
+    if len(bad):
+        rows = ", ".join(str(int(row)) for row in bank.index[bad[:5]])
+        raise UserError(
+            f"{detector.name} gave NaN or infinite scores for {len(bad):,} of {len(bank):,} images "
+            f"(first rows: {rows}): check the features of these rows, or leave the detector out"
+        )
+    return scores

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.models.backbone import Backbone
@@ -35,7 +37,7 @@ class ODINColumn(Column):
     ) -> None:
         self.temperature, self.epsilon = temperature, epsilon
         self.std = None if std is None else list(std)
-        sigma = "own" if std is None else "/".join(f"{s:g}" for s in std)
+        sigma = "own" if std is None else "_".join(f"{s:g}" for s in std)
         self.key = f"odin(temperature={temperature:g},epsilon={epsilon:g},std={sigma})"
 
     def layers(self, backbone: Backbone) -> list[str]:
@@ -65,12 +67,11 @@ class ODINColumn(Column):
         with torch.no_grad():
             dz = (logits.double() / self.temperature).softmax(dim=1)
             dz.scatter_add_(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(dz[:, :1]))
-        # The graph is kept for the other columns that need it; only the image is differentiated.
-        (gradient,) = torch.autograd.grad(logits, image, dz.to(logits.dtype), retain_graph=True)
+        (gradient,) = torch.autograd.grad(logits, image, dz.to(logits.dtype))
         return gradient
 
 
-class ODIN(Detector):
+class ODIN(InPassDetector):
     r"""Negative log maximum softmax of the perturbed image at temperature T (arXiv 1706.02690).
 
     .. math::
@@ -98,30 +99,19 @@ class ODIN(Detector):
         epsilon: float = 0.0014,
         std: Sequence[float] | None = None,
     ) -> None:
-        super().__init__()
-        if temperature <= 0:
-            raise DetectorRefusal(f"ODIN: temperature must be above 0, not {temperature}")
-        self._column = ODINColumn(temperature, epsilon, std)
-
-    @property
-    def column(self) -> ODINColumn:
-        """The perturbed images' log softmax."""
-        return self._column
-
-    def check(self, bank: FeatureBank) -> None:
-        """Refuses a bank that was extracted without ODIN's column."""
-        require_column(self, bank)
+        self.temperature = check_positive("odin.temperature", temperature)
+        self.epsilon = epsilon
+        self.std = None if std is None else list(std)
+        super().__init__(ODINColumn(temperature, epsilon, self.std))
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""
-        top = require_column(self, bank).double() / self._column.temperature
-        return math.log(bank.logits.shape[1]) - top
+        return math.log(bank.logits.shape[1]) - self.values(bank).double() / self.temperature
 
     def describe(self) -> dict[str, Any]:
         """temperature, epsilon, std (``own`` = of the backbone's normalisation)."""
-        column = self._column
         return {
-            "temperature": column.temperature,
-            "epsilon": column.epsilon,
-            "std": column.std or "own",
+            "temperature": self.temperature,
+            "epsilon": self.epsilon,
+            "std": self.std or "own",
         }

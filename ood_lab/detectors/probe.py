@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
@@ -22,24 +24,31 @@ class Probe(NamedTuple):
     maps: dict[str, Tensor]
 
 
+@contextmanager
+def evaluating(backbone: Backbone) -> Iterator[None]:
+    """Evaluation mode inside, every sub-module's own mode again outside."""
+    modes = [(module, module.training) for module in backbone.modules()]
+    backbone.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
 @torch.no_grad()
 def probe(backbone: Backbone) -> Probe:
-    """Runs one seeded noise image of the backbone's own input size, in evaluation mode.
+    """Runs one fixed noise image of the backbone's own input size, in evaluation mode.
 
     ``maps`` has the sub-modules that were called and returned one tensor of 3 or 4 dimensions
     with more than one position (so neither logits nor pooled features), in order of completion.
     """
-    modes = [(module, module.training) for module in backbone.modules()]
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(1, *backbone.data_config["input_size"], generator=generator)
     parameter = next(backbone.parameters())
-    noise = torch.randn(1, *backbone.data_config["input_size"], generator=torch.manual_seed(0))
     names = [name for name, _ in backbone.named_modules() if name]
-    backbone.eval()  # batch normalisation must not learn from the noise
-    try:
-        with backbone.capture(names) as maps:
-            output = backbone(noise.to(parameter.device, parameter.dtype))
-    finally:
-        for module, training in modes:
-            module.training = training
+    with evaluating(backbone), backbone.capture(names) as maps:
+        output = backbone(noise.to(parameter.device, parameter.dtype))
     return Probe(output, {name: map_ for name, map_ in maps.items() if _has_positions(map_)})
 
 

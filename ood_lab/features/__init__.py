@@ -1,0 +1,1 @@
+"""Feature banks: extracted once, read by every detector."""

@@ -1,0 +1,56 @@
+"""OOD metrics, their intervals and tests, as pure functions of scores; imports no other room.
+
+One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
+"""
+
+from ood_lab.metrics.bootstrap import bootstrap
+from ood_lab.metrics.comparison import best_detectors, significance_of, significance_table
+from ood_lab.metrics.evaluation import Evaluation
+from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
+from ood_lab.metrics.ood import (
+    SortedScores,
+    aupr,
+    auroc,
+    fpr_at_tpr,
+    roc_curve,
+    score_warning,
+    tie_share,
+)
+from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
+from ood_lab.metrics.significance import (
+    best_group,
+    bootstrap_p_values,
+    delong,
+    delong_p_values,
+    holm,
+)
+from ood_lab.metrics.table import COLUMNS, results_of, results_table
+
+__all__ = [
+    "COLUMNS",
+    "Evaluation",
+    "SortedScores",
+    "aupr",
+    "auroc",
+    "auroc_interval",
+    "best_detectors",
+    "best_group",
+    "bootstrap",
+    "bootstrap_p_values",
+    "dad",
+    "delong",
+    "delong_p_values",
+    "fpr_at_tpr",
+    "holm",
+    "percentile_interval",
+    "results_of",
+    "results_table",
+    "roc_curve",
+    "score_warning",
+    "shift_correlation",
+    "shift_sensitivity",
+    "significance_of",
+    "significance_table",
+    "tie_share",
+    "wilson_interval",
+]

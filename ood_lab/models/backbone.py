@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.models.output import Output
@@ -17,14 +18,21 @@ class Backbone(nn.Module):
     ``head(features) == logits`` (atol 1e-4) is checked when the backbone is built.
 
     Attributes:
+        name: what messages call it.
         head: the last linear layer, ``[C, D]``.
         data_config: keyword arguments of ``timm.data.create_transform`` that the weights expect
             (``input_size (3, H, W)``, ``mean``, ``std``, ``interpolation``, ``crop_pct``,
             ``crop_mode``).
+        transform: the evaluation transform, PIL image -> ``[3, H, W] float32``.
+        transform_overrides: the entries of ``data_config`` that differ from what the weights were
+            made with; results are stamped with them.
     """
 
+    name: str = "backbone"
     head: nn.Linear
     data_config: dict[str, Any]
+    transform: Callable[[Image.Image], Tensor]
+    transform_overrides: dict[str, Any]
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""

@@ -6,10 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from rich import box
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-_PADDING = 2  # between two columns
+_GAP = 2  # blanks between two columns
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def beside(left: Sequence[Text], right: Sequence[Text]) -> list[Text]:
 
 def width_of(columns: Sequence[Column]) -> int:
     """Width of a table of these columns."""
-    return sum(column.width + _PADDING for column in columns) - _PADDING
+    return sum(column.width + _GAP for column in columns) - _GAP
 
 
 def pack(columns: Sequence[Column], width: int) -> list[list[Column]]:
@@ -59,17 +60,10 @@ def pack(columns: Sequence[Column], width: int) -> list[list[Column]]:
     return tables
 
 
-def build(columns: Sequence[Column], title: str) -> Table:
-    """A rich table; the first column is left-aligned, the others right-aligned."""
-    table = Table(
-        box=box.SIMPLE_HEAD,
-        title=title,
-        title_justify="left",
-        title_style="bold",
-        padding=(0, 1),
-        pad_edge=False,
-        show_edge=False,
-    )
+def build(columns: Sequence[Column], title: str) -> Group:
+    """A titled table; the first column is left-aligned, the others right-aligned."""
+    # The box itself puts one blank between columns, the padding the other.
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False)
     height = max(len(column.header) for column in columns)
     for position, column in enumerate(columns):
         # Headers stand on the rule: shorter ones are filled from above.
@@ -82,7 +76,7 @@ def build(columns: Sequence[Column], title: str) -> Table:
         )
     for row in range(len(columns[0].cells)):
         table.add_row(*(column.cells[row] for column in columns))
-    return table
+    return Group(Text(title, "bold"), table)
 
 
 def break_name(name: str, width: int) -> tuple[str, ...]:

@@ -90,7 +90,7 @@ class ConsoleTables:
             if all(self._fits(columns, width) for columns in tables):
                 break
         if not words:
-            numbered = (f"S{i + 1}\xa0{s}" for i, s in enumerate(self.view.sets))
+            numbered = (f"S{i + 1}={s}" for i, s in enumerate(self.view.sets))
             yield Text(", ".join(numbered))
         for label, columns in zip(_LABEL.values(), tables, strict=True):
             for part in pack(columns, width):
@@ -151,7 +151,7 @@ class ConsoleTables:
 
     def _dad(self) -> list[Column]:
         dads = [self.view.get("dad", d) for d in self.view.detectors]
-        if all(math.isnan(d.value) for d in dads):
+        if not self.view.most_dad or all(math.isnan(d.value) for d in dads):
             return []
         texts = [_number(d.value, "{:.0f}".format) for d in dads]
         if self.intervals:

@@ -151,12 +151,12 @@ class RunView:
     def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
         """Detectors to mark in a column with ``values``.
 
-        All that are not significantly worse than the best where that was tested, else those
-        that share the best value as shown (one decimal of a percent).
+        Where detectors were tested: all that are not significantly worse than the best, and
+        none in a column without tests. Else those that share the best value as shown (one
+        decimal of a percent).
         """
-        tested = {d: self._significance.get((metric, d, ood)) for d in values}
-        if any(tested.values()):
-            return {d for d, is_best in tested.items() if is_best}
+        if self._significance:
+            return {d for d in values if self._significance.get((metric, d, ood))}
         shown = {d: round(v, 3) for d, v in values.items() if not math.isnan(v)}
         if len(shown) < 2:
             return set()

@@ -214,9 +214,10 @@ class Job:
         function = get_method(self.cfg.task["_target_"])
         names = inspect.signature(function).parameters
         provided = {n: getattr(self, n) for n in names if n not in node}
+        loggers = self.loggers  # from here on, a failure is a failed W&B run
         results = function(**provided, **node)
         if self.is_main and results is not None:
-            log_results(self.loggers, results)
+            log_results(loggers, results)
         return results
 
     @property

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from ood_lab.errors import UserError
-from ood_lab.features import FeatureBank
+from ood_lab.features.bank import FeatureBank
 
 log = logging.getLogger(__name__)
 CAUSES = "the usual causes are a wrong checkpoint, another class order, or another transform"
@@ -24,7 +24,7 @@ def check_id_accuracy(
     Args:
         bank: the ID test bank.
         classes: names of the ID classes.
-        expected: accuracy the weights are known to reach (fraction); None = unknown.
+        expected: accuracy the weights are known to reach (percent); None = unknown.
 
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``.
@@ -43,9 +43,9 @@ def check_id_accuracy(
         return None
     correct = bank.predictions[known] == bank.labels[known]
     accuracy, n = float(correct.double().mean()), int(known.sum())
-    if expected is not None and accuracy < expected - 0.02:
+    if expected is not None and 100 * accuracy < expected - 2:
         raise UserError(
-            f"ID accuracy is {accuracy:.1%}, expected {expected:.1%} "
+            f"ID accuracy is {accuracy:.1%}, expected {expected:.1f}% "
             f"(model.expected_id_acc): {CAUSES}"
         )
     chance = 1 / heads

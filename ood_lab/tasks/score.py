@@ -15,9 +15,11 @@ import pandas as pd
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
 from ood_lab.errors import UserError
-from ood_lab.features import Column, FeatureBank, extract
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.features.extract import extract
 from ood_lab.metrics import results_table
-from ood_lab.models import Backbone
+from ood_lab.models import Backbone, weights_sha256
 from ood_lab.tasks import tables
 from ood_lab.tasks.gate import check_id_accuracy
 
@@ -74,18 +76,17 @@ def score(
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
     tables.write_table(scores, folder / "scores.parquet")
     results = results_table(
-        scores,
-        [name for name in usable if name in scores],
+        known_columns(scores, shift["axes"], accuracy),
+        list(timing),
         model=str(model["name"]),
         seed=seed,
         shift_order=[s for s in data.shift_order if s in ood_sets],
-        level_axes=shift["axes"],
-        id_accuracy=accuracy,
         **metrics,
     )
     tables.write_table(results, folder / "results.parquet")
     tables.write_csv(results, folder / "results.csv")
     manifest |= {
+        "title": f"{model['name']} on {data.name}, seed {seed}",
         "protocol": metrics["protocol"],
         "model": model["name"],
         "classes": data.classes,
@@ -93,7 +94,7 @@ def score(
         "shift_order": list(data.shift_order),
         "backbone": dict(banks["test"].manifest),
         "data": {name: split.identity for name, split in data.splits.items()},
-        "detectors": {n: d.describe() | timing[n] for n, d in usable.items() if n in timing},
+        "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,
     }
     tables.show(results, manifest)
@@ -116,6 +117,14 @@ def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
             "with that column"
         )
     return leveled
+
+
+def known_columns(
+    scores: pd.DataFrame, axes: Sequence[str], accuracy: float | None
+) -> pd.DataFrame:
+    """The scores without the levels nobody asked for, and without predictions that mean nothing."""
+    unasked = [level for level in tables.LEVELS if level not in axes]
+    return scores.drop(columns=unasked + (["pred"] if accuracy is None else []))
 
 
 def split_by_columns(
@@ -141,15 +150,28 @@ def extract_banks(
     ood_sets: Sequence[str],
     extractor: L.Trainer,
     root: Path,
-) -> dict[str, FeatureBank]:
-    """One bank a split: the splits some detector is fitted on, ID test and the OOD sets."""
+) -> dict[str, FeatureBank | None]:
+    """One bank a split: those some detector is fitted on, ID test, the OOD sets.
+
+    The banks are None on the other ranks.
+    """
     fitted_on = {d.fit_split for d in detectors.values()}
+    weights = weights_sha256(backbone)
     banks = {}
     for split in ["train", "val", "test", *ood_sets]:
         evaluated = split == "test" or split in ood_sets
         if evaluated or split in fitted_on:
             columns = _columns(detectors, split, evaluated)
-            banks[split] = extract(extractor, backbone, data.predict_loader(split), columns, root)
+            banks[split] = extract(
+                extractor,
+                backbone,
+                data.predict_dataset(split),
+                root,
+                columns,
+                batch_size=data.eval_batch_size,
+                num_workers=data.num_workers,
+                weights=weights,
+            )
     return banks
 
 
@@ -191,12 +213,11 @@ def score_banks(
         try:
             start = time.perf_counter()
             fit_bank = banks[detector.fit_split] if detector.fit_split else banks["test"]
-            check_memory(detector, fit_bank, limit)
-            detector.check(fit_bank)
+            check_memory(detector, len(fit_bank), *reversed(fit_bank.head_weight.shape), limit)
             if detector.fit_split:
                 detector.fit(fit_bank)
             fitted = time.perf_counter()
-            scored = {s: checked_score(detector, banks[s], s) for s in evaluated}
+            scored = {s: checked_score(detector, banks[s]) for s in evaluated}
         except DetectorRefusal as refusal:
             refused[name] = str(refusal)
             log.warning("%s is left out: %s", name, refusal)

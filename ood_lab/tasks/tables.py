@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.console import Console
 
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.features import FeatureBank
+from ood_lab.features.bank import FeatureBank
 from ood_lab.report import console_tables
 
 LEVELS = ("semantic_level", "covariate_level")
@@ -45,7 +46,13 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
 
 def show(results: pd.DataFrame, manifest: Mapping[str, Any]) -> None:
     """Prints the tables of a run."""
-    console_tables(results, manifest)
+    table = console_tables(
+        results,
+        protocol=manifest["protocol"],
+        refused=manifest["refused"],
+        title=manifest["title"],
+    )
+    Console().print(table)
 
 
 def show_run(folder: Path) -> None:

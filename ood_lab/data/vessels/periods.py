@@ -95,26 +95,15 @@ PERIODS = (
 
 CLASSES = [period.name for period in PERIODS]
 
-# A stylised archaeological record: late Shang and early Western Zhou dominate (head / tail about
-# 45), the first and the last periods are rare, ding outnumber gui after the Western Zhou.
-_PAPER_COUNTS = np.array(
+# A stylised archaeological record, ding above gui: late Shang and early Western Zhou dominate
+# (about 45 times the rarest), the first and the last periods are rare, and gui fade after the
+# Western Zhou.
+_RECORD = np.array(
     [
         [60, 900, 860, 320, 300, 170, 280, 310, 190, 40, 70],
         [30, 520, 640, 380, 290, 70, 40, 50, 40, 20, 20],
     ],
     dtype=np.float64,
 )
-
-
-def class_prior(prior: str) -> NDArray[np.float64]:
-    """Probability of each (category, period), ``[2, 11]``.
-
-    Args:
-        prior: ``balanced`` (uniform) or ``paper`` (a long tail of about 45 to 1, as excavated
-            bronzes have it).
-
-    Raises:
-        KeyError: for another name.
-    """
-    counts = {"balanced": np.ones_like(_PAPER_COUNTS), "paper": _PAPER_COUNTS}[prior]
-    return counts / counts.sum()
+#: Weights ``[2, 11]`` over (category, period) by name; None = all pairs in turn.
+PRIORS: dict[str, NDArray[np.float64] | None] = {"balanced": None, "paper": _RECORD}

@@ -1,4 +1,7 @@
-"""Smooth random fields and small image filters, numpy only."""
+"""Smooth random fields and small image filters, numpy only.
+
+Images are kept channels first, ``[3, H, W]``: numpy is several times faster on long inner axes.
+"""
 
 from __future__ import annotations
 
@@ -18,38 +21,36 @@ def _upsampling(cells: int) -> Array:
 
 
 def smooth(rng: np.random.Generator, cells: int, channels: int | None = None) -> Array:
-    """Uniform noise on a ``cells x cells`` lattice, interpolated: ``[H, W(, channels)]`` in [0, 1]."""
+    """Uniform noise on a ``cells x cells`` lattice, interpolated to ``[(channels, )H, W]``."""
     matrix = _upsampling(cells)
     if channels is None:
         return matrix @ rng.random((cells, cells), np.float32) @ matrix.T
     knots = rng.random((channels, cells, cells), np.float32)
-    return np.ascontiguousarray((matrix @ knots @ matrix.T).transpose(1, 2, 0))
+    return matrix @ knots @ matrix.T
 
 
 def grain(rng: np.random.Generator, amount: float) -> Array:
-    """White grey noise with standard deviation ``amount``, ``[H, W, 1]``."""
-    return rng.standard_normal((SIZE, SIZE, 1), np.float32) * amount
+    """White grey noise, uniform with standard deviation ``amount``, ``[H, W]``."""
+    return (rng.random((SIZE, SIZE), np.float32) - 0.5) * (amount * 12**0.5)
 
 
 def blur(image: Array, passes: int) -> Array:
     """``passes`` rounds of the separable [1, 2, 1] / 4 filter (variance 1/2 pixel^2 a round)."""
-    for axis in (0, 1):
-        for _ in range(passes):
-            padded = np.concatenate(
-                [image.take([0], axis), image, image.take([SIZE - 1], axis)], axis
-            )
-            before, middle, after = (
-                padded[k : k + SIZE] if axis == 0 else padded[:, k : k + SIZE] for k in range(3)
-            )
-            image = 0.25 * (before + after) + 0.5 * middle
+    for _ in range(passes):
+        for _axis in range(2):
+            # Filters the rows, then turns: two rounds restore the orientation.
+            image = image.swapaxes(-1, -2)
+            left = np.concatenate([image[..., :1], image[..., :-1]], -1)
+            right = np.concatenate([image[..., 1:], image[..., -1:]], -1)
+            image = 0.25 * (left + right) + 0.5 * image
     return image
 
 
 def pixelate(image: Array, block: int) -> Array:
     """Means over ``block x block`` tiles, written back at full size."""
     count = SIZE // block
-    small = image.reshape(count, block, count, block, -1).mean((1, 3))
-    return small.repeat(block, 0).repeat(block, 1).reshape(image.shape)
+    small = image.reshape(-1, count, block, count, block).mean((2, 4))
+    return small.repeat(block, 1).repeat(block, 2).reshape(image.shape)
 
 
 def edges(alpha: Array) -> Array:

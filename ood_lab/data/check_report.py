@@ -1,0 +1,131 @@
+"""What the data check found, and how it looks on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+
+@dataclass(frozen=True)
+class SetSummary:
+    """One row of the report.
+
+    Attributes:
+        name: ``train``, ``val``, ``test`` or an OOD set.
+        images: number of images, unreadable ones included.
+        classes: number of ID classes with at least one image; 0 for an OOD set.
+        per_class: smallest and largest number of images of an ID class; None without labels.
+        median_size: width and height of the image of median area; None without files.
+        sides: shortest and longest side in pixels.
+        formats: share of each file format, largest first.
+        grey: share of images without colour (of those decoded); None where unknown.
+        broken: number of unreadable images.
+    """
+
+    name: str
+    images: int
+    classes: int = 0
+    per_class: tuple[int, int] | None = None
+    median_size: tuple[int, int] | None = None
+    sides: tuple[int, int] | None = None
+    formats: Mapping[str, float] = field(default_factory=dict)
+    grey: float | None = None
+    broken: int = 0
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Images of ``second`` whose content is also in ``first``.
+
+    Attributes:
+        first: a split, or ``ID`` for any of them.
+        second: a split or an OOD set.
+        count: number of such images of ``second``.
+        example: one of them and its twin in ``first``.
+    """
+
+    first: str
+    second: str
+    count: int
+    example: tuple[str, str]
+
+    def __str__(self) -> str:
+        here, there = self.example
+        images = "image" if self.count == 1 else "images"
+        return f"{self.count:,} {images} of {self.second} also in {self.first}: {here} = {there}"
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The result of :func:`~ood_lab.data.checks.check_data`; print it with rich.
+
+    Attributes:
+        sets: one summary a set, in order.
+        overlaps: the same content in sets that must not share any.
+        differences: what tells an OOD set from ID without looking at the content.
+        notes: how the check was done and what was done to the data.
+        broken: rows of the unreadable images, by set.
+    """
+
+    sets: list[SetSummary]
+    overlaps: list[Overlap]
+    differences: list[str]
+    notes: list[str]
+    broken: dict[str, list[int]]
+
+    @property
+    def warnings(self) -> list[str]:
+        """Everything to look at before a number is believed."""
+        return [*map(str, self.overlaps), *self.differences]
+
+    def __rich__(self) -> RenderableType:
+        parts: list[RenderableType] = [self._table()]
+        parts += [_line("! ", "bold yellow", warning, "") for warning in self.warnings]
+        parts += [_line("· ", "dim", note, "dim") for note in self.notes]
+        return Group(*parts)
+
+    def _table(self) -> Table:
+        table = Table(title="Data", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+        files = any(s.median_size for s in self.sets)
+        for heading in ("set", "images", "classes", "per class"):
+            table.add_column(heading, justify="left" if heading == "set" else "right")
+        if files:
+            for heading in ("median size", "sides px", "grey"):
+                table.add_column(heading, justify="right")
+            table.add_column("format")
+        if self.broken:
+            table.add_column("broken", justify="right", style="red")
+        for summary in self.sets:
+            cells = [summary.name, f"{summary.images:,}", str(summary.classes or "–")]
+            cells += [_span(summary.per_class)]
+            cells += _file_cells(summary) if files else []
+            table.add_row(*cells, *([f"{summary.broken:,}"] if self.broken else []))
+        return table
+
+
+def _file_cells(summary: SetSummary) -> list[str]:
+    if summary.median_size is None:
+        return ["–"] * 4
+    formats = [
+        name if share > 0.995 else f"{name} {share:.0%}" for name, share in summary.formats.items()
+    ]
+    grey = "–" if summary.grey is None else f"{summary.grey:.0%}"
+    return ["×".join(map(str, summary.median_size)), _span(summary.sides), grey, ", ".join(formats)]
+
+
+def _span(ends: tuple[int, int] | None) -> str:
+    if ends is None:
+        return "–"
+    low, high = ends
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
+
+
+def _line(mark: str, mark_style: str, text: str, style: str) -> RenderableType:
+    grid = Table.grid()
+    grid.add_row(Text(mark, style=mark_style), Text(text, style=style, overflow="fold"))
+    return Padding(grid, 0)

@@ -1,0 +1,252 @@
+"""The DataModule contract: ID train, val, test and any number of named OOD sets."""
+
+from __future__ import annotations
+
+import copy
+import os
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.seed import pl_worker_init_function
+from torch.utils.data import DataLoader, RandomSampler, Sampler, WeightedRandomSampler
+
+from ood_lab.data.check_report import CheckReport
+from ood_lab.data.checks import Mode, check_data
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.data.files import FileDataset
+from ood_lab.data.hints import suggestion
+from ood_lab.data.labels import Labels
+from ood_lab.data.splits import ID_SPLITS
+from ood_lab.errors import UserError
+
+Batch = dict[str, Any]
+
+
+class OODDataModule(L.LightningDataModule):
+    """ID train, val, test and the OOD sets, each an :class:`ImageDataset`.
+
+    A subclass says in :meth:`build_splits` which datasets there are; everything else is here.
+    Call :meth:`setup` before any heavy work: every error in the data surfaces there. Nothing
+    depends on the rank, so all processes hold the same sets in the same order.
+
+    Args:
+        name: of the data, for folders and tables.
+        shift_order: names of OOD sets from the slightest to the largest shift, for DAD; None or
+            empty = no order is claimed.
+        batch_size: images a training batch, on each device.
+        eval_batch_size: images a batch in validation, test and extraction; None = ``batch_size``.
+        num_workers: loader processes; 0 = load in the main process.
+        drop_last: leave out the last, smaller training batch (batch norm does not like it),
+            unless it is the only one.
+        balanced: draw training images so that every class is equally frequent.
+        pin_memory: page-locked batches; None = when there is a CUDA device.
+        seed: of the class-balanced draws and of the sample that the check decodes.
+        check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
+        on_broken: ``stop`` at an unreadable image, or ``skip`` it.
+        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
+        cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+
+    Attributes:
+        splits: ``train``, ``val``, ``test``, then the OOD sets in order.
+        report: what the check found; print it with rich.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        shift_order: Sequence[str] | None = None,
+        batch_size: int = 64,
+        eval_batch_size: int | None = None,
+        num_workers: int = 0,
+        drop_last: bool = True,
+        balanced: bool = False,
+        pin_memory: bool | None = None,
+        seed: int = 0,
+        check: Mode = "auto",
+        on_broken: Literal["stop", "skip"] = "stop",
+        on_duplicates: Literal["warn", "stop"] = "warn",
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        super().__init__()
+        self.name = name
+        self.shift_order = list(shift_order or [])
+        self.batch_size = batch_size
+        self.eval_batch_size = eval_batch_size or batch_size
+        self.num_workers = num_workers
+        self.drop_last = drop_last
+        self.balanced = balanced
+        self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
+        self.seed = seed
+        self.check = check
+        self.on_broken: Literal["stop", "skip"] = on_broken
+        self.on_duplicates: Literal["warn", "stop"] = on_duplicates
+        self.cache_dir = cache_dir
+        self.splits: dict[str, ImageDataset] = {}
+        self.report: CheckReport | None = None
+        self.notes: list[str] = []
+        self._train_view: ImageDataset | None = None
+
+    @abstractmethod
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """Returns ``train``, ``val``, ``test``, then the OOD sets in order.
+
+        What the user should know of the making goes to ``self.notes``.
+        """
+
+    def setup(self, stage: str | None = None) -> None:
+        """Builds and checks all sets, whatever the stage; a second call does nothing.
+
+        Raises:
+            UserError: anything wrong with the data or the names, in one line.
+        """
+        if self.splits:
+            return
+        splits = dict(self.build_splits())
+        self._check_names([name for name in splits if name not in ID_SPLITS])
+        report = check_data(
+            splits, self.check, self.on_broken, self.on_duplicates, self.cache_dir, self.seed
+        )
+        for name, rows in report.broken.items():
+            splits[name] = _less(splits[name], rows)
+            self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
+        report.notes[:0] = self.notes
+        self.report, self.splits = report, splits
+
+    def _check_names(self, ood: Sequence[str]) -> None:
+        if not ood:
+            raise UserError("there is no OOD set: add one with data.ood.NAME=DIR")
+        for name in self.shift_order:
+            if name not in ood:
+                raise UserError(
+                    f"data.shift_order names '{name}', which is no OOD set: {suggestion(name, ood)}"
+                )
+        if len(set(self.shift_order)) < len(self.shift_order):
+            raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
+
+    @property
+    def ood_names(self) -> list[str]:
+        """Names of the OOD sets, in order."""
+        return [name for name in self.splits if name not in ID_SPLITS]
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the ID classes, position = label; empty when ID is not labelled."""
+        return self.splits["train"].classes
+
+    @property
+    def labels(self) -> Labels:
+        """What is known of the training images beside the pixels."""
+        return Labels.of(self.splits["train"])
+
+    def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
+        """Gives every set the same ``eval`` transform, ID and OOD alike.
+
+        Args:
+            eval: PIL image to tensor, the backbone's own.
+            train: used by :meth:`train_dataloader` alone; None = ``eval``.
+        """
+        self.setup()
+        for data in self.splits.values():
+            data.transform = eval
+        # A second view of the same table: features of train are extracted without augmentation.
+        self._train_view = copy.copy(self.splits["train"])
+        self._train_view.transform = train or eval
+
+    def predict_dataset(self, split: str) -> ImageDataset:
+        """A set by name, with the eval transform.
+
+        Raises:
+            UserError: there is no such set.
+        """
+        self.setup()
+        if split not in self.splits:
+            raise UserError(f"no set is called '{split}': {suggestion(split, self.splits)}")
+        return self.splits[split]
+
+    def predict_loader(self, split: str) -> DataLoader[Batch]:
+        """Every image of a set once, in order, with the eval transform."""
+        return self._loader(self.predict_dataset(split), self.eval_batch_size)
+
+    def train_dataloader(self) -> DataLoader[Batch]:
+        """Training images in random order, with the train transform."""
+        self.setup()
+        data = self._train_view or self.splits["train"]
+        devices = self.trainer.world_size if self.trainer else 1
+        fills_a_batch = len(data) // devices >= self.batch_size
+        return self._loader(
+            data,
+            self.batch_size,
+            sampler=self._balanced_sampler(data) if self.balanced else RandomSampler(data),
+            drop_last=self.drop_last and fills_a_batch,
+            persistent=True,
+        )
+
+    def val_dataloader(self) -> DataLoader[Batch]:
+        """ID validation images, in order."""
+        return self._loader(self.predict_dataset("val"), self.eval_batch_size, persistent=True)
+
+    def test_dataloader(self) -> DataLoader[Batch]:
+        """ID test images, in order."""
+        return self.predict_loader("test")
+
+    def _loader(
+        self,
+        data: ImageDataset,
+        batch_size: int,
+        sampler: Sampler[int] | None = None,
+        drop_last: bool = False,
+        persistent: bool = False,
+    ) -> DataLoader[Batch]:
+        return DataLoader(
+            data,
+            batch_size=batch_size,
+            sampler=sampler,
+            drop_last=drop_last,
+            num_workers=self.num_workers,
+            pin_memory=self.pin_memory,
+            persistent_workers=persistent and self.num_workers > 0,
+            worker_init_fn=pl_worker_init_function,
+        )
+
+    def _balanced_sampler(self, data: ImageDataset) -> Sampler[int]:
+        """Draws with replacement, every class with the same probability, unknowns never.
+
+        The generator is seeded alike on all ranks: Lightning deals one common draw out to them.
+        """
+        labels = data.labels
+        known = labels != UNKNOWN
+        if not bool(known.any()):
+            raise UserError("data.balanced needs labels, and no training image has one")
+        counts = torch.bincount(labels[known])
+        weights = torch.zeros(len(labels), dtype=torch.float64)
+        weights[known] = 1 / counts[labels[known]].double()
+        generator = torch.Generator().manual_seed(self.seed)
+        return WeightedRandomSampler(weights.tolist(), len(labels), generator=generator)
+
+    def save_splits(self, folder: str | os.PathLike[str]) -> None:
+        """Writes one ``<set>.csv`` a set; those of files can be read back as they were.
+
+        Labels are class names, ``-1`` where unknown; paths are absolute.
+        """
+        self.setup()
+        place = Path(folder)
+        place.mkdir(parents=True, exist_ok=True)
+        for name, data in self.splits.items():
+            names = dict(enumerate(data.classes)) | {UNKNOWN: str(UNKNOWN)}
+            table = data.table.assign(label=data.table["label"].map(names))
+            table.to_csv(place / f"{name}.csv", index=False)
+
+
+def _less(data: ImageDataset, rows: Sequence[int]) -> ImageDataset:
+    assert isinstance(data, FileDataset)  # only files can be unreadable
+    rest = data.without(rows)
+    emptied = sorted(set(data.labels.tolist()) - set(rest.labels.tolist()))
+    if emptied:
+        name = data.classes[emptied[0]] if data.classes else data.name
+        raise UserError(f"every image of '{name}' in {data.name} is unreadable: repair the files")
+    return rest

@@ -1,0 +1,127 @@
+"""Facts about files, gathered by threads and remembered while a file does not change."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from lightning.pytorch.utilities import rank_zero_only
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+Facts = dict[str, Any]
+_KEY = ["path", "bytes", "mtime_ns"]
+_CHUNK = 64
+
+
+def file_facts(
+    paths: Iterable[str],
+    compute: Callable[[str], Facts],
+    kind: str,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Applies ``compute`` to every file, except where its answer is known.
+
+    An answer is known while path, size and modification time (ns) of the file stay the same.
+    Answers with a non-empty ``error`` are not remembered: a disk may have been away for a moment.
+
+    Args:
+        paths: absolute paths; repetitions are computed once.
+        compute: returns the same plain-typed keys for every file, and never raises.
+        kind: what is computed; names the file in the cache and the progress bar.
+        cache_dir: folder of the cache; None = remember nothing.
+
+    Returns:
+        One row a path, in the given order: ``path, bytes, mtime_ns`` and the keys of ``compute``.
+    """
+    wanted = pd.DataFrame({"path": list(paths)})
+    unique = _stat(wanted["path"].drop_duplicates().tolist())
+    store = Path(cache_dir) / "files" / f"{kind.replace(' ', '_')}.parquet" if cache_dir else None
+    known = _load(store)
+    merged = unique if known is None else unique.merge(known, on=_KEY, how="left", indicator=True)
+    todo = unique if known is None else merged.loc[merged["_merge"] == "left_only", _KEY]
+    answers = _in_threads(todo["path"].tolist(), compute, kind)
+    fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
+    if known is not None:
+        recalled = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
+        everything = pd.concat([recalled, fresh]) if len(todo) else recalled
+    else:
+        everything = fresh
+    if store is not None and len(todo):
+        _save(store, known, fresh)
+    return wanted.merge(everything, on="path", how="left", validate="many_to_one")
+
+
+def content_hashes(
+    paths: Iterable[str], cache_dir: str | os.PathLike[str] | None = None
+) -> np.ndarray:
+    """sha256 (hex) of the bytes of every file; ``""`` for a file that cannot be read."""
+    return file_facts(paths, _hash, "reading files", cache_dir)["sha256"].to_numpy(object)
+
+
+def _hash(path: str) -> Facts:
+    try:
+        with open(path, "rb") as file:
+            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "error": ""}
+    except OSError as error:
+        return {"sha256": "", "error": error.strerror or type(error).__name__}
+
+
+def _stat(paths: list[str]) -> pd.DataFrame:
+    rows = []
+    for path in paths:
+        try:
+            found = os.stat(path)
+            rows.append((path, found.st_size, found.st_mtime_ns))
+        except OSError:
+            rows.append((path, -1, -1))
+    return pd.DataFrame(rows, columns=_KEY)
+
+
+def _in_threads(paths: Sequence[str], compute: Callable[[str], Facts], kind: str) -> list[Facts]:
+    """``compute`` of every path, in order, under a progress bar (on a terminal, rank 0)."""
+    chunks = [paths[i : i + _CHUNK] for i in range(0, len(paths), _CHUNK)]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    hidden = not console.is_terminal or getattr(rank_zero_only, "rank", 0) != 0
+    with (
+        Progress(
+            *columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden
+        ) as progress,
+        # PIL and hashlib let go of the interpreter lock while they work.
+        ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1))) as pool,
+    ):
+        task = progress.add_task(kind, total=len(paths))
+        answers: list[Facts] = []
+        for done in pool.map(lambda chunk: [compute(path) for path in chunk], chunks):
+            answers += done
+            progress.advance(task, len(done))
+    return answers
+
+
+def _load(store: Path | None) -> pd.DataFrame | None:
+    if store is None or not store.exists():
+        return None
+    try:
+        return pd.read_parquet(store)
+    except (OSError, ValueError):  # cut short by a full disk: as good as absent
+        return None
+
+
+def _save(store: Path, known: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
+    """Adds the fresh answers; several processes may do so at once, none sees half a file."""
+    table = fresh[fresh["error"] == ""]
+    if known is not None:
+        table = pd.concat([known[~known["path"].isin(fresh["path"])], table])
+    store.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=store.parent, suffix=".tmp")
+    os.close(handle)
+    table.to_parquet(temporary, index=False)
+    os.replace(temporary, store)

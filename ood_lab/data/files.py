@@ -1,0 +1,139 @@
+"""Images that lie in files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from PIL import ExifTags, Image
+
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.filefacts import content_hashes
+from ood_lab.errors import UserError
+
+Identify = Literal["content", "stat"]
+
+_TURNED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
+    """Decodes the (first) image of a file as 8-bit RGB, the way a person sees it.
+
+    - The EXIF orientation is applied: a photo that the camera stored on its side would otherwise
+      be a covariate shift that nobody meant.
+    - Transparency is composited on white.
+    - 16-bit grey is scaled by 255/65535 (PIL alone would clip it to white).
+    - CMYK, palette and grey images are converted by PIL.
+
+    Raises:
+        UserError: the file is missing, broken, cut short, or of a kind with no fixed range
+            (floating-point pixels).
+    """
+    try:
+        with Image.open(path) as image:
+            image.load()
+            return _as_rgb(_upright(image))
+    # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
+    except Exception as error:
+        raise UserError(f"cannot read image '{path}': {reason(error, path)}") from error
+
+
+def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
+    """What PIL says is wrong, on one line, without the path that the caller names anyway."""
+    text = str(error).replace(f" {os.fspath(path)!r}", "").replace(str(path), "it")
+    return " ".join(text.split()) or type(error).__name__
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        turn = _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    except Exception:  # damaged metadata around a sound image
+        turn = None
+    return image if turn is None else image.transpose(turn)
+
+
+def _as_rgb(image: Image.Image) -> Image.Image:
+    if image.mode == "F":
+        raise ValueError("floating-point pixels have no fixed range: save it with 8 or 16 bits")
+    if image.mode.startswith("I"):
+        levels = np.asarray(image).astype(np.float64) * (255 / 65535)
+        return Image.fromarray(levels.round().clip(0, 255).astype(np.uint8)).convert("RGB")
+    if image.has_transparency_data:
+        pixels = image.convert("RGBA")
+        paper = Image.new("RGBA", image.size, "white")
+        return Image.alpha_composite(paper, pixels).convert("RGB")
+    return image.convert("RGB")
+
+
+class FileDataset(ImageDataset):
+    """Images in files, as :func:`~ood_lab.data.manifest.read_manifest` lists them.
+
+    The identity is a sha256 over ``label, path relative to the common folder, content`` of every
+    row, so a copy of the data in another place has the same identity, and a changed file another.
+
+    Args:
+        name: ``train``, ``val``, ``test`` or the name of an OOD set.
+        table: columns ``path`` (absolute) and ``label`` at least.
+        classes: names of the ID classes; empty for an OOD set.
+        identify: what stands for the content of a file: ``content`` = its sha256, ``stat`` = its
+            size and modification time, for sets too large to be read once more.
+        cache_dir: folder that remembers the sha256 of unchanged files; None = none does.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        table: pd.DataFrame,
+        classes: Sequence[str],
+        identify: Identify = "content",
+        cache_dir: str | os.PathLike[str] | None = None,
+    ) -> None:
+        self.identify = identify
+        self.cache_dir = cache_dir
+        identity = _identity(table, identify, cache_dir)
+        super().__init__(name, table, list(classes), identity)
+
+    @property
+    def paths(self) -> list[str]:
+        """Absolute path of every row."""
+        return list(self.table["path"])
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB PIL image (see :func:`load_rgb`)."""
+        return load_rgb(str(self.table["path"].iat[index]))
+
+    def without(self, rows: Sequence[int]) -> FileDataset:
+        """The dataset less the given rows, with its own identity and no transform."""
+        rest = self.table.drop(index=list(rows))
+        return FileDataset(self.name, rest, self.classes, self.identify, self.cache_dir)
+
+
+def _identity(
+    table: pd.DataFrame, identify: Identify, cache_dir: str | os.PathLike[str] | None
+) -> str:
+    paths = list(table["path"])
+    if identify == "content":
+        contents = content_hashes(paths, cache_dir)
+    elif identify == "stat":
+        contents = np.array([f"{s.st_size} {s.st_mtime_ns}" for s in map(os.stat, paths)])
+    else:
+        raise UserError(f"identify is 'content' or 'stat', not '{identify}'")
+    common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    digest = hashlib.sha256()
+    for path, label, content in zip(paths, table["label"], contents, strict=True):
+        place = Path(os.path.relpath(path, common)).as_posix()
+        digest.update(f"{label}\0{place}\0{content}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()

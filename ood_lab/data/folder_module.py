@@ -1,0 +1,126 @@
+"""The user's own images: folders, CSV or Parquet tables, or image lists."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+from lightning.pytorch.utilities import rank_zero_only
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.files import FileDataset, Identify
+from ood_lab.data.hints import suggestion
+from ood_lab.data.manifest import read_manifest
+from ood_lab.data.splits import ID_SPLITS, stratified_split
+from ood_lab.errors import UserError
+
+log = logging.getLogger(__name__)
+
+#: A path, or ``{path: ..., root: ...}`` where the paths in a list start from another folder.
+Source = str | os.PathLike[str] | Mapping[str, str]
+
+
+class FolderDataModule(OODDataModule):
+    """ID and OOD images from anything :func:`~ood_lab.data.manifest.read_manifest` reads.
+
+    Args:
+        id: sources of ``train``, ``val`` and ``test``. A missing val or test is split off train,
+            stratified by class.
+        ood: source of each OOD set, by its name; null = left out.
+        name: of the data, for folders and tables.
+        root: folder that relative paths in CSV, Parquet and lists start from; None = the folder
+            of that file.
+        split: shares of train, val and test when they are split; sum 1.
+        split_seed: of the split.
+        identify: ``content`` or ``stat``, see :class:`FileDataset`.
+        options: see :class:`OODDataModule`.
+    """
+
+    def __init__(
+        self,
+        id: Mapping[str, Source | None],
+        ood: Mapping[str, Source | None],
+        name: str = "folder",
+        root: str | os.PathLike[str] | None = None,
+        split: Sequence[float] = (0.8, 0.1, 0.1),
+        split_seed: int = 0,
+        identify: Identify = "content",
+        **options: Any,
+    ) -> None:
+        super().__init__(name, **options)
+        self.id_sources = {split: source for split, source in id.items() if source is not None}
+        self.ood_sources = {name: source for name, source in (ood or {}).items() if source}
+        self.root = root
+        self.split = list(split)
+        self.split_seed = split_seed
+        self.identify: Identify = identify
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """Reads the sources and splits off what is missing."""
+        self._check_sources()
+        train, classes = self._read(self.id_sources["train"], None)
+        tables = {"train": train} | {
+            split: self._read(self.id_sources[split], classes)[0]
+            for split in ID_SPLITS[1:]
+            if split in self.id_sources
+        }
+        if not classes:
+            self._note("ID has no labels: detectors that need classes will refuse")
+        tables = self._complete(tables)
+        outside = {name: self._read(source, [])[0] for name, source in self.ood_sources.items()}
+        return {
+            name: FileDataset(
+                name, table, classes if name in tables else [], self.identify, self.cache_dir
+            )
+            for name, table in (tables | outside).items()
+        }
+
+    def _check_sources(self) -> None:
+        for name in self.id_sources:
+            if name not in ID_SPLITS:
+                raise UserError(f"data.id.{name} is no split: {suggestion(name, ID_SPLITS)}")
+        if "train" not in self.id_sources:
+            raise UserError("there are no ID images: add them with data.id.train=DIR")
+        if not self.ood_sources:
+            raise UserError("there is no OOD set: add one with data.ood.NAME=DIR")
+        for name in self.ood_sources:
+            if name in (*ID_SPLITS, "ID"):
+                raise UserError(f"data.ood.{name}: an OOD set cannot be called '{name}'; rename it")
+
+    def _read(
+        self, source: Source, classes: Sequence[str] | None
+    ) -> tuple[pd.DataFrame, list[str]]:
+        if not isinstance(source, Mapping):
+            return read_manifest(source, self.root, classes)
+        unknown = [key for key in source if key not in ("path", "root")]
+        if unknown or "path" not in source:
+            wrong = f"'{unknown[0]}'" if unknown else "no path"
+            raise UserError(
+                f"a data source is a path or {{path: ..., root: ...}}, not with {wrong}"
+            )
+        return read_manifest(source["path"], source.get("root", self.root), classes)
+
+    def _complete(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+        """Takes the missing of val and test off train."""
+        missing = [split for split in ID_SPLITS if split not in tables]
+        if not missing:
+            return tables
+        if len(self.split) != 3 or abs(sum(self.split) - 1) > 1e-6:
+            raise UserError(f"data.split={self.split}: give the shares of train, val, test, sum 1")
+        shares = [self.split[ID_SPLITS.index(split)] for split in missing]
+        whole = tables["train"]
+        parts = stratified_split(whole["label"].to_numpy(), shares, self.split_seed)
+        for split, rows in zip(["train", *missing], parts, strict=True):
+            tables[split] = whole.iloc[rows].reset_index(drop=True)
+        given = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])
+        self._note(f"{' and '.join(missing)} split off train (seed {self.split_seed}): {given}")
+        return {split: tables[split] for split in ID_SPLITS}
+
+    def _note(self, text: str) -> None:
+        self.notes.append(text)
+        if getattr(rank_zero_only, "rank", 0) == 0:
+            log.info(text)

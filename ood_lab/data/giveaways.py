@@ -1,0 +1,61 @@
+"""What tells an OOD set from ID without a look at the content."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas as pd
+from scipy.stats import rankdata
+
+from ood_lab.data.splits import ID_SPLITS
+
+#: Differences that are worth a line: share of images, ratio of median sides, AUROC of the size.
+SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
+
+
+def giveaways(facts: pd.DataFrame) -> Iterable[str]:
+    """Compares each OOD set with ID test.
+
+    Args:
+        facts: one row a readable file: ``split, format, width, height, grey`` (share or NaN).
+
+    Yields:
+        One line a difference, with its figures.
+    """
+    inside = facts[facts["split"] == "test"]
+    if inside.empty:
+        return
+    for name, outside in facts[~facts["split"].isin(ID_SPLITS)].groupby("split", sort=False):
+        yield from (
+            f"{name} can be told from ID by {reason}"
+            for reason in (
+                *_by_format(inside, outside, str(name)),
+                *_by_size(inside, outside, str(name)),
+            )
+        )
+
+
+def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
+    a, b = (part["format"].value_counts(normalize=True) for part in (inside, outside))
+    if a.sub(b, fill_value=0).abs().sum() / 2 > SHARE:
+        yield f"file format: ID {_shares(a)}, {name} {_shares(b)}"
+    grey_in, grey_out = inside["grey"].mean(), outside["grey"].mean()
+    if abs(grey_in - grey_out) > SHARE:
+        yield f"colour: ID {grey_in:.0%} grey images, {name} {grey_out:.0%}"
+
+
+def _shares(formats: pd.Series) -> str:
+    return ", ".join(f"{share:.0%} {name}" for name, share in formats.head(2).items())
+
+
+def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
+    a, b = ((part["width"] * part["height"]) ** 0.5 for part in (inside, outside))
+    ranks = rankdata(np.concatenate([a, b]))[len(a) :]
+    auroc = (ranks.sum() - len(b) * (len(b) + 1) / 2) / (len(a) * len(b))
+    ratio = b.median() / a.median()
+    if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
+        yield (
+            f"size alone, AUROC {max(auroc, 1 - auroc):.0%}: "
+            f"ID {a.median():.0f} px (median side), {name} {b.median():.0f} px"
+        )

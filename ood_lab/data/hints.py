@@ -1,0 +1,38 @@
+"""Error messages that name the nearest thing that does exist."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from ood_lab.errors import UserError
+
+
+def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
+    """``did you mean 'x'?`` when an option is close to ``word``, else the first options."""
+    names = list(options)
+    lower = {name.lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    if close:
+        return f"did you mean '{lower[close[0]]}'?"
+    if not names:
+        return "there is none"
+    more = f", ... ({len(names)} in all)" if len(names) > shown else ""
+    return f"there is: {', '.join(names[:shown])}{more}"
+
+
+def missing_path(path: str | os.PathLike[str]) -> UserError:
+    """The error for a path that does not exist, with the nearest one that does."""
+    wanted = Path(os.path.abspath(path))
+    parent = next((p for p in wanted.parents if p.is_dir()), Path(wanted.anchor))
+    first, *rest = wanted.relative_to(parent).parts
+    names = sorted(p.name for p in parent.iterdir() if not p.name.startswith("."))
+    for match in difflib.get_close_matches(first, names, n=3, cutoff=0.6):
+        nearest = parent / match
+        full = nearest.joinpath(*rest)
+        return UserError(
+            f"'{path}' does not exist; nearest: '{full if full.exists() else nearest}'"
+        )
+    return UserError(f"'{path}' does not exist; in '{parent}' {suggestion(first, names)}")

@@ -1,0 +1,185 @@
+"""Reads a folder, a CSV or Parquet table, or an OpenOOD image list into one kind of table."""
+
+from __future__ import annotations
+
+import os
+import unicodedata
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
+from ood_lab.data.folders import NO_LABEL, image_extensions, instead, read_folder
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.errors import UserError
+
+
+def read_manifest(
+    source: str | os.PathLike[str],
+    root: str | os.PathLike[str] | None = None,
+    classes: Sequence[str] | None = None,
+) -> tuple[pd.DataFrame, list[str]]:
+    """Reads what images there are and which class each belongs to.
+
+    ``source`` is one of
+
+    - a folder with one sub-folder a class (searched to any depth), or a flat folder of images
+      without labels; hidden files and folders are left out;
+    - a ``.csv``, ``.tsv`` or ``.parquet`` file with a column ``path`` and, where known, ``label``
+      (class name or number, empty or -1 = unknown), ``semantic_level``, ``covariate_level``,
+      ``category``, ``shape``, ``level_<n>`` (integers), ``attribute_<name>`` (0/1) and any others;
+    - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces.
+
+    Folder rows are sorted by path; the rows of a file keep their order.
+
+    Args:
+        source: the folder or file.
+        root: folder that relative paths of a file start from; default: the file's own folder.
+        classes: None: the classes are those found here, names sorted, numbers as they are. The
+            classes of ``train``: labels must be among them, by name or (in a file) by number.
+            An empty list: an OOD set, every label becomes -1 and the original class stays in the
+            column ``category_name``.
+
+    Returns:
+        A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
+        and the class names, position = label.
+
+    Raises:
+        UserError: a missing path, file or column, an empty class folder, an unknown class.
+    """
+    place = Path(os.path.abspath(Path(source).expanduser()))
+    if not place.exists():
+        raise missing_path(place)
+    if place.is_dir():
+        table = read_folder(place, labelled=classes is None or len(classes) > 0)
+    else:
+        table = _read_file(place)
+        table["path"] = _absolute(table["path"], place, root)
+    if table.empty:
+        raise UserError(f"'{place}' holds no image{instead(place)}")
+    table = _check_columns(table, place)
+    labels, names = _encode(table["label"], classes, place)
+    if classes is not None and not classes and (table["label"] != NO_LABEL).any():
+        table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")
+    table["label"] = labels
+    return table, names
+
+
+def _read_file(file: Path) -> pd.DataFrame:
+    suffix = file.suffix.lower()
+    try:
+        if suffix in (".csv", ".tsv"):
+            # Only an empty cell is missing: "NA" and "null" are possible class names.
+            table = pd.read_csv(
+                file,
+                sep="," if suffix == ".csv" else "\t",
+                dtype={"path": str, "label": str},
+                keep_default_na=False,
+                na_values=[""],
+                encoding="utf-8-sig",
+            )
+        elif suffix in (".parquet", ".pq"):
+            table = pd.read_parquet(file)
+        elif suffix in (".txt", ".lst"):
+            table = _read_image_list(file)
+        else:
+            raise UserError(
+                f"'{file}' is neither a folder nor a .csv, .tsv, .parquet or .txt list of images"
+            )
+    except (UnicodeDecodeError, ValueError, OSError) as error:
+        raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
+    if "path" not in table:
+        raise UserError(f"'{file}' has no column 'path': {suggestion('path', map(str, table))}")
+    table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
+    return table.reset_index(drop=True)
+
+
+def _read_image_list(file: Path) -> pd.DataFrame:
+    rows = []
+    for number, line in enumerate(file.read_text("utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        path, _, label = line.strip().rpartition(" ")
+        if not path or os.path.splitext(label)[1].lower() in image_extensions():
+            raise UserError(f"'{file}' line {number} is not 'path label': '{line.strip()}'")
+        rows.append((path.strip(), label))
+    return pd.DataFrame(rows, columns=["path", "label"])
+
+
+def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None) -> list[str]:
+    base = Path(os.path.abspath(Path(root).expanduser())) if root is not None else file.parent
+    if not base.is_dir():
+        raise missing_path(base)
+    if paths.isna().any():
+        raise UserError(f"'{file}' row {int(paths.isna().to_numpy().argmax()) + 1} has no path")
+    found = [os.path.normpath(os.path.join(base, path)) for path in paths]
+    missing = [path for path in found if not os.path.isfile(path)]
+    if missing:
+        raise UserError(
+            f"{len(missing)} of {len(found)} files listed in '{file}' are missing; first: "
+            f"{missing_path(missing[0])}; if its paths start from another folder, give that as "
+            "root: {path: LIST, root: DIR}"
+        )
+    return found
+
+
+def _label_text(label: pd.Series) -> pd.Series:
+    text = label.astype(object).where(label.notna(), NO_LABEL).map(str)
+    # A column of integers with gaps is read as floats.
+    text = text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+    return text.map(lambda name: unicodedata.normalize("NFC", name))
+
+
+def _check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
+    """Makes the columns that travel with a sample numbers."""
+    for column in map(str, table.columns):
+        if column in INTEGER_COLUMNS or column.startswith("level_"):
+            table[column] = _numbers(table[column], source).fillna(UNKNOWN).astype("int64")
+        elif column.startswith("attribute_"):
+            table[column] = _numbers(table[column], source, allowed={0, 1}).astype("float32")
+    return table
+
+
+def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -> pd.Series:
+    values = pd.to_numeric(column, errors="coerce")
+    wrong = ~values.isin(allowed) if allowed else column.notna() & ~(values % 1 == 0)
+    if wrong.any():
+        row = int(wrong.to_numpy().argmax())
+        kind = "0 or 1" if allowed else "an integer"
+        raise UserError(
+            f"'{source}' column '{column.name}' row {row + 1}: '{column.iloc[row]}' is not {kind}"
+        )
+    return values
+
+
+def _encode(
+    labels: pd.Series, classes: Sequence[str] | None, source: Path
+) -> tuple[np.ndarray, list[str]]:
+    """Turns label texts into positions in the list of classes."""
+    given = sorted(set(labels) - {NO_LABEL})
+    # Folder names are names even if they look like numbers: 001, 002, ...
+    numbers = source.is_file() and all(name.removeprefix("-").isdecimal() for name in given)
+    if numbers and any(name.startswith("-") for name in given):
+        raise UserError(f"'{source}' has label {given[0]}: an unknown class is {NO_LABEL}")
+    if classes is not None:
+        names = list(classes)
+    elif numbers:
+        labels = labels.map(lambda name: str(int(name)))  # 007 is 7
+        given = sorted(set(labels) - {NO_LABEL})
+        names = [str(i) for i in range(max(map(int, given), default=-1) + 1)]
+    else:
+        names = given
+    if not names:
+        return np.full(len(labels), UNKNOWN, dtype=np.int64), names
+    position = {name: i for i, name in enumerate(names)} | {NO_LABEL: UNKNOWN}
+    if numbers and not any(name in position for name in given):
+        position |= {name: int(name) for name in given if int(name) < len(names)}
+    unknown = [name for name in given if name not in position]
+    if unknown:
+        raise UserError(
+            f"'{source}' has class '{unknown[0]}', which is not one of the {len(names)} classes "
+            f"of train: {suggestion(unknown[0], names)}"
+        )
+    return labels.map(position).to_numpy(np.int64), names

@@ -1,0 +1,51 @@
+"""Takes validation and test images off the training images, by class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ood_lab.errors import UserError
+
+#: Names of the ID sets; every other name is an OOD set.
+ID_SPLITS = ("train", "val", "test")
+
+
+def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) -> list[np.ndarray]:
+    """Divides rows into parts with the same share of every label.
+
+    Each label's rows are shuffled by ``default_rng([seed, label])`` and cut at the rounded
+    fractions, so the parts of one class do not depend on the other classes. A part never takes
+    the last row of a class from the first part.
+
+    Args:
+        labels: ``[N] int64``; -1 (unknown) is treated as one more class.
+        fractions: share of the second, third, ... part; the first part keeps the rest.
+        seed: the same seed gives the same parts on every machine.
+
+    Returns:
+        Sorted row numbers of the first part and of one part a fraction.
+
+    Raises:
+        UserError: the fractions leave nothing, or a part stays empty.
+    """
+    if any(f <= 0 for f in fractions) or sum(fractions) >= 1:
+        raise UserError(f"data.split: shares {list(fractions)} of train must be > 0 with sum < 1")
+    parts: list[list[np.ndarray]] = [[] for _ in range(len(fractions) + 1)]
+    for label in np.unique(labels):
+        rows = np.flatnonzero(labels == label)
+        size = len(rows)
+        rows = np.random.default_rng([seed, int(label) + 1]).permutation(rows)
+        for part, fraction in enumerate(fractions, start=1):
+            count = min(max(1, round(fraction * size)), len(rows) - 1)
+            parts[part].append(rows[:count])
+            rows = rows[count:]
+        parts[0].append(rows)
+    chosen = [np.sort(np.concatenate(rows)) for rows in parts]
+    if any(len(rows) == 0 for rows in chosen):
+        raise UserError(
+            f"{len(labels)} images are too few to split: give val and test their own folders "
+            "(data.id.val=DIR data.id.test=DIR)"
+        )
+    return chosen

@@ -1,0 +1,89 @@
+"""ASH: energy of the logits from pruned and reshaped features."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from pytorch_ood.detector import EnergyBased
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.requirements import check_choice, check_percentile, require_non_negative
+from ood_lab.features.bank import FeatureBank
+
+
+def _binarise(x: Tensor, kept: Tensor) -> Tensor:
+    return (x.sum(dim=1, keepdim=True) / kept.shape[1]).expand_as(kept)
+
+
+def _scale(x: Tensor, kept: Tensor) -> Tensor:
+    whole, part = x.sum(dim=1, keepdim=True), kept.sum(dim=1, keepdim=True)
+    # Features that are all 0 stay 0, whatever the factor.
+    return kept * torch.exp(whole / torch.where(part == 0, 1, part))
+
+
+def _prune(x: Tensor, kept: Tensor) -> Tensor:
+    return kept
+
+
+RESHAPE = {"b": _binarise, "s": _scale, "p": _prune}
+
+
+class ASH(Detector):
+    r"""Energy of shaped activations (arXiv 2209.09858).
+
+    .. math:: s(x) = -\log \sum_c \exp(W x' + b)_c
+
+    where x' keeps the k = D - round(D p / 100) largest entries of x ``[D]`` (at least one) and
+    is 0 elsewhere. The kept entries become Σx / k (variant ``b``), x · exp(Σx / Σkept)
+    (``s``), or stay (``p``). x is the pooled feature, as in the authors' and OpenOOD's code;
+    pytorch-ood shapes the maps before pooling. Nothing is fitted.
+
+    Own: pytorch-ood's variant s is NaN for a feature vector of zeros, and its k reaches 0 in
+    small layers. Its variants agree otherwise; the energy is pytorch-ood's.
+
+    Args:
+        variant: b, s or p.
+        percentile: p in [0, 100), the share of entries pruned.
+        force: accept features below 0. The method presumes ReLU features.
+    """
+
+    name = "ash"
+
+    def __init__(
+        self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False
+    ) -> None:
+        super().__init__()
+        self.variant = check_choice("ash.variant", variant, RESHAPE)
+        self.percentile = check_percentile("ash.percentile", percentile)
+        self.force = force
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
+        if not self.force:
+            require_non_negative(self, bank)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy of the logits of shaped features, ``[N]``."""
+        self.check(bank)
+        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+        d = bank.features.shape[1]
+        k = max(1, d - round(d * self.percentile / 100))
+
+        def energy(x: Tensor) -> Tensor:
+            kept, places = x.topk(k, dim=1)
+            shaped = torch.zeros_like(x).scatter_(1, places, RESHAPE[self.variant](x, kept))
+            return EnergyBased.score(shaped @ weight.T + bias)
+
+        return map_rows(energy, bank.features, width=len(weight))
+
+    def describe(self) -> dict[str, Any]:
+        """Variant, percentile, force and where the features are taken."""
+        return {
+            "variant": self.variant,
+            "percentile": self.percentile,
+            "location": "pooled features",
+            "force": self.force,
+        }

@@ -1,0 +1,39 @@
+"""EBO: energy of the logits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytorch_ood.detector import EnergyBased
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.requirements import check_positive
+from ood_lab.features.bank import FeatureBank
+
+
+class EBO(Detector):
+    r"""Free energy of the logits (arXiv 2010.03759).
+
+    .. math:: s(x) = -T \log \sum_c e^{z_c / T}, \quad z \in \mathbb{R}^C
+
+    Nothing is fitted. The formula is pytorch-ood's ``EnergyBased``, which is right.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    name = "ebo"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = check_positive("ebo.temperature", temperature)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy, ``[N]``."""
+        return map_rows(lambda z: EnergyBased.score(z, t=self.temperature), bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature."""
+        return {"temperature": self.temperature}

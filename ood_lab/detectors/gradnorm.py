@@ -1,0 +1,50 @@
+"""GradNorm: norm of the gradient that pulls the prediction towards uniform."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.requirements import check_positive
+from ood_lab.features.bank import FeatureBank
+
+
+class GradNorm(Detector):
+    r"""Negative L1 norm of the gradient at the last layer's weight (arXiv 2110.00218).
+
+    .. math::
+        s(x) = -\Big\| \frac{\partial}{\partial W} \sum_c -\log \mathrm{softmax}(z/T)_c \Big\|_1
+             = -\frac1T \sum_c |1 - C p_c| \cdot \sum_d |x_d|,
+        \quad p = \mathrm{softmax}(z/T)
+
+    exact, because the gradient is the outer product of (C p - 1)/T ``[C]`` and x ``[D]``.
+    Nothing is fitted; the bias is left out, as in the paper.
+
+    Own: pytorch-ood needs the network and a backward pass an image (micro-batches of 32), and by
+    default takes the gradient of all parameters, which is another detector.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    name = "gradnorm"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = check_positive("gradnorm.temperature", temperature)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative gradient norm, ``[N]``, up to 0."""
+
+        def norm(x: Tensor, z: Tensor) -> Tensor:
+            p = (z / self.temperature).softmax(dim=1)
+            return (z.shape[1] * p - 1).abs().sum(dim=1) * x.abs().sum(dim=1)
+
+        return -map_rows(norm, bank.features, bank.logits) / self.temperature
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature."""
+        return {"temperature": self.temperature}

@@ -1,0 +1,150 @@
+"""Gram: deviation of feature correlations from the range seen for the predicted class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import DetectorRefusal, FitSplit
+from ood_lab.detectors.gram_column import GramColumn, split_layers
+from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.requirements import check_count
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+#: Floats of the bank read at a time.
+CHUNK_FLOATS = 2**22
+
+
+class Gram(InPassDetector):
+    r"""Total deviation of the Gram vectors from their class ranges (arXiv 1912.12510).
+
+    .. math::
+        g_{l,p} = \mathrm{rows}\big(F_l^p {F_l^p}^\top\big)^{1/p}, \quad
+        \delta_l = \sum_{p} \sum_{i} \frac{[\min_i - g_i]_+}{|\min_i + 10^{-6}|}
+        + \frac{[g_i - \max_i]_+}{|\max_i + 10^{-6}|}, \quad
+        s = \sum_l \frac{\delta_l / \max_c p_c}{\mathbb{E}[\delta_l / \max_c p_c]}
+
+    where min and max are those of the class that the image is predicted as, over 90% of the fit
+    images by their predicted class, and E is the mean over the other 10% (1 where that is 0: no
+    held-out image deviates). Predicted classes, a held-out part and the division by the
+    confidence max p are the authors' way, except that they hold out test images.
+
+    An image predicted as a class that no fit image was predicted as is judged by the range over
+    all fit images; ``describe`` counts such classes. Most ID images of a small layer list lie
+    within all ranges and tie at 0: see the tie share in the results.
+
+    pytorch-ood's version keeps every Gram vector in memory, forms the C×C matrices, overflows
+    float32 at large activations and wants the network as a list of consecutive modules.
+
+    Args:
+        layers: ``stages`` = last sub-module of every spatial resolution; ``conv`` = every
+            Conv2d; or a list of sub-module names. Tokens [B, N, D] are positions.
+        powers: orders p of the Gram matrices.
+        divide_by_confidence: divide deviations by max p.
+        held_out: share of the fit images that estimates E.
+        seed: of the split.
+        fit_split: images that the ranges and E come from.
+    """
+
+    name = "gram"
+
+    def __init__(
+        self,
+        layers: str | Sequence[str] = "stages",
+        powers: Sequence[int] = (1, 2, 3, 4, 5),
+        divide_by_confidence: bool = True,
+        held_out: float = 0.1,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        if not powers:
+            raise UserError("detector.gram.powers=[]: give one power at least")
+        powers = [check_count("gram.powers", p) for p in powers]
+        if not 0 < held_out < 1:
+            raise UserError(f"detector.gram.held_out={held_out}: must lie between 0 and 1")
+        self._gram = GramColumn(layers, powers)
+        self.divide_by_confidence = divide_by_confidence
+        self.held_out = held_out
+        self.seed = seed
+        super().__init__(self._gram, fit_split)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Two ranges a class, the held-out rows, one chunk.
+
+        0 before the column knows its backbone (:meth:`GramColumn.layers`).
+        """
+        rows = 2 * c + round(n * self.held_out)
+        return 4 * (rows * self._gram.width + 5 * CHUNK_FLOATS) if self._gram.width else 0
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """The size of the ranges."""
+        what = f"ranges of {self._gram.width:,} entries for {c:,} classes"
+        return what, "give fewer layers or powers with detector.gram.layers, detector.gram.powers"
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``low``, ``high`` [C, ΣC_l·P], ``widths``, ``expected`` [L], ``seen`` [C]."""
+        self.check(bank)
+        n = len(bank)
+        n_held = round(n * self.held_out)
+        if not 0 < n_held < n:
+            raise DetectorRefusal(f"Gram: {n} fit images cannot be split {self.held_out:.0%} off")
+        order = torch.randperm(n, generator=torch.Generator().manual_seed(self.seed))
+        held, kept = bank.rows(order[:n_held].sort().values), order[n_held:].sort().values
+        self.fitted = self._ranges(bank, kept)
+        expected = self._deviations(held).mean(dim=0)
+        self.fitted["expected"] = torch.where(expected > 0, expected, 1.0)
+        return self
+
+    def _ranges(self, bank: FeatureBank, kept: Tensor) -> dict[str, Tensor]:
+        vectors, widths = split_layers(self.values(bank))
+        classes, predictions = bank.logits.shape[1], bank.predictions
+        low = vectors.new_full((classes, vectors.shape[1]), torch.inf)
+        high = -low
+        for rows in _chunks(kept, vectors.shape[1]):
+            index = predictions[rows, None].expand(-1, vectors.shape[1])
+            low.scatter_reduce_(0, index, vectors[rows], "amin")
+            high.scatter_reduce_(0, index, vectors[rows], "amax")
+        seen = torch.bincount(predictions[kept], minlength=classes) > 0
+        low[~seen], high[~seen] = low.amin(dim=0), high.amax(dim=0)
+        return {"low": low, "high": high, "seen": seen, "widths": widths}
+
+    def _deviations(self, bank: FeatureBank) -> Tensor:
+        """δ_l of every row, ``[N, L] float64``, over max p if asked for."""
+        low, high, widths = (self.fitted[key] for key in ("low", "high", "widths"))
+        vectors = self.values(bank)[:, : low.shape[1]]
+        predictions, parts = bank.predictions, []
+        for rows in _chunks(torch.arange(len(bank)), vectors.shape[1]):
+            part, c = vectors[rows], predictions[rows]
+            below = (low[c] - part).relu_() / (low[c] + 1e-6).abs()
+            above = (part - high[c]).relu_() / (high[c] + 1e-6).abs()
+            layers = (below + above).split(widths.tolist(), dim=1)
+            parts.append(torch.stack([x.sum(dim=1, dtype=torch.float64) for x in layers], dim=1))
+        deviations = torch.cat(parts)
+        if self.divide_by_confidence:
+            deviations /= bank.logits.double().softmax(dim=1).amax(dim=1, keepdim=True)
+        return deviations
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Σ_l δ_l / E[δ_l], from 0."""
+        return (self._deviations(bank) / self.fitted["expected"]).sum(dim=1)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, the layers as found, and how many classes had no fit image."""
+        seen = self.fitted.get("seen")
+        return {
+            "layers": self._gram.names or self._gram.choice,
+            "powers": self._gram.powers,
+            "divide_by_confidence": self.divide_by_confidence,
+            "held_out": self.held_out,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+            "classes_without_fit_images": None if seen is None else int((~seen).sum()),
+        }
+
+
+def _chunks(rows: Tensor, width: int) -> Iterator[Tensor]:
+    yield from rows.split(max(1, CHUNK_FLOATS // width))

@@ -1,0 +1,40 @@
+"""Detectors that score what the extraction pass computed for them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+
+
+class InPassDetector(Detector):
+    """A detector that needs the network: its ``column`` runs in the extraction pass.
+
+    Args:
+        column: computed beside the features; ``fit`` and ``score`` only read it from the bank.
+        fit_split: split that ``fit`` receives.
+    """
+
+    def __init__(self, column: Column, fit_split: FitSplit | None = None) -> None:
+        super().__init__(fit_split)
+        self._column = column
+
+    @property
+    def column(self) -> Column:
+        """What the extraction pass computes for this detector."""
+        return self._column
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for a bank that was extracted without the column."""
+        if self._column.key not in bank.columns:
+            raise DetectorRefusal(
+                f"{self.name}: the features were extracted without '{self._column.key}'; "
+                "extract them again with this detector chosen"
+            )
+
+    def values(self, bank: FeatureBank) -> Tensor:
+        """The column's values, ``[N, ...]``."""
+        self.check(bank)
+        return bank.columns[self._column.key]

@@ -1,0 +1,111 @@
+"""MDS: Mahalanobis distance to the closest class mean."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
+from ood_lab.detectors.requirements import require_finite, require_labels, warn_classes
+from ood_lab.features.bank import FeatureBank
+
+
+class MDS(Detector):
+    r"""Squared Mahalanobis distance to the closest class mean (arXiv 1807.03888).
+
+    .. math::
+        \Sigma = \frac1N \sum_i (x_i - \mu_{y_i})(x_i - \mu_{y_i})^\top, \qquad
+        s(x) = \min_c (x - \mu_c)^\top \Sigma^+ (x - \mu_c) = \min_c \|T^\top (x - \mu_c)\|_2^2
+
+    with the ground-truth labels y of the fit split, means of the classes it holds, and
+    T = V diag(λ)^(-1/2) ``[D, r]`` from Σ = V diag(λ) V^T over the r directions whose variance λ
+    exceeds what rounding the features to float32 can make, eps32² E‖x‖², and eigh's error,
+    D eps64 λ_max. The others are collinear or dead features and pass no judgement.
+    Classes without fit images are skipped and reported; a class with one image has that image
+    as its mean.
+
+    Own: pytorch-ood inverts the scatter (not divided by N) in float32 after adding 1e-6 to its
+    diagonal: on collinear features distances turn negative, and a feature that is dead on the
+    fit split decides alone when it fires. Ranking is the same where Σ is well conditioned.
+
+    Args:
+        fit_split: images, with labels, that μ and Σ are estimated on.
+    """
+
+    name = "mds"
+
+    def __init__(self, fit_split: FitSplit = "train") -> None:
+        super().__init__(fit_split)
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without class labels."""
+        require_labels(self, bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Σ, V and LAPACK's work space ``[D, D]``, means ``[C, D]``, all float64."""
+        return 8 * (5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
+        self.check(bank)
+        bank = bank if bool((bank.labels >= 0).all()) else bank.rows(bank.labels >= 0)
+        classes, codes = bank.labels.unique(return_inverse=True)
+        counts = codes.bincount()
+        absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
+        warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
+        warn_classes(self, classes[counts == 1].tolist(), "have one image, which is their mean")
+
+        means = _class_sums(bank.features, codes, len(classes)) / counts[:, None]
+        whiten = self._whitening(bank.features, means, codes)
+        # Distances do not change with the origin; near the data, fewer digits cancel.
+        center = means.mean(dim=0)
+        self.fitted = {
+            "center": center,
+            "whiten": whiten,
+            "means": (means - center) @ whiten,
+            "classes": classes,
+        }
+        return self
+
+    def _whitening(self, features: Tensor, means: Tensor, codes: Tensor) -> Tensor:
+        n, d = features.shape
+        covariance, square = torch.zeros(d, d, dtype=torch.float64), 0.0
+        for rows in row_chunks(n, d):
+            x = features[rows].double()
+            square += x.square().sum().item()
+            x -= means[codes[rows]]
+            covariance.addmm_(x.T, x)
+        values, vectors = torch.linalg.eigh(require_finite(self, covariance / n))
+        eps32, eps64 = (torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
+        kept = values > max(eps32**2 * square / n, d * eps64 * values[-1].item())
+        if not kept.any():
+            raise DetectorRefusal(
+                f"MDS: every {self.fit_split} image equals its class mean: it needs several "
+                "different images a class"
+            )
+        return vectors[:, kept] / values[kept].sqrt()
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Smallest squared distance, ``[N]``, from 0; about D for ID images."""
+        center, whiten, means = (self.fitted[key] for key in ("center", "whiten", "means"))
+
+        def distance(x: Tensor) -> Tensor:
+            return squared_distances((x - center) @ whiten, means).amin(dim=1)
+
+        return map_rows(distance, bank.features, width=len(means))
+
+    def describe(self) -> dict[str, Any]:
+        """Fit split and, after ``fit``, the classes with a mean and the rank r of Σ."""
+        means = self.fitted.get("means")
+        classes, rank = (None, None) if means is None else means.shape
+        return {"fit_split": self.fit_split, "classes": classes, "rank": rank}
+
+
+def _class_sums(features: Tensor, codes: Tensor, classes: int) -> Tensor:
+    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
+    for rows in row_chunks(*features.shape):
+        sums.index_add_(0, codes[rows], features[rows].double())
+    return sums

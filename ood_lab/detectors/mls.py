@@ -1,0 +1,32 @@
+"""MLS: maximum logit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytorch_ood.detector import MaxLogit
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.features.bank import FeatureBank
+
+
+class MLS(Detector):
+    r"""Negative maximum logit (arXiv 1911.11132).
+
+    .. math:: s(x) = -\max_c z_c, \quad z \in \mathbb{R}^C
+
+    Nothing is fitted and there is nothing to set. The formula is pytorch-ood's ``MaxLogit``,
+    which is right.
+    """
+
+    name = "mls"
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-max logit, ``[N]``."""
+        return map_rows(MaxLogit.score, bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing to set."""
+        return {}

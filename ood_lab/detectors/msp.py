@@ -1,0 +1,40 @@
+"""MSP: maximum softmax probability."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pytorch_ood.detector import MaxSoftmax
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.requirements import check_positive
+from ood_lab.features.bank import FeatureBank
+
+
+class MSP(Detector):
+    r"""Negative maximum softmax probability (arXiv 1610.02136).
+
+    .. math:: s(x) = -\max_c \mathrm{softmax}(z / T)_c, \quad z \in \mathbb{R}^C
+
+    Nothing is fitted. The formula is pytorch-ood's ``MaxSoftmax``, which is right; it is given
+    float64 logits because float32 ties every image whose probability is within 6e-8 of 1.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    name = "msp"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = check_positive("msp.temperature", temperature)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-max softmax, ``[N]`` in [-1, -1/C]."""
+        return map_rows(lambda z: MaxSoftmax.score(z, t=self.temperature), bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature."""
+        return {"temperature": self.temperature}

@@ -1,0 +1,150 @@
+"""OpenMax: odds of an unknown class, from extreme-value fits of distances in logit space."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
+from ood_lab.detectors.requirements import (
+    check_count,
+    check_positive,
+    require_labels,
+    warn_classes,
+)
+from ood_lab.detectors.weibull import fit_weibull
+from ood_lab.features.bank import FeatureBank
+
+#: Distances closer than this share of the largest are the same up to rounding.
+SAME = 1e-9
+
+
+class OpenMax(Detector):
+    r"""Log odds of the unknown class (arXiv 1511.06233).
+
+    Fit, on correctly classified images of class c: μ_c ``[C]`` is the mean of their logits; a
+    Weibull distribution (shape k_c, scale λ_c) is fitted by maximum likelihood to the ``tail``
+    largest distances ‖z - μ_c‖₂, shifted to start at ``translate``: y = d - d_min + translate.
+
+    .. math::
+        w_c = 1 - e^{-(y_c / \lambda_c)^{k_c}}, \quad
+        \omega_c = \frac{\alpha + 1 - r_c}{\alpha} \text{ for the } \alpha \text{ largest logits
+        (rank } r_c \text{), else } 0, \\
+        v_c = z_c (1 - w_c \omega_c), \quad u = \sum_c z_c w_c \omega_c, \qquad
+        s(x) = u - \log \sum_c e^{v_c} = \log \frac{P(\mathrm{unknown})}{1 - P(\mathrm{unknown})}
+
+    The log odds rank as P(unknown) does and neither overflow nor tie near 1. A class whose tail
+    holds fewer than two different distances (as with up to two correct images) has no
+    distribution: its w is 0, its logit stays as it is, and a warning names it. α is at most C.
+
+    Own: pytorch-ood computes distances only to classes that some image of the same batch is
+    predicted as, so that its scores depend on the batch, and fits on wrongly classified images
+    too. ``translate`` is 1 in OpenOOD (libmr 0.1.9) and 10000 in the authors' library.
+
+    Args:
+        alpha: number of logits revised.
+        tail: number of distances fitted, a class.
+        translate: where the shifted tail starts, above 0, in units of the logits.
+        fit_split: images, with labels, that μ and the distributions are estimated on.
+    """
+
+    name = "openmax"
+
+    def __init__(
+        self,
+        alpha: int = 3,
+        tail: int = 20,
+        translate: float = 1.0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.alpha = check_count("openmax.alpha", alpha)
+        self.tail = check_count("openmax.tail", tail)
+        self.translate = check_positive("openmax.translate", translate)
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without class labels."""
+        require_labels(self, bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Means ``[C, C]``, tails ``[C, tail]`` and one distance an image, all float64."""
+        return 8 * (3 * c * c + 8 * c * self.tail + 4 * n) + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``means [C, C]``, ``shape``, ``log_scale``, ``start`` and ``modelled`` ``[C]``."""
+        self.check(bank)
+        c = bank.logits.shape[1]
+        correct = torch.nonzero(bank.predictions == bank.labels).flatten()
+        if len(correct) == 0:
+            raise DetectorRefusal(
+                f"OpenMax needs correctly classified images: none of {len(bank):,} in the "
+                f"{self.fit_split} split is; check the class order of the weights"
+            )
+        classes = bank.labels[correct]
+        means = torch.zeros(c, c, dtype=torch.float64)
+        for rows in row_chunks(len(correct), c):
+            means.index_add_(0, classes[rows], bank.logits[correct[rows]].double())
+        means /= classes.bincount(minlength=c).clamp(min=1)[:, None]
+
+        distances = torch.empty(len(correct), dtype=torch.float64)
+        for rows in row_chunks(len(correct), c):
+            difference = bank.logits[correct[rows]].double() - means[classes[rows]]
+            distances[rows] = difference.norm(dim=1)
+        self.fitted = {"means": means} | self._tails(distances, classes, c)
+        return self
+
+    def _tails(self, distances: Tensor, classes: Tensor, c: int) -> dict[str, Tensor]:
+        tails = torch.full((c, self.tail), torch.nan, dtype=torch.float64)
+        sizes = classes.bincount(minlength=c).tolist()
+        for label, of_class in enumerate(distances[classes.argsort()].split(sizes)):
+            largest = of_class.topk(min(self.tail, len(of_class))).values
+            tails[label, : len(largest)] = largest
+        smallest = tails.nan_to_num(nan=torch.inf).amin(dim=1)
+        largest = tails.nan_to_num(nan=0).amax(dim=1)
+        modelled = largest - smallest > SAME * largest
+        warn_classes(
+            self,
+            torch.nonzero(~modelled).flatten().tolist(),
+            "have too few correct images to fit: their logits stay as they are",
+        )
+        start = smallest - self.translate
+        shape, log_scale = (torch.zeros(c, dtype=torch.float64) for _ in range(2))
+        fitted = fit_weibull(tails[modelled] - start[modelled, None])
+        shape[modelled], log_scale[modelled] = fitted
+        start = torch.where(modelled, start, 0)
+        return {"shape": shape, "log_scale": log_scale, "start": start, "modelled": modelled}
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Log odds of the unknown class, ``[N]``."""
+        alpha = min(self.alpha, bank.logits.shape[1])
+        ranked = (alpha - torch.arange(alpha, dtype=torch.float64)) / alpha
+
+        def log_odds(z: Tensor) -> Tensor:
+            top, classes = z.topk(alpha, dim=1)
+            revised = top * self._unknown(z).gather(1, classes) * ranked
+            v = z.scatter(1, classes, top - revised)
+            return revised.sum(dim=1) - v.logsumexp(dim=1)
+
+        return map_rows(log_odds, bank.logits)
+
+    def _unknown(self, z: Tensor) -> Tensor:
+        """Every w_c, ``[n, C]``: Weibull CDF of the distance to its mean."""
+        f = self.fitted
+        y = squared_distances(z, f["means"]).sqrt_().sub_(f["start"])
+        exponent = f["shape"] * (y.clamp(min=0).log() - f["log_scale"])
+        return torch.where(f["modelled"], -torch.expm1(-exponent.exp()), 0)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings (α as used) and, after ``fit``, how many classes have a distribution."""
+        c = len(self.fitted["means"]) if self.fitted else self.alpha
+        return {
+            "alpha": min(self.alpha, c),
+            "tail": self.tail,
+            "translate": self.translate,
+            "distance": "euclidean",
+            "fit_split": self.fit_split,
+            "classes": int(self.fitted["modelled"].sum()) if self.fitted else None,
+        }

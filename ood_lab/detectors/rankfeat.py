@@ -1,0 +1,213 @@
+"""RankFeat: energy after removing the strongest rank-one part of the last feature maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.probe import Probe, check_names, evaluating, probe, stage_names
+from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+
+def top_component(matrix: Tensor, squarings: int) -> tuple[Tensor, Tensor]:
+    """The rank-one part σ₁u₁v₁ᵀ of every matrix, as a pair whose outer product it is.
+
+    Power iteration on the smaller of M Mᵀ and Mᵀ M by repeated squaring, 2^squarings steps.
+    The eigenvector is then any column; the one with the largest diagonal entry is taken, so
+    that there is no start vector to choose and nothing random.
+
+    Args:
+        matrix: ``[B, C, P]``.
+        squarings: k; the error is of order (σ₂/σ₁)^(2^(k+1)).
+
+    Returns:
+        ``([B, C], [B, P])``.
+    """
+    wide = matrix.shape[1] <= matrix.shape[2]
+    gram = matrix @ matrix.mT if wide else matrix.mT @ matrix
+    tiny = torch.finfo(gram.dtype).tiny
+    for _ in range(squarings):
+        gram = gram / gram.diagonal(dim1=1, dim2=2).sum(dim=1)[:, None, None].clamp_min(tiny)
+        gram = gram @ gram
+    column = gram.diagonal(dim1=1, dim2=2).argmax(dim=1)
+    vector = F.normalize(gram[torch.arange(len(gram), device=gram.device), :, column], dim=1)
+    if wide:
+        return vector, (vector[:, None] @ matrix)[:, 0]
+    return (matrix @ vector[..., None])[..., 0], vector
+
+
+class RankFeatColumn(Column):
+    """Logits after the removal, ``[B, 2, C]``: at the last stage, at the one before.
+
+    ``[B, 1, C]`` (last stage only) without fusion.
+
+    Args:
+        stages: names of the sub-modules [previous, last]; None = found in the backbone.
+        fusion: with the previous stage, after whose change the last stage is run again.
+        squarings: see :func:`top_component`.
+    """
+
+    def __init__(self, stages: Sequence[str] | None, fusion: bool, squarings: int) -> None:
+        self.stages = None if stages is None else list(stages)
+        self.fusion = fusion
+        self.squarings = squarings
+        chosen = "+".join(self.stages) if self.stages else "found"
+        self.key = f"rankfeat(stages={chosen},fusion={fusion},squarings={squarings})"
+        self.names: list[str] = []
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """[previous, last] stage, or [last] without fusion (also kept as ``names``).
+
+        Raises:
+            DetectorRefusal: the features are not the spatial mean of the last stage, or running
+                the last stage on the previous one's output does not reproduce it.
+        """
+        seen = probe(backbone)
+        names = self.stages or stage_names(backbone, seen.maps)
+        n = 2 if self.fusion else 1
+        if len(names) < n:
+            raise DetectorRefusal(
+                f"RankFeat: needs {n} stage(s), the backbone shows {len(names)}; name them with "
+                "detector.rankfeat.stages=[previous,last] or leave it out"
+            )
+        names = names[-n:]
+        check_names("RankFeat", backbone, names, list(seen.maps))
+        _check_pooling(names[-1], seen)
+        if self.fusion:
+            _check_rerun(backbone, names, seen)
+        self.names = names
+        return names
+
+    @torch.no_grad()
+    def compute(
+        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    ) -> Tensor:
+        """``layers`` must have been called before on this backbone."""
+        channels, positions = self._top(maps[self.names[-1]])
+        removed = channels * positions.mean(dim=1, keepdim=True)
+        features = [output.features.float() - removed]
+        if self.fusion:
+            previous = maps[self.names[0]]
+            channels, positions = self._top(previous)
+            component = (channels[:, :, None] * positions[:, None]).view(previous.shape)
+            rest = (previous.float() - component).to(previous.dtype)
+            features.append(_rerun(backbone, self.names, rest).float().mean(dim=(2, 3)))
+        with torch.autocast(image.device.type, enabled=False):
+            head = backbone.head
+            bias = None if head.bias is None else head.bias.float()
+            return F.linear(torch.stack(features, dim=1), head.weight.float(), bias)
+
+    def _top(self, map_: Tensor) -> tuple[Tensor, Tensor]:
+        # Half precision would round the singular vectors to three digits.
+        with torch.autocast(map_.device.type, enabled=False):
+            return top_component(map_.float().flatten(2), self.squarings)
+
+
+def _between(backbone: Backbone, names: list[str]) -> list[nn.Module]:
+    """Modules that lead from the first name's output to the last's, if they are siblings."""
+    previous, last = names
+    parent = last.rpartition(".")[0]
+    siblings = [
+        f"{parent}.{n}" if parent else n for n, _ in backbone.get_submodule(parent).named_children()
+    ]
+    if previous not in siblings:
+        return [backbone.get_submodule(last)]
+    path = siblings[siblings.index(previous) + 1 : siblings.index(last) + 1]
+    return [backbone.get_submodule(name) for name in path]
+
+
+def _rerun(backbone: Backbone, names: list[str], map_: Tensor) -> Tensor:
+    for module in _between(backbone, names):
+        map_ = module(map_)
+    return map_
+
+
+def _check_pooling(last: str, seen: Probe) -> None:
+    map_, features = seen.maps[last], seen.output.features
+    pooled = map_.mean(dim=(2, 3)) if map_.ndim == 4 else map_
+    if not _same(pooled, features):
+        raise DetectorRefusal(
+            f"RankFeat: the features are not the spatial mean of '{last}' [B, C, H, W]; name the "
+            "stages with detector.rankfeat.stages=[previous,last] or leave it out"
+        )
+
+
+@torch.no_grad()
+def _check_rerun(backbone: Backbone, names: list[str], seen: Probe) -> None:
+    try:
+        with evaluating(backbone):
+            again = _rerun(backbone, names, seen.maps[names[0]])
+    except (RuntimeError, TypeError):  # wrong shape, or a module of several inputs
+        again = None
+    if again is None or not _same(again, seen.maps[names[1]]):
+        raise DetectorRefusal(
+            f"RankFeat: '{names[1]}' cannot be run on the output of '{names[0]}' alone; name the "
+            "stages with detector.rankfeat.stages=[previous,last], or use the last stage only: "
+            "detector.rankfeat.fusion=false"
+        )
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape:
+        return False
+    return (a - b).abs().max().item() <= 1e-3 * b.abs().max().item()
+
+
+class RankFeat(InPassDetector):
+    r"""Negative energy after removing the top singular component (arXiv 2209.08590).
+
+    .. math::
+        s = -T\,\mathrm{LSE}\big(\tfrac{z_4 + z_3}{2T}\big), \qquad
+        z_4 = W(x - \mathrm{mean}_{HW}\,\sigma_1 u_1 v_1^\top) + b
+
+    where z_4 changes the last stage's map ``[C, HW]`` and z_3 that of the stage before, after
+    which the last stage is run again. The form of z_4 holds where x is the spatial mean of the
+    map, which is checked, as is that the last stage can be run again; else it is refused. The
+    singular vectors come from power iteration (2^6 steps): no full SVD. pytorch-ood's version
+    has no fusion, needs the network cut in two and one more forward, and takes the full SVD.
+
+    Args:
+        temperature: T > 0.
+        fusion: use both stages (the paper's default); False = the last one only.
+        stages: names of the sub-modules [previous, last]; None = found in the backbone.
+        squarings: power iteration takes 2^squarings steps.
+    """
+
+    name = "rankfeat"
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        fusion: bool = True,
+        stages: Sequence[str] | None = None,
+        squarings: int = 6,
+    ) -> None:
+        self.temperature = check_positive("rankfeat.temperature", temperature)
+        check_count("rankfeat.squarings", squarings)
+        self._rankfeat = RankFeatColumn(stages, fusion, squarings)
+        super().__init__(self._rankfeat)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """−T·LSE of the mean logits over T."""
+        logits = self.values(bank).double().mean(dim=1)
+        return -self.temperature * (logits / self.temperature).logsumexp(dim=1)
+
+    def describe(self) -> dict[str, Any]:
+        """The settings, with the stages as found."""
+        column = self._rankfeat
+        return {
+            "temperature": self.temperature,
+            "fusion": column.fusion,
+            "stages": column.names or column.stages or "found",
+            "squarings": column.squarings,
+        }

@@ -1,0 +1,80 @@
+"""ReAct: energy of the logits from clipped features."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import pytorch_ood.detector
+import torch
+from torch import Tensor, nn
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
+from ood_lab.detectors.requirements import check_percentile, require_non_negative
+from ood_lab.features.bank import FeatureBank
+
+
+class ReAct(Detector):
+    r"""Energy of rectified activations (arXiv 2111.12797).
+
+    .. math::
+        t = \mathrm{percentile}_p\{x'_d\}, \qquad
+        s(x) = -\log \sum_c \exp\big(W \min(x, t) + b\big)_c
+
+    over all N·D entries of the fit split (linear interpolation). Clipping is after pooling, as
+    in the authors' and OpenOOD's code; the examples of pytorch-ood clip feature maps, which is
+    another detector. The authors and OpenOOD estimate t on ID validation images.
+
+    Scores are pytorch-ood's ``ReAct`` applied to pooled features, which is right. The threshold
+    is own: pytorch-ood copies and partitions all entries; here it is found by counting.
+
+    Args:
+        percentile: p in [0, 100].
+        fit_split: images that t is estimated on.
+        force: accept features below 0. The method presumes ReLU features.
+    """
+
+    name = "react"
+
+    def __init__(
+        self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False
+    ) -> None:
+        super().__init__(fit_split)
+        self.percentile = check_percentile("react.percentile", percentile)
+        self.force = force
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
+        if not self.force:
+            require_non_negative(self, bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Working arrays of one chunk."""
+        return 6 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``threshold``."""
+        self.check(bank)
+        threshold = percentile(bank.features, self.percentile)
+        self.fitted = {"threshold": torch.tensor(threshold, dtype=torch.float64)}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy of the logits of clipped features, ``[N]``."""
+        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+        scorer = pytorch_ood.detector.ReAct(
+            backbone=nn.Identity(),
+            head=lambda x: x @ weight.T + bias,
+            threshold=self.fitted["threshold"].item(),
+        )
+        return map_rows(scorer.predict_feature_maps, bank.features, width=len(weight))
+
+    def describe(self) -> dict[str, Any]:
+        """Percentile, fit split, force and, after ``fit``, the threshold."""
+        threshold = self.fitted["threshold"].item() if self.fitted else None
+        return {
+            "percentile": self.percentile,
+            "fit_split": self.fit_split,
+            "force": self.force,
+            "threshold": threshold,
+        }

@@ -1,0 +1,82 @@
+"""What detectors ask of their settings and of the bank they are given."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.numeric import row_chunks
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+log = logging.getLogger(__name__)
+
+
+def require_labels(detector: Detector, bank: FeatureBank) -> None:
+    """Refuses a fit split without class labels (:class:`DetectorRefusal`)."""
+    labels, classes = bank.labels[bank.labels >= 0].unique(), bank.logits.shape[1]
+    needs = f"{type(detector).__name__} needs class labels in the {detector.fit_split} split"
+    if len(labels) == 0:
+        raise DetectorRefusal(f"{needs}: all {len(bank):,} are -1")
+    if len(labels) == 1 and classes > 1:
+        raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
+
+
+def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
+    """Returns ``statistic`` of the fit split, or refuses one with NaN or infinite entries."""
+    if not bool(statistic.isfinite().all()):
+        raise DetectorRefusal(
+            f"{type(detector).__name__}: the {detector.fit_split} features hold NaN or infinity"
+        )
+    return statistic
+
+
+def require_non_negative(detector: Detector, bank: FeatureBank) -> None:
+    """Refuses features below 0, where a method presumes ReLU (:class:`DetectorRefusal`)."""
+    chunks = row_chunks(*bank.features.shape)
+    below = sum(int((bank.features[rows] < 0).sum()) for rows in chunks)
+    if below:
+        share = below / bank.features.numel()
+        text = f"{share:.0%}" if share >= 0.01 else "under 1%"
+        raise DetectorRefusal(
+            f"{type(detector).__name__} needs non-negative features: {text} are below 0: leave it "
+            f"out, or set detector.{detector.name}.force=true"
+        )
+
+
+def check_percentile(key: str, value: float) -> float:
+    """Returns ``value`` if it is a percentile (0 to 100), not a fraction such as 0.9."""
+    if not 0 <= value <= 100 or 0 < value < 1:
+        raise UserError(f"detector.{key}={value}: percentiles run from 0 to 100 (90, not 0.9)")
+    return value
+
+
+def check_positive(key: str, value: float) -> float:
+    """Returns ``value`` if it is above 0."""
+    if value <= 0:
+        raise UserError(f"detector.{key}={value}: must be above 0")
+    return value
+
+
+def check_count(key: str, value: int) -> int:
+    """Returns ``value`` if it is a whole number from 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise UserError(f"detector.{key}={value}: must be a whole number from 1")
+    return value
+
+
+def check_choice(key: str, value: str, choices: Iterable[str]) -> str:
+    """Returns ``value`` if it is one of ``choices``."""
+    if value not in choices:
+        raise UserError(f"detector.{key}={value}: choose one of {', '.join(choices)}")
+    return value
+
+
+def warn_classes(detector: Detector, classes: list[int], problem: str) -> None:
+    """Logs which classes of the fit split a detector treats specially."""
+    if classes:
+        first = ", ".join(map(str, classes[:10])) + (", ..." if len(classes) > 10 else "")
+        log.warning("%s: %d classes (%s) %s", type(detector).__name__, len(classes), first, problem)

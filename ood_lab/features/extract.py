@@ -1,0 +1,164 @@
+"""Features of a dataset: from the bank where it has them, else in one pass over the images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import Trainer
+from lightning.pytorch.plugins.environments import LightningEnvironment
+
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.features.disk import base_bytes, require_space
+from ood_lab.features.extractor import Extractor
+from ood_lab.features.identity import (
+    architecture_sha256,
+    bank_key,
+    transform_text,
+    versions,
+)
+from ood_lab.features.passes import Images, build_loader, run_pass
+from ood_lab.features.store import BankStore, Missing
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.weights import weights_sha256
+
+log = logging.getLogger(__name__)
+
+#: The "true" half precisions would convert, and so change, the weights that key the bank.
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
+
+
+def extract(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Images,
+    root: Path | str,
+    columns: Sequence[Column] = (),
+    *,
+    batch_size: int = 256,
+    num_workers: int = 0,
+    dtype: Literal["float32", "float16"] = "float32",
+    weights: str | None = None,
+) -> FeatureBank | None:
+    """Returns the bank of a dataset with the given columns, computing only what is missing.
+
+    Everything missing is computed in one pass over the images: with nothing there, the base and
+    all columns; with the base there, the missing columns alone.
+
+    Args:
+        trainer: its devices and strategy share the images out, its precision is part of the key.
+        backbone: left as it was, its training mode and gradient flags included.
+        dataset: with its transform set.
+        root: folder of all banks; on several nodes, a shared one.
+        columns: what the detectors want of this dataset. Equal keys are computed once.
+        batch_size: images a forward, on each process.
+        num_workers: loader processes, for each process.
+        dtype: type of the features on disk (logits stay float32).
+        weights: ``weights_sha256(backbone)`` where the caller knows it.
+
+    Returns:
+        The bank on the main process, None on the others.
+
+    Raises:
+        UserError: the dataset is smaller than the number of processes, features are not finite,
+            the disk is full or read-only, a column cannot be served by the backbone, or the
+            trainer's precision would alter the weights.
+    """
+    manifest = _manifest(trainer, backbone, dataset, dtype, weights)
+    store = BankStore(Path(root), manifest["key"])
+    wanted = {column.key: column for column in columns}
+    main = trainer.global_rank == 0
+    _join(trainer)
+    with ExitStack() as stack:
+        missing = store.missing(list(wanted))
+        if main and missing:
+            stack.enter_context(store.locked())
+            missing = store.missing(list(wanted), warn=True)
+        # Before the first pass has connected the processes, each finds the same answer on disk:
+        # the main process holds the lock, so nobody else can have changed it.
+        missing = _agreed(trainer, missing)
+        if missing:
+            loader = build_loader(trainer, dataset, batch_size, num_workers)
+            _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
+            extractor = Extractor(
+                backbone, [wanted[key] for key in missing.columns], missing.base, dataset.name
+            )
+            run_pass(trainer, extractor, loader, store, manifest)
+        elif main:
+            log.info("features of '%s': read from bank", dataset.name)
+    return store.load(list(wanted)) if main else None
+
+
+def _manifest(
+    trainer: Trainer, backbone: Backbone, dataset: Images, dtype: str, weights: str | None
+) -> dict[str, Any]:
+    """What the bank is made from; its ``key`` hashes all of it but the dataset's name."""
+    if trainer.precision not in PRECISIONS:
+        raise UserError(
+            f"trainer.precision={trainer.precision} would alter the weights of the backbone: "
+            f"choose one of {', '.join(PRECISIONS)}"
+        )
+    parts: dict[str, Any] = {
+        "weights_sha256": weights or weights_sha256(backbone),
+        "architecture_sha256": architecture_sha256(backbone),
+        "transform": transform_text(dataset.transform, dataset.name),
+        "dataset_identity": dataset.identity,
+        "precision": trainer.precision,
+        "dtype": dtype,
+        "versions": versions(),
+    }
+    return {"key": bank_key(**parts), "dataset": dataset.name, **parts}
+
+
+def _join(trainer: Trainer) -> None:
+    """Connects processes that a scheduler has started, so that they can agree on what to do.
+
+    Those that Lightning starts itself appear, and connect, in the first pass.
+    """
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    if (
+        trainer.world_size > 1
+        and environment is not None
+        and environment.creates_processes_externally
+        and not isinstance(environment, LightningEnvironment)
+    ):
+        trainer.strategy.setup_environment()
+
+
+def _agreed(trainer: Trainer, missing: Missing) -> Missing:
+    """The main process's answer, on all processes."""
+    if trainer.world_size > 1 and torch.distributed.is_initialized():
+        return trainer.strategy.broadcast(missing)
+    return missing
+
+
+def _check_size(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Images,
+    folder: Path,
+    missing: Missing,
+    dtype: torch.dtype,
+) -> None:
+    """Refuses, before any process starts, what cannot end well."""
+    n = len(dataset)
+    if n < trainer.world_size:
+        raise UserError(
+            f"'{dataset.name}' has {n} images for {trainer.world_size} processes: lower "
+            "trainer.devices so that each process has at least one"
+        )
+    limit = trainer.limit_predict_batches
+    if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0
+        raise UserError(
+            f"the trainer would leave out images of '{dataset.name}': extraction needs "
+            "trainer.limit_predict_batches=1.0 and no fast_dev_run"
+        )
+    if missing.base:
+        needed = base_bytes(n, backbone.head.in_features, backbone.head.out_features, dtype)
+        require_space(folder, needed, f"the features of '{dataset.name}'")

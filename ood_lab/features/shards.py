@@ -1,0 +1,122 @@
+"""A folder of row shards: written piece by piece by every process, read back in dataset order.
+
+A folder is complete when its ``manifest.json`` names the shards and their rows add up to ``n``.
+The manifest is written last, so an interrupted writer never leaves a folder that looks complete.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ood_lab.errors import UserError
+
+MANIFEST = "manifest.json"
+#: Floating types that are widened when read: they only save disk space.
+_STORED_NARROW = (torch.float16, torch.bfloat16)
+
+
+def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
+    """File name of the ``part``-th shard of one process."""
+    return f"{prefix}-{rank:05d}-of-{world_size:05d}-{part:05d}.safetensors"
+
+
+def write_shard(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Writes tensors that share their first dimension; ``index [n] int64`` must be one of them.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    try:
+        save_file(tensors, path)
+    except SafetensorError as error:
+        raise OSError(str(error)) from error
+
+
+def _rows(path: Path) -> int:
+    """Rows of a shard, from its header; the header must agree with the size of the file."""
+    try:
+        with safe_open(path, framework="pt") as shard:
+            return int(shard.get_slice("index").get_shape()[0])
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
+
+
+def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
+    """Writes the manifest that makes a folder complete.
+
+    Raises:
+        UserError: the shards do not hold ``n`` rows.
+    """
+    shards = {path.name: _rows(path) for path in sorted(folder.glob("*-of-*.safetensors"))}
+    found = sum(shards.values())
+    if found != n:
+        raise UserError(
+            f"the extraction pass wrote {found} rows for {n} images: run it with a Trainer that "
+            "visits every image once (use_distributed_sampler=True, one file system for all nodes)"
+        )
+    text = json.dumps({"n": n, **manifest, "shards": shards}, indent=2)
+    (folder / MANIFEST).write_text(text, encoding="utf-8")
+
+
+def check(folder: Path) -> dict[str, Any]:
+    """Reads the manifest and the headers of all shards, not their contents.
+
+    Headers show a truncated file, which is what a full disk or a crash of the machine leaves:
+    this is why nothing here waits for the disk with ``fsync``.
+
+    Raises:
+        UserError: a file is missing, truncated or does not hold the rows the manifest says.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        shards: dict[str, int] = manifest["shards"]
+        n = int(manifest["n"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"feature bank manifest '{path}' is missing or damaged") from error
+    for name, rows in shards.items():
+        if _rows(folder / name) != rows:
+            raise UserError(f"feature bank shard '{folder / name}' does not hold {rows} rows")
+    if sum(shards.values()) != n:
+        raise UserError(f"feature bank manifest '{path}' is damaged: its shards do not add up")
+    return manifest
+
+
+def gather(folder: Path) -> dict[str, Tensor]:
+    """Reads all shards into one tensor a name, row ``i`` at position ``i``.
+
+    Shards are memory-mapped and copied row by row into place, so that the peak is the result
+    itself. 16-bit floats become float32.
+
+    Raises:
+        UserError: a shard is damaged, or the rows are not ``0 .. n - 1`` once each.
+    """
+    manifest = check(folder)
+    n = manifest["n"]
+    tensors: dict[str, Tensor] = {}
+    seen = torch.zeros(n, dtype=torch.bool)
+    for name in manifest["shards"]:
+        with safe_open(folder / name, framework="pt") as shard:
+            index = shard.get_tensor("index")
+            if index.min() < 0 or index.max() >= n or seen[index].any():
+                raise UserError(
+                    f"feature bank shard '{folder / name}' is damaged: delete '{folder}'"
+                )
+            seen[index] = True
+            for key in shard.keys():  # noqa: SIM118 - a safetensors handle is no mapping
+                values = shard.get_tensor(key)
+                if key not in tensors:
+                    narrow = values.dtype in _STORED_NARROW
+                    dtype = torch.float32 if narrow else values.dtype
+                    tensors[key] = torch.empty((n, *values.shape[1:]), dtype=dtype)
+                tensors[key][index] = values.to(tensors[key].dtype)
+    if not seen.all():
+        raise UserError(f"feature bank '{folder}' repeats rows and lacks others: delete it")
+    return tensors

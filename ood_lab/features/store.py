@@ -1,0 +1,224 @@
+"""Where feature banks live on disk.
+
+::
+
+    <root>/<key>/manifest.json             what the bank was made from, and its shards
+                 head.safetensors          weight [C, D], bias [C]
+                 base-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
+                 columns/<column>/manifest.json, column-<rank>-of-...   index, values
+    <root>/.partial/<key>-<token>/         a pass under way
+    <root>/.locks/<key>                    held by the process that leads the pass
+
+A bank and each of its columns appear by one rename, so they are complete or absent.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import logging
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from ood_lab.errors import UserError
+from ood_lab.features import shards
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.disk import try_lock
+from ood_lab.features.identity import bank_key
+
+__all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
+
+log = logging.getLogger(__name__)
+
+HEAD = "head.safetensors"
+COLUMNS = "columns"
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a pass has to compute: the base (features, logits, labels) and columns."""
+
+    base: bool
+    columns: list[str]
+
+    def __bool__(self) -> bool:
+        return self.base or bool(self.columns)
+
+
+def column_folder(key: str) -> str:
+    """Folder name of a column: readable, and different for different keys."""
+    slug = re.sub(r"[^\w.-]+", "_", key)[:60]
+    return f"{slug}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+
+
+def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
+    """Reads a bank.
+
+    Args:
+        folder: ``<root>/<key>``.
+        columns: keys to read; None = all that the bank has.
+
+    Raises:
+        UserError: the bank or a column is absent or damaged; the message names the file.
+    """
+    manifest = shards.check(folder)
+    base = shards.gather(folder)
+    try:
+        head = load_file(folder / HEAD)
+    except Exception as error:
+        raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+    if columns is None:
+        found = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
+        columns = [shards.check(path.parent)["key"] for path in found]
+    values = {
+        key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
+    }
+    return FeatureBank(
+        features=base["features"],
+        logits=base["logits"],
+        labels=base["labels"],
+        index=base["index"],
+        head_weight=head["weight"],
+        head_bias=head["bias"],
+        columns=values,
+        manifest={**manifest, "columns": list(columns)},
+    )
+
+
+class BankStore:
+    """One bank under ``root``: what it lacks, the lock of its writers, publication.
+
+    Args:
+        root: folder of all banks.
+        key: see :func:`ood_lab.features.identity.bank_key`.
+    """
+
+    def __init__(self, root: Path, key: str) -> None:
+        self.root = root
+        self.key = key
+        self.folder = root / key
+        self._partial = root / ".partial"
+
+    def missing(self, columns: Sequence[str], warn: bool = False) -> Missing:
+        """Which parts are absent; a damaged part counts as absent."""
+        if not (self._complete(self.folder, warn) and (self.folder / HEAD).is_file()):
+            return Missing(True, list(columns))
+        return Missing(
+            False, [key for key in columns if not self._complete(self._column(key), warn)]
+        )
+
+    def load(self, columns: Sequence[str]) -> FeatureBank:
+        """The bank with these columns; see :func:`load`."""
+        return load(self.folder, columns)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Holds the right to write this bank; waits while another process has it.
+
+        Raises:
+            UserError: ``root`` cannot be written.
+        """
+        try:
+            (self.root / ".locks").mkdir(parents=True, exist_ok=True)
+            self._sweep()
+            handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise UserError(
+                f"feature banks cannot be written under '{self.root}' ({error.strerror}): "
+                "choose another folder"
+            ) from error
+        with handle:
+            if not try_lock(handle.fileno()):
+                log.info("waiting for another process that extracts the same features")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                # Forked helpers share the open file: closing it here would not be enough.
+                fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def stage(self) -> Path:
+        """A new folder to write into; its name is never used twice, so passes cannot mix."""
+        path = self._partial / f"{self.key}-{uuid.uuid4().hex[:12]}"
+        path.mkdir(parents=True)
+        return path
+
+    def publish(
+        self,
+        staging: Path,
+        n: int,
+        columns: Sequence[str],
+        manifest: dict[str, Any],
+        head: nn.Linear | None,
+    ) -> None:
+        """Makes what a finished pass has written part of the bank; call it while ``locked``.
+
+        Args:
+            staging: the folder from :meth:`stage`.
+            n: number of images.
+            columns: keys of the columns in it.
+            manifest: what the bank is made from.
+            head: the last linear layer when the pass wrote the base, else None.
+
+        Raises:
+            UserError: the shards do not hold every image once.
+        """
+        for key in columns:
+            shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key})
+        if head is not None:
+            weight = head.weight.detach().float().cpu().contiguous()
+            bias = (
+                torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
+            )
+            save_file({"weight": weight, "bias": bias}, staging / HEAD)
+            shards.seal(staging, n, manifest)
+            self._replace(staging, self.folder)
+            return
+        for key in columns:
+            self._replace(staging / COLUMNS / column_folder(key), self._column(key))
+        shutil.rmtree(staging)
+
+    def _column(self, key: str) -> Path:
+        return self.folder / COLUMNS / column_folder(key)
+
+    def _lock(self, key: str) -> Path:
+        return self.root / ".locks" / key
+
+    @staticmethod
+    def _complete(folder: Path, warn: bool) -> bool:
+        if not folder.exists():
+            return False
+        try:
+            shards.check(folder)
+        except UserError as error:
+            if warn:
+                log.warning("%s: extracting again", error)
+            return False
+        return True
+
+    def _replace(self, source: Path, target: Path) -> None:
+        """Renames a folder onto ``target``; what is there (a damaged part) is removed."""
+        target.parent.mkdir(exist_ok=True)
+        if target.exists():
+            trash = self.stage()
+            os.replace(target, trash)
+            shutil.rmtree(trash, ignore_errors=True)
+        os.replace(source, target)
+
+    def _sweep(self) -> None:
+        """Removes what killed processes left: folders whose lock nobody holds."""
+        for path in self._partial.glob("*-*"):
+            with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
+                if try_lock(handle.fileno()):
+                    shutil.rmtree(path, ignore_errors=True)

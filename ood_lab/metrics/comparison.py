@@ -1,0 +1,119 @@
+"""Pairwise tests of all detectors on every OOD set, and which detectors count as best."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.metrics.evaluation import Evaluation, Protocol
+from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.significance import (
+    best_group,
+    bootstrap_p_values,
+    delong,
+    delong_p_values,
+    holm,
+)
+
+HIGHER_IS_BETTER = {"auroc": True, "fpr95": False, "aupr_in": True, "aupr_out": True, "dad": True}
+
+
+def significance_table(
+    scores: pd.DataFrame,
+    detectors: Sequence[str],
+    *,
+    seed: int,
+    id_name: str = "test",
+    shift_order: Sequence[str] = (),
+    protocol: Protocol = "openood",
+    draws: int = 1000,
+) -> pd.DataFrame:
+    """Two-sided tests between all pairs of detectors on the same samples.
+
+    DeLong's test for the AUROC, the paired bootstrap for FPR95, AUPR and DAD; p-values corrected
+    by Holm over the pairs of one set and metric.
+
+    Returns:
+        ``ood, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
+        p_holm``; ``ood`` is None for ``dad``. Arguments and errors as in ``results_table``.
+    """
+    evaluation = Evaluation(
+        scores,
+        detectors,
+        seed=seed,
+        id_name=id_name,
+        shift_order=shift_order,
+        protocol=protocol,
+        draws=draws,
+    )
+    return significance_of(evaluation)
+
+
+def significance_of(evaluation: Evaluation) -> pd.DataFrame:
+    """:func:`significance_table` of an evaluation that is also used otherwise."""
+    columns = ["ood", "metric", "detector_a", "detector_b", "value_a", "value_b", "difference"]
+    rows = [
+        row
+        for ood, metric, values, p_values in _tests(evaluation)
+        for row in _pair_rows(evaluation.detectors, ood, metric, values, p_values)
+    ]
+    return pd.DataFrame(rows, columns=[*columns, "test", "p_value", "p_holm"])
+
+
+def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
+    """Which detectors are best, or not significantly worse than the best, on each set.
+
+    Returns:
+        ``ood, metric, detector, value, best``; ``ood`` is None for ``dad``.
+    """
+    rows = []
+    for ood, metric, values, p_values in _tests(evaluation):
+        best = best_group(values, p_values, higher_is_better=HIGHER_IS_BETTER[metric], alpha=alpha)
+        rows += [
+            {"ood": ood, "metric": metric, "detector": d, "value": v, "best": bool(b)}
+            for d, v, b in zip(evaluation.detectors, values, best, strict=True)
+        ]
+    return pd.DataFrame(rows, columns=["ood", "metric", "detector", "value", "best"])
+
+
+def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Floats]]:
+    """Set, metric, values ``[D]`` and unadjusted p-values ``[D, D]``."""
+    sets = evaluation.sets
+    for group, ood in enumerate(evaluation.ood_names):
+        for metric in HIGHER_IS_BETTER:
+            if metric not in sets.values:
+                continue
+            values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
+            if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
+                block = evaluation.matrix(evaluation.rows_of(ood))
+                yield ood, metric, values, delong_p_values(*delong(evaluation.id_matrix, block))
+            else:
+                yield ood, metric, values, bootstrap_p_values(values, draws)
+    if len(evaluation.shift_order) >= 2:
+        values, draws = evaluation.dad()
+        yield None, "dad", values, bootstrap_p_values(values, draws)
+
+
+def _pair_rows(
+    detectors: list[str], ood: str | None, metric: str, values: Floats, p_values: Floats
+) -> list[dict[str, Any]]:
+    first, second = np.triu_indices(len(detectors), k=1)
+    raw = p_values[first, second]
+    return [
+        {
+            "ood": ood,
+            "metric": metric,
+            "detector_a": detectors[a],
+            "detector_b": detectors[b],
+            "value_a": values[a],
+            "value_b": values[b],
+            "difference": values[a] - values[b],
+            "test": "delong" if metric == "auroc" else "bootstrap",
+            "p_value": p,
+            "p_holm": adjusted,
+        }
+        for a, b, p, adjusted in zip(first, second, raw, holm(raw), strict=True)
+    ]

@@ -1,0 +1,221 @@
+"""OOD metrics as weighted sums over sorted scores: the inner loop of the bootstrap.
+
+A draw of the bootstrap gives every sample a count, how often it was drawn. With the scores sorted
+once and their ranks known, each metric of the draw follows from the counts and their running sums
+in O(n), without sorting or building a resampled array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.metrics.ood import AuprMethod, Floats, Ints, precision_area
+
+TPR = 0.95
+Counts = NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """OOD groups lying one behind the other on one axis of m samples.
+
+    Attributes:
+        size: samples of each group, ``[G]``.
+        start: position of each group's first sample, ``[G]``.
+        member: group of each sample, ``[m]``.
+    """
+
+    size: Ints
+    start: Ints
+    member: Ints
+
+    @classmethod
+    def of(cls, sizes: Sequence[int]) -> Groups:
+        """Lays out groups of the given sizes."""
+        size = np.asarray(sizes, dtype=np.int64)
+        return cls(size, np.cumsum(size) - size, np.repeat(np.arange(size.size), size))
+
+    def resample(self, rng: np.random.Generator) -> Counts:
+        """How often each sample is drawn when every group is resampled to its own size."""
+        offset = (rng.random(self.member.size) * self.size.take(self.member)).astype(np.int64)
+        drawn = np.bincount(offset + self.start.take(self.member), minlength=self.member.size)
+        return drawn.astype(np.int32)
+
+
+class Draws(NamedTuple):
+    """Counts of B draws in the sorted order of one detector, and running sums from zero.
+
+    ``id [B, n]``, ``ood [B, m]``, ``id_run [B, n + 1]``, ``ood_run [B, m + 1]``.
+    """
+
+    id: NDArray
+    ood: NDArray
+    id_run: NDArray
+    ood_run: NDArray
+
+
+class RankedScores:
+    """One detector's ID scores ``[n]`` and grouped OOD scores ``[m]``, sorted and ranked."""
+
+    def __init__(self, id_scores: Floats, ood_scores: Floats, groups: Groups) -> None:
+        self.groups = groups
+        self.n = id_scores.size
+        self._id_order = np.argsort(id_scores)
+        self._ood_order = np.lexsort((ood_scores, groups.member))
+        self._id = id_scores[self._id_order]
+        self._ood = ood_scores[self._ood_order]
+        self._below = np.searchsorted(self._id, self._ood, side="left")
+        self._up_to = np.searchsorted(self._id, self._ood, side="right")
+        self._tied = not np.array_equal(self._below, self._up_to)
+        # Rises over all groups, so that one search finds a rank in every group at once.
+        self._key = self._below + groups.member * (self.n + 1)
+        self._key_start = np.arange(groups.size.size) * (self.n + 1)
+        self._id_ranks = _ranks_around(TPR, np.array([self.n]))
+        self._ood_ranks = _ranks_around(1 - TPR, groups.size)
+
+    def metrics(
+        self, id_counts: Counts, ood_counts: Counts, aupr_method: AuprMethod | None
+    ) -> Floats:
+        """Metrics of B draws from their counts in sample order, ``[B, n]`` and ``[B, m]``.
+
+        Returns:
+            ``[3 or 5, B, G]``: AUROC, FPR95 with ID positive, with OOD positive and, when there is
+            a method for it, AUPR with ID positive, with OOD positive.
+        """
+        id_sorted = id_counts.take(self._id_order, axis=1)
+        ood_sorted = ood_counts.take(self._ood_order, axis=1)
+        draws = Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
+        values = [
+            self._auroc(draws),
+            _between(self._id_ranks, lambda rank: self._accepted(draws, rank)),
+            _between(self._ood_ranks, lambda rank: self._rejected(draws, rank)),
+        ]
+        if aupr_method is not None:
+            # float32 holds counts up to 2^24 exactly and halves the traffic of the many divisions.
+            real = Draws(*(counts.astype(np.float32) for counts in draws))
+            values += [self._aupr_in(real, aupr_method), self._aupr_out(real, aupr_method)]
+        return np.stack(values)
+
+    def _auroc(self, draws: Draws) -> Floats:
+        credit = draws.id_run.take(self._below, axis=1)
+        if self._tied:
+            credit = (credit + draws.id_run.take(self._up_to, axis=1)) / 2
+        won = np.add.reduceat(draws.ood * credit, self.groups.start, axis=1, dtype=np.float64)
+        return won / (self.n * self.groups.size)
+
+    def _accepted(self, draws: Draws, rank: Ints) -> Floats:
+        """Share of each group at or below the ID score of this rank, ``[B, G]``."""
+        threshold = _first_reaching(draws.id_run, np.broadcast_to(rank, (len(draws.id), 1)))
+        end = np.searchsorted(self._key, self._key_start + threshold, side="right")
+        accepted = np.take_along_axis(draws.ood_run, end, axis=1)
+        return (accepted - draws.ood_run[:, self.groups.start]) / self.groups.size
+
+    def _rejected(self, draws: Draws, rank: Ints) -> Floats:
+        """Share of ID at or above each group's score of this rank, ``[B, G]``."""
+        threshold = _first_reaching(draws.ood_run, draws.ood_run[:, self.groups.start] + rank)
+        return 1 - np.take_along_axis(draws.id_run, self._below[threshold], axis=1) / self.n
+
+    def _aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
+        own_start, own_end = self._id_among_id
+        ood_start, ood_end = self._id_among_ood
+        before_group = draws.ood_run[:, self.groups.start, None]
+        id_run = draws.id_run[:, None]
+        area = precision_area(
+            id_run.take(own_end, axis=2),
+            draws.ood_run.take(ood_end, axis=1) - before_group,
+            id_run.take(own_start, axis=2),
+            draws.ood_run.take(ood_start, axis=1) - before_group,
+            method,
+        )
+        return np.einsum("bgn,bn->bg", area, draws.id) / self.n
+
+    def _aupr_out(self, draws: Draws, method: AuprMethod) -> Floats:
+        own_start, own_end = self._ood_among_ood
+        group_end = draws.ood_run[:, self.groups.start + self.groups.size].take(
+            self.groups.member, axis=1
+        )
+        area = precision_area(
+            group_end - draws.ood_run.take(own_start, axis=1),
+            self.n - draws.id_run.take(self._below, axis=1),
+            group_end - draws.ood_run.take(own_end, axis=1),
+            self.n - draws.id_run.take(self._up_to, axis=1),
+            method,
+        )
+        found = np.add.reduceat(draws.ood * area, self.groups.start, axis=1, dtype=np.float64)
+        return found / self.groups.size
+
+    @cached_property
+    def _id_among_id(self) -> tuple[Ints, Ints]:
+        """Where the ties of each ID score begin and end, ``[n]``."""
+        return _positions(self._id, self._id)
+
+    @cached_property
+    def _id_among_ood(self) -> tuple[Ints, Ints]:
+        """Where each ID score would begin and end in every group, ``[G, n]``."""
+        return self._in_blocks(lambda block: self._id, np.stack)
+
+    @cached_property
+    def _ood_among_ood(self) -> tuple[Ints, Ints]:
+        """Where the ties of each OOD score begin and end within its group, ``[m]``."""
+        return self._in_blocks(lambda block: block, np.concatenate)
+
+    def _in_blocks(
+        self, queries: Callable[[Floats], Floats], join: Callable[[list[Ints]], Ints]
+    ) -> tuple[Ints, Ints]:
+        blocks = np.split(self._ood, self.groups.start[1:])
+        found = [_positions(block, queries(block)) for block in blocks]
+        starts, ends = zip(*found, strict=True)
+        shift = self.groups.start
+        return (
+            join([a + s for a, s in zip(starts, shift, strict=True)]),
+            join([a + s for a, s in zip(ends, shift, strict=True)]),
+        )
+
+
+def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
+    left = np.searchsorted(ascending, queries, side="left")
+    return left, np.searchsorted(ascending, queries, side="right")
+
+
+def _running(counts: Counts) -> Counts:
+    run = np.zeros((len(counts), counts.shape[1] + 1), dtype=np.int32)
+    np.cumsum(counts, axis=1, dtype=np.int32, out=run[:, 1:])
+    return run
+
+
+def _first_reaching(run: Counts, target: Ints) -> Ints:
+    """First sample whose running sum reaches the target, ``[B, k + 1], [B, G] -> [B, G]``."""
+    samples = run.shape[1] - 1
+    # Rows shifted by their total form one rising sequence, searched in one call.
+    row = np.arange(len(run))[:, None]
+    rising = (run[:, 1:] + row * samples).ravel()
+    return np.searchsorted(rising, target + row * samples) - row * samples
+
+
+class _Ranks(NamedTuple):
+    """Two neighbouring ranks and how far the wanted one lies from the lower."""
+
+    lower: Ints
+    upper: Ints
+    weight: Floats
+
+
+def _ranks_around(share: float, n: Ints) -> _Ranks:
+    """Rank ``share * n + 1/2`` from below (Hyndman and Fan 1996, definition 5), within 1..n.
+
+    The step rule of the point estimate is off by up to one rank, always to the same side; with 100
+    OOD samples that alone costs a 95% interval 5% of coverage.
+    """
+    rank = np.clip(share * n + 0.5, 1, n)
+    lower = np.floor(rank).astype(np.int64)
+    return _Ranks(lower, np.minimum(lower + 1, n), rank - lower)
+
+
+def _between(ranks: _Ranks, value: Callable[[Ints], Floats]) -> Floats:
+    return (1 - ranks.weight) * value(ranks.lower) + ranks.weight * value(ranks.upper)

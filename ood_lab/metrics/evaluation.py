@@ -1,0 +1,176 @@
+"""From a table of scores to point values and bootstrap draws of every OOD set and shift cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.metrics.bootstrap import bootstrap
+from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
+from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+from ood_lab.metrics.shift import dad
+
+Protocol = Literal["openood", "hendrycks"]
+_HEADLINE = {"openood": "fpr95_ood", "hendrycks": "fpr95_id"}
+_AUPR_METHOD: dict[str, AuprMethod] = {"openood": "trapezoid", "hendrycks": "average_precision"}
+
+
+class Evaluation:
+    """One model's scores, measured lazily and once; see :func:`results_table` for the arguments."""
+
+    def __init__(
+        self,
+        scores: pd.DataFrame,
+        detectors: Sequence[str],
+        *,
+        seed: int = 0,
+        id_name: str = "test",
+        shift_order: Sequence[str] = (),
+        protocol: Protocol = "openood",
+        draws: int = 1000,
+        min_count: int = 10,
+        level_sets: Sequence[str] | None = None,
+    ) -> None:
+        if protocol not in _HEADLINE:
+            raise ValueError(f"protocol: expected 'openood' or 'hendrycks', got {protocol!r}")
+        _check(scores, detectors, id_name, shift_order)
+        self.scores = scores
+        self.detectors = list(detectors)
+        self.shift_order = list(shift_order)
+        self.protocol = protocol
+        self.headline_fpr = _HEADLINE[protocol]
+        self.seed, self.draws, self.min_count = seed, draws, min_count
+        self._aupr_method = _AUPR_METHOD[protocol]
+        self.id_rows = scores[scores["dataset"] == id_name]
+        names = scores.loc[scores["dataset"] != id_name, "dataset"].unique()
+        # A set keeps its place, so its draws, when another one is added behind it.
+        self.ood_names = self.shift_order + [n for n in names if n not in self.shift_order]
+        self._level_sets = self.ood_names if level_sets is None else list(level_sets)
+
+    @property
+    def n_id(self) -> int:
+        """Number of ID samples."""
+        return len(self.id_rows)
+
+    @cached_property
+    def id_matrix(self) -> Floats:
+        """ID scores, ``[n, D]``."""
+        return self.matrix(self.id_rows)
+
+    def matrix(self, rows: pd.DataFrame) -> Floats:
+        """Scores of all detectors, ``[rows, D]``."""
+        return rows[self.detectors].to_numpy(dtype=np.float64)
+
+    def rows_of(self, ood: str) -> pd.DataFrame:
+        """Rows of one OOD set."""
+        return self.scores[self.scores["dataset"] == ood]
+
+    @cached_property
+    def sets(self) -> Measured:
+        """Every OOD set as a whole."""
+        blocks = [self.matrix(self.rows_of(name)) for name in self.ood_names]
+        return self._measure(blocks, self._aupr_method, min_count=1)
+
+    @cached_property
+    def levels(self) -> list[LevelCells]:
+        """The shift cells of every set that has levels; all of them share one bootstrap."""
+        tables, blocks = [], []
+        for name in self._level_sets:
+            cells, rows = split_by_level(self.rows_of(name))
+            if rows:
+                tables.append((name, cells))
+                blocks.append([self.matrix(block) for block in rows])
+        if not blocks:
+            return []
+        together = self._measure([b for of_set in blocks for b in of_set], None, self.min_count)
+        ends = np.cumsum([len(of_set) for of_set in blocks])
+        return [
+            LevelCells(name, cells, together.groups(end - len(cells), end))
+            for (name, cells), end in zip(tables, ends, strict=True)
+        ]
+
+    def dad(self) -> tuple[Floats, Floats]:
+        """DAD of every detector over the headline FPR95, ``[D]`` and ``[D, B]``."""
+        ordered = slice(len(self.shift_order))
+        return (
+            dad(self.sets.values["fpr95"][:, ordered].T),
+            dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1)),
+        )
+
+    def _measure(
+        self, blocks: list[Floats], aupr_method: AuprMethod | None, min_count: int
+    ) -> Measured:
+        enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
+        values = _point_values(self.id_matrix, [blocks[g] for g in enough], aupr_method)
+        draws = {}
+        if enough:
+            draws = bootstrap(
+                self.id_matrix,
+                [blocks[g] for g in enough],
+                draws=self.draws,
+                seed=self.seed,
+                aupr_method=aupr_method,
+            )
+        shape = (len(self.detectors), len(blocks))
+        measured = Measured([len(block) for block in blocks], {}, {})
+        for metric in values:
+            measured.values[metric] = np.full(shape, np.nan)
+            measured.draws[metric] = np.full((*shape, self.draws), np.nan)
+            measured.values[metric][:, enough] = values[metric]
+            if enough:
+                measured.draws[metric][:, enough] = draws[metric]
+        measured.values["fpr95"] = measured.values[self.headline_fpr]
+        measured.draws["fpr95"] = measured.draws[self.headline_fpr]
+        return measured
+
+
+def _point_values(
+    id_matrix: Floats, blocks: list[Floats], aupr_method: AuprMethod | None
+) -> dict[str, Floats]:
+    """The metrics themselves, ``[D, G]`` each."""
+    id_sorted = np.sort(id_matrix, axis=0).T
+    pairs = [
+        [SortedScores(id_column, np.sort(block[:, d])) for block in blocks]
+        for d, id_column in enumerate(id_sorted)
+    ]
+    shape = (len(pairs), len(blocks))
+
+    def table(metric: str, *args: object) -> Floats:
+        found = [getattr(pair, metric)(*args) for row in pairs for pair in row]
+        return np.array(found, dtype=np.float64).reshape(shape)
+
+    values = {
+        "auroc": table("auroc"),
+        "fpr95_id": table("fpr_at_tpr", 0.95, "id"),
+        "fpr95_ood": table("fpr_at_tpr", 0.95, "ood"),
+    }
+    if aupr_method is not None:
+        values["aupr_in"] = table("aupr", "in", aupr_method)
+        values["aupr_out"] = table("aupr", "out", aupr_method)
+    return values
+
+
+def _check(
+    scores: pd.DataFrame, detectors: Sequence[str], id_name: str, shift_order: Sequence[str]
+) -> None:
+    missing = [c for c in ("dataset", *detectors) if c not in scores]
+    if missing or not len(detectors):
+        raise ValueError(f"scores: no column {missing or 'named as a detector'}")
+    present = scores["dataset"].unique().tolist()
+    if id_name not in present:
+        raise ValueError(f"scores: no rows of the ID set {id_name!r}; it has {present}")
+    if len(present) < 2:
+        raise ValueError(f"scores: only {id_name!r}; OOD metrics need at least one OOD set")
+    for name in shift_order:
+        if name not in present or name == id_name:
+            raise ValueError(f"shift_order: no OOD set {name!r} in the scores; they have {present}")
+    for detector in detectors:
+        bad = scores.loc[scores[detector].isna(), "dataset"]
+        if len(bad):
+            raise ValueError(
+                f"detector {detector!r}: {len(bad)} scores are NaN, first in {bad.iloc[0]!r}"
+            )

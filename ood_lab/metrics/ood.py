@@ -1,0 +1,237 @@
+"""How well one score separates ID from OOD samples: AUROC, FPR at a TPR, AUPR.
+
+Everywhere a higher score means "more OOD". Scores are compared in float64, so any range is valid
+and no monotone rescaling changes a result. Ties get half credit in the AUROC and cross a threshold
+together in the other metrics. ``-inf`` and ``+inf`` are valid scores and rank first and last;
+NaN has no rank and is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+AuprMethod = Literal["average_precision", "trapezoid"]
+
+
+def as_scores(values: ArrayLike | Any, name: str) -> Floats:
+    """Returns ``values`` (numpy, torch or a sequence) as a non-empty 1-D float64 array.
+
+    Raises:
+        ValueError: not 1-D, empty, or NaN; the message starts with ``name``.
+    """
+    if hasattr(values, "detach"):  # torch, without importing it; bfloat16 has no numpy dtype
+        values = values.detach().cpu().double().numpy()
+    scores = np.asarray(values, dtype=np.float64)
+    if scores.ndim != 1:
+        raise ValueError(f"{name}: expected a 1-D array of scores, got shape {scores.shape}")
+    if scores.size == 0:
+        raise ValueError(f"{name}: no samples; OOD metrics need both ID and OOD scores")
+    missing = np.isnan(scores)
+    if missing.any():
+        raise ValueError(
+            f"{name}: {missing.sum()} of {scores.size} scores are NaN, "
+            f"the first at position {missing.argmax()}"
+        )
+    return scores
+
+
+def required_count(n: int, tpr: float) -> int:
+    """Smallest k with ``k / n >= tpr``, judged by the division itself, not by ``ceil(tpr * n)``."""
+    k = int(np.ceil(tpr * n))
+    return k - 1 if (k - 1) / n >= tpr else k
+
+
+def precision_area(
+    tp: NDArray, fp: NDArray, tp_before: NDArray, fp_before: NDArray, method: AuprMethod
+) -> NDArray:
+    """Mean height of the precision-recall curve over the step that ends at each positive.
+
+    ``tp, fp`` count the samples up to and including the positive's own threshold, ``tp_before,
+    fp_before`` those of the threshold before; any equal shapes. Average precision takes the height
+    at the end of the step, ``tp / (tp + fp)``; the trapezoid the mean of both ends, where the
+    curve starts at precision 1.
+    """
+    # Keeps 0 / 0 at 0 and, at the start of the curve, at 1; too small to change another value.
+    tiny = np.float32(1e-30)
+    height = tp / (tp + fp + tiny)
+    if method == "average_precision":
+        return height
+    if method != "trapezoid":
+        raise ValueError(f"method: expected 'average_precision' or 'trapezoid', got {method!r}")
+    return (height + (tp_before + tiny) / (tp_before + fp_before + tiny)) / 2
+
+
+@dataclass(frozen=True)
+class SortedScores:
+    """ID and OOD scores sorted once; every metric of the pair is then O(n).
+
+    Attributes:
+        id: ID scores, ascending, ``[n]``.
+        ood: OOD scores, ascending, ``[m]``.
+    """
+
+    id: Floats
+    ood: Floats
+
+    @classmethod
+    def of(cls, id_scores: ArrayLike, ood_scores: ArrayLike) -> SortedScores:
+        """Checks and sorts both score arrays."""
+        return cls(
+            np.sort(as_scores(id_scores, "id_scores")),
+            np.sort(as_scores(ood_scores, "ood_scores")),
+        )
+
+    @cached_property
+    def below(self) -> Ints:
+        """Number of ID scores strictly below each OOD score, ``[m]``."""
+        return np.searchsorted(self.id, self.ood, side="left")
+
+    @cached_property
+    def up_to(self) -> Ints:
+        """Number of ID scores below or equal to each OOD score, ``[m]``."""
+        return np.searchsorted(self.id, self.ood, side="right")
+
+    def auroc(self) -> float:
+        """P(OOD > ID) + P(OOD = ID) / 2."""
+        pairs = int(self.below.sum()) + int(self.up_to.sum())
+        return pairs / (2 * self.id.size * self.ood.size)
+
+    def fpr_at_tpr(self, tpr: float = 0.95, positive: Literal["ood", "id"] = "ood") -> float:
+        """See :func:`fpr_at_tpr`."""
+        if not 0 < tpr <= 1:
+            raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
+        if positive == "ood":
+            threshold = self.ood[self.ood.size - required_count(self.ood.size, tpr)]
+            return 1 - np.searchsorted(self.id, threshold, side="left") / self.id.size
+        if positive == "id":
+            threshold = self.id[required_count(self.id.size, tpr) - 1]
+            return np.searchsorted(self.ood, threshold, side="right") / self.ood.size
+        raise ValueError(f"positive: expected 'ood' or 'id', got {positive!r}")
+
+    def aupr(self, positive: Literal["in", "out"], method: AuprMethod) -> float:
+        """See :func:`aupr`."""
+        if positive == "out":
+            found, found_before = _not_below(self.ood, self.ood)
+            n = self.id.size
+            area = precision_area(found, n - self.below, found_before, n - self.up_to, method)
+        elif positive == "in":
+            # From the ID side everything is mirrored: low scores are found first.
+            found, found_before = _not_below(-self.id[::-1], -self.id[::-1])
+            false, false_before = _not_below(-self.ood[::-1], -self.id[::-1])
+            area = precision_area(found, false, found_before, false_before, method)
+        else:
+            raise ValueError(f"positive: expected 'in' or 'out', got {positive!r}")
+        return float(area.mean())
+
+    def roc_curve(self) -> tuple[Floats, Floats, Floats]:
+        """See :func:`roc_curve`."""
+        thresholds = np.unique(np.concatenate([self.id, self.ood]))[::-1]
+        fpr = 1 - np.searchsorted(self.id, thresholds, side="left") / self.id.size
+        tpr = 1 - np.searchsorted(self.ood, thresholds, side="left") / self.ood.size
+        return np.append(0.0, fpr), np.append(0.0, tpr), np.append(np.inf, thresholds)
+
+    def tie_share(self) -> float:
+        """Share of (ID, OOD) pairs with equal scores."""
+        return float((self.up_to - self.below).mean() / self.id.size)
+
+
+def _not_below(ascending: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
+    """How many of ``ascending`` are >= and how many are > each threshold."""
+    not_below = ascending.size - np.searchsorted(ascending, thresholds, side="left")
+    above = ascending.size - np.searchsorted(ascending, thresholds, side="right")
+    return not_below.astype(np.float64), above.astype(np.float64)
+
+
+def auroc(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
+    """Area under the ROC curve, ``P(OOD > ID) + P(OOD = ID) / 2``.
+
+    Args:
+        id_scores: ``[n]``, higher = more OOD.
+        ood_scores: ``[m]``, the same score on OOD samples.
+
+    Returns:
+        A share in [0, 1]; 0.5 = no separation.
+
+    Raises:
+        ValueError: an empty array or NaN.
+    """
+    return SortedScores.of(id_scores, ood_scores).auroc()
+
+
+def fpr_at_tpr(
+    id_scores: ArrayLike,
+    ood_scores: ArrayLike,
+    tpr: float = 0.95,
+    positive: Literal["ood", "id"] = "ood",
+) -> float:
+    """False positive rate at the first threshold that reaches ``tpr``; lower is better.
+
+    Two definitions share the name "FPR95":
+
+    - ``positive="ood"``: t = the largest threshold with ``share(OOD >= t) >= tpr``; the result is
+      ``share(ID >= t)``, ID rejected when 95% of OOD is caught (OpenOOD v1.5, arXiv 2306.09301).
+    - ``positive="id"``: t = the smallest threshold with ``share(ID <= t) >= tpr``; the result is
+      ``share(OOD <= t)``, OOD accepted when 95% of ID is kept (arXiv 1610.02136, 1706.02690).
+
+    Raises:
+        ValueError: an empty array, NaN, ``tpr`` outside (0, 1], or an unknown ``positive``.
+    """
+    return float(SortedScores.of(id_scores, ood_scores).fpr_at_tpr(tpr, positive))
+
+
+def aupr(
+    id_scores: ArrayLike,
+    ood_scores: ArrayLike,
+    positive: Literal["in", "out"] = "out",
+    method: AuprMethod = "average_precision",
+) -> float:
+    """Area under the precision-recall curve with ID (``in``) or OOD (``out``) as positives.
+
+    ``average_precision`` is ``sum_k (R_k - R_{k-1}) P_k``; ``trapezoid`` is
+    ``sum_k (R_k - R_{k-1}) (P_k + P_{k-1}) / 2`` with the end point (R, P) = (0, 1), as OpenOOD
+    computes it. They differ most with ties: constant scores give pi and (1 + pi) / 2, with pi the
+    share of positives.
+
+    Raises:
+        ValueError: an empty array, NaN, or an unknown ``positive`` or ``method``.
+    """
+    return SortedScores.of(id_scores, ood_scores).aupr(positive, method)
+
+
+def roc_curve(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floats, Floats]:
+    """ROC curve with OOD as the positive class and no point dropped.
+
+    Returns:
+        ``(fpr, tpr, thresholds)``, each ``[k + 1]`` for k distinct scores, thresholds falling from
+        +inf; a sample is called OOD when its score is >= the threshold.
+    """
+    return SortedScores.of(id_scores, ood_scores).roc_curve()
+
+
+def tie_share(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
+    """Share of (ID, OOD) pairs with equal scores; above a few percent, thresholds are coarse."""
+    return SortedScores.of(id_scores, ood_scores).tie_share()
+
+
+def score_warning(id_scores: ArrayLike, ood_scores: ArrayLike) -> str | None:
+    """One sentence when the scores cannot mean what they should, else None.
+
+    Constant scores carry no information; an AUROC below 0.4 usually is a wrong sign.
+    """
+    pair = SortedScores.of(id_scores, ood_scores)
+    lowest, highest = min(pair.id[0], pair.ood[0]), max(pair.id[-1], pair.ood[-1])
+    if lowest == highest:
+        return f"every score equals {lowest:g}: constant features or a detector that was not fitted"
+    value = pair.auroc()
+    if value < 0.4:
+        return (
+            f"AUROC {value:.3f} is below 0.4: the score looks inverted (higher must mean more OOD)"
+        )
+    return None

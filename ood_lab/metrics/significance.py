@@ -1,0 +1,124 @@
+"""Is one detector better than another on the same samples? DeLong, paired bootstrap, Holm."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import stats
+
+from ood_lab.metrics.bootstrap import score_matrix
+from ood_lab.metrics.ood import Floats
+
+
+def delong(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floats]:
+    """AUROC of D detectors on the same samples and their covariance.
+
+    With the placements ``V_j = P(ID < ood_j)`` and ``W_i = P(OOD > id_i)``, ties counting half,
+    the covariance is ``cov(V) / m + cov(W) / n`` (DeLong et al. 1988), computed from ranks in
+    O((n + m) log n) (Sun and Xu 2014).
+
+    Args:
+        id_scores: ``[n]`` or ``[n, D]``, higher = more OOD.
+        ood_scores: ``[m]`` or ``[m, D]``.
+
+    Returns:
+        ``auroc [D]`` and ``covariance [D, D]``.
+
+    Raises:
+        ValueError: fewer than two samples on one side, NaN, or detectors that do not match.
+    """
+    id_matrix = score_matrix(id_scores, "id_scores")
+    ood_matrix = score_matrix(ood_scores, "ood_scores")
+    if id_matrix.shape[1] != ood_matrix.shape[1]:
+        raise ValueError(
+            f"id_scores have {id_matrix.shape[1]} detectors, ood_scores {ood_matrix.shape[1]}"
+        )
+    if min(len(id_matrix), len(ood_matrix)) < 2:
+        raise ValueError(
+            "DeLong's variance needs two samples on each side, "
+            f"got {len(id_matrix)} ID and {len(ood_matrix)} OOD"
+        )
+    pairs = list(zip(id_matrix.T, ood_matrix.T, strict=True))
+    wins_of_ood = np.stack([_share_below(i, o) for i, o in pairs])
+    wins_over_id = 1 - np.stack([_share_below(o, i) for i, o in pairs])
+    covariance = np.atleast_2d(np.cov(wins_of_ood)) / len(ood_matrix)
+    covariance = covariance + np.atleast_2d(np.cov(wins_over_id)) / len(id_matrix)
+    return wins_of_ood.mean(axis=1), covariance
+
+
+def delong_p_values(auroc: Floats, covariance: Floats) -> Floats:
+    """Two-sided p-value of equal AUROC for every pair of detectors, ``[D], [D, D] -> [D, D]``."""
+    variance = np.diag(covariance)
+    difference = auroc[:, None] - auroc[None]
+    spread = np.sqrt(np.maximum(variance[:, None] + variance[None] - 2 * covariance, 0))
+    return _normal_p(difference, spread)
+
+
+def bootstrap_p_values(values: ArrayLike, draws: ArrayLike) -> Floats:
+    """Two-sided p-value of equal values for every pair of detectors, from paired draws.
+
+    ``2 Phi(-|v_a - v_b| / sd(draws_a - draws_b))``. Counting draws beyond zero instead could not
+    fall below 2 / B, too coarse once Holm multiplies it by a hundred pairs.
+
+    Args:
+        values: ``[D]``.
+        draws: ``[D, B]``, all detectors resampled together; NaN draws are left out.
+
+    Returns:
+        ``[D, D]``, symmetric, 1 on the diagonal, NaN where a value is.
+    """
+    value = np.asarray(values, dtype=np.float64)
+    drawn = np.asarray(draws, dtype=np.float64)
+    drawn = drawn[:, ~np.isnan(drawn).any(axis=0)]
+    covariance = (
+        np.atleast_2d(np.cov(drawn)) if drawn.shape[1] > 1 else np.full([len(value)] * 2, np.nan)
+    )
+    return delong_p_values(value, covariance)
+
+
+def holm(p_values: ArrayLike) -> Floats:
+    """Holm's step-down correction: adjusted p-values in the given order; NaN stays NaN.
+
+    ``p~_(i) = max_{j<=i} min(1, (k - j + 1) p_(j))`` over the k tests that are not NaN.
+    """
+    p = np.asarray(p_values, dtype=np.float64)
+    adjusted = np.full(p.shape, np.nan)
+    order = np.argsort(p)[: int((~np.isnan(p)).sum())]
+    factors = len(order) - np.arange(len(order))
+    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1)
+    return adjusted
+
+
+def best_group(
+    values: ArrayLike, p_values: ArrayLike, *, higher_is_better: bool, alpha: float = 0.05
+) -> NDArray[np.bool_]:
+    """The best detector and all that are not significantly worse, ``[D] bool``.
+
+    Args:
+        values: ``[D]``; NaN is never in the group.
+        p_values: ``[D, D]`` unadjusted; the tests against the best are Holm-corrected here.
+        higher_is_better: False for FPR95.
+        alpha: family-wise error rate.
+    """
+    value = np.asarray(values, dtype=np.float64) * (1 if higher_is_better else -1)
+    if np.isnan(value).all():
+        return np.zeros(len(value), dtype=bool)
+    best = int(np.nanargmax(value))
+    p_to_best = np.array(p_values, dtype=np.float64)[best]
+    p_to_best[best] = np.nan  # not a test
+    return ~(holm(p_to_best) < alpha) & ~np.isnan(value)
+
+
+def _share_below(ascending_of: Floats, queries: Floats) -> Floats:
+    """Share of the first array below each query, ties counting half."""
+    ordered = np.sort(ascending_of)
+    below = np.searchsorted(ordered, queries, side="left")
+    return (below + np.searchsorted(ordered, queries, side="right")) / (2 * ordered.size)
+
+
+def _normal_p(difference: Floats, spread: Floats) -> Floats:
+    """Two-sided normal p-value; no spread means equal (p = 1) or surely different (p = 0)."""
+    # Detectors that rank alike differ by rounding only.
+    same = np.abs(difference) <= 1e-12
+    z = np.abs(difference) / np.where(spread > 1e-12, spread, 1e-12)
+    return np.where(same, 1.0, 2 * stats.norm.sf(z))

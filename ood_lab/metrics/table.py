@@ -1,0 +1,211 @@
+"""The results table in long form: one row a number, with its interval."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.metrics.evaluation import Evaluation, Protocol
+from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
+from ood_lab.metrics.levels import AXES, LevelCells, Measured
+from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
+
+COLUMNS = [
+    *("model", "detector", "ood", "shift_level", "semantic_level", "covariate_level"),
+    *("n_id", "n_ood", "metric", "value", "ci_low", "ci_high", "seed"),
+]
+SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
+# The AUPR depends on the share of OOD samples, so it does not compare cells of different sizes.
+LEVEL_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood")
+TREND_METRICS = ("auroc", "fpr95")
+TRENDS: dict[str, Callable[..., Any]] = {
+    "correlation": shift_correlation,
+    "sensitivity": shift_sensitivity,
+}
+
+Row = dict[str, Any]
+
+
+def results_table(
+    scores: pd.DataFrame,
+    detectors: Sequence[str],
+    *,
+    model: str,
+    seed: int,
+    id_name: str = "test",
+    shift_order: Sequence[str] = (),
+    protocol: Protocol = "openood",
+    draws: int = 1000,
+    min_count: int = 10,
+    level_sets: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Every metric of every detector with its 95% interval, one row a number.
+
+    - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
+      is ``fpr95_ood`` under protocol ``openood`` and ``fpr95_id`` under ``hendrycks``; AUPR by the
+      trapezoid and by average precision respectively.
+    - All sets in shift order (two or more): ``dad`` over ``fpr95``.
+    - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
+      other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
+      cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
+      ``sensitivity_<axis>_<metric>`` of these means.
+    - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and ood are None.
+
+    Args:
+        scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
+            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` is an OOD set.
+        detectors: columns of ``scores``, higher = more OOD.
+        model: written to every row.
+        seed: of the bootstrap; also written to every row.
+        id_name: the ID test set.
+        shift_order: OOD sets from the least to the greatest shift.
+        protocol: picks the headline; kept in ``attrs["protocol"]``.
+        draws: bootstrap draws.
+        min_count: a cell with fewer samples is NaN, with its n.
+        level_sets: sets to break down by level; default all that have levels.
+
+    Returns:
+        Columns ``COLUMNS``; values are shares in [0, 1] except ``dad`` (pairs), correlations, and
+        sensitivities (share a level). ``shift_level`` is 1..n in shift order, else NaN.
+
+    Raises:
+        ValueError: a missing column or set, no OOD set, or NaN scores; the message names it.
+    """
+    evaluation = Evaluation(
+        scores,
+        detectors,
+        seed=seed,
+        id_name=id_name,
+        shift_order=shift_order,
+        protocol=protocol,
+        draws=draws,
+        min_count=min_count,
+        level_sets=level_sets,
+    )
+    return results_of(evaluation, model)
+
+
+def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
+    """:func:`results_table` of an evaluation that is also used otherwise."""
+    rows = [
+        *_accuracy_rows(evaluation),
+        *_set_rows(evaluation),
+        *_dad_rows(evaluation),
+        *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
+    ]
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table = table.assign(model=model, seed=evaluation.seed, n_id=evaluation.n_id)
+    place = {name: i + 1.0 for i, name in enumerate(evaluation.shift_order)}
+    table["shift_level"] = table["ood"].map(place).astype("float64")
+    for axis in AXES:
+        table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")
+    table.attrs["protocol"] = evaluation.protocol
+    return table
+
+
+def _rows(
+    evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
+) -> Iterator[Row]:
+    """One row a detector from ``values [D]`` and the two ends of the intervals."""
+    for detector, value, low, high in zip(evaluation.detectors, values, *ends, strict=True):
+        yield {
+            "detector": detector,
+            "metric": metric,
+            "value": value,
+            "ci_low": low,
+            "ci_high": high,
+            **common,
+        }
+
+
+def _group_rows(
+    evaluation: Evaluation, measured: Measured, group: int, metrics: Sequence[str], **common: Any
+) -> Iterator[Row]:
+    n_ood = measured.n_ood[group]
+    n = min(evaluation.n_id, n_ood)
+    for metric in metrics:
+        values, draws = measured.values[metric][:, group], measured.draws[metric][:, group]
+        if metric == "auroc":
+            ends = auroc_interval(values, draws, n)
+        else:
+            ends = percentile_interval(draws, n)
+        yield from _rows(evaluation, metric, values, ends, n_ood=n_ood, **common)
+
+
+def _accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
+    rows = evaluation.id_rows
+    if not {"label", "pred"} <= set(rows):
+        return
+    labelled = rows[rows["label"] >= 0]
+    if len(labelled):
+        accuracy = float((labelled["label"] == labelled["pred"]).mean())
+        low, high = wilson_interval(accuracy, len(labelled))
+        yield {
+            "detector": None,
+            "ood": None,
+            "n_ood": 0,
+            "metric": "id_accuracy",
+            "value": accuracy,
+            "ci_low": low,
+            "ci_high": high,
+        }
+
+
+def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
+    for group, name in enumerate(evaluation.ood_names):
+        yield from _group_rows(evaluation, evaluation.sets, group, SET_METRICS, ood=name)
+
+
+def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
+    count = len(evaluation.shift_order)
+    if count >= 2:
+        values, draws = evaluation.dad()
+        sizes = evaluation.sets.n_ood[:count]
+        ends = percentile_interval(draws, min(evaluation.n_id, *sizes))
+        yield from _rows(evaluation, "dad", values, ends, ood=None, n_ood=sum(sizes))
+
+
+def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
+    if len(of_set.axes) == len(AXES):
+        level_columns = [f"{axis}_level" for axis in AXES]
+        for cell, numbers in enumerate(of_set.cells[level_columns].to_numpy()):
+            levels = dict(zip(level_columns, numbers, strict=True))
+            yield from _group_rows(
+                evaluation, of_set.measured, cell, LEVEL_METRICS, ood=of_set.ood, **levels
+            )
+    for axis in of_set.axes:
+        for metric in LEVEL_METRICS:
+            yield from _axis_rows(evaluation, of_set, axis, metric)
+
+
+def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
+    """The level means of one metric along one axis, then their correlation and sensitivity."""
+    levels, values, draws = of_set.level_means(axis, metric)
+    of_cell = of_set.cells[f"{axis}_level"].to_numpy()
+    n_ood = np.array(of_set.measured.n_ood)
+    smallest = min(evaluation.n_id, int(n_ood.min()))
+    for position, level in enumerate(levels):
+        yield from _rows(
+            evaluation,
+            metric,
+            values[:, position],
+            percentile_interval(draws[:, position], smallest),
+            ood=of_set.ood,
+            n_ood=int(n_ood[of_cell == level].sum()),
+            **{f"{axis}_level": level},
+        )
+    if metric not in TREND_METRICS or len(levels) < 2:
+        return
+    for name, trend in TRENDS.items():
+        yield from _rows(
+            evaluation,
+            f"{name}_{axis}_{metric}",
+            trend(values.T, levels),
+            percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest),
+            ood=of_set.ood,
+            n_ood=int(n_ood.sum()),
+        )

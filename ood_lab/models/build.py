@@ -1,0 +1,201 @@
+"""Backbones from timm by name, and from any ``nn.Module``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import timm
+from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
+from torch import nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
+from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
+from ood_lab.models.weights import load_weights
+from ood_lab.models.wrapped import WrappedBackbone
+
+# Resize to 256, crop 224: what most networks trained on ImageNet saw.
+_IMAGENET = {
+    "input_size": (3, 224, 224),
+    "interpolation": "bilinear",
+    "mean": IMAGENET_DEFAULT_MEAN,
+    "std": IMAGENET_DEFAULT_STD,
+    "crop_pct": 0.875,
+    "crop_mode": "center",
+}
+_log = logging.getLogger(__name__)
+
+
+def timm_backbone(
+    name: str,
+    num_classes: int | None = None,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    new_head: bool = False,
+    input_size: int | Sequence[int] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    interpolation: str | None = None,
+    allow_transform_mismatch: bool = False,
+    kwargs: dict[str, Any] | None = None,
+) -> WrappedBackbone:
+    """Builds any timm model as a backbone with the transform that its weights expect.
+
+    Args:
+        name: timm name, with or without a tag (``resnet50``, ``resnet50.a1_in1k``), or timm's
+            ``local-dir:PATH``.
+        num_classes: outputs of the head; the model's own number by default.
+        pretrained: take timm's weights (downloaded by timm unless they are in its cache).
+        weights: take the weights of this file instead (see :func:`load_weights`).
+        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
+        input_size: side in pixels, or ``(3, H, W)``.
+        mean: per channel, of images in [0, 1].
+        std: per channel, of images in [0, 1].
+        crop_pct: share of the resized image that the centre crop keeps.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+        allow_transform_mismatch: accept transform settings other than those of the weights; they
+            are kept in ``backbone.transform_overrides``.
+        kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
+
+    Raises:
+        UserError: unknown name, weights not to be had, a transform other than the weights expect,
+            or a model whose logits are not those of one linear layer.
+    """
+    kwargs = dict(kwargs or {})
+    if pretrained and weights is not None:
+        raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
+    if input_size is None:
+        input_size = kwargs.get("img_size")
+    overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+    net = _create(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
+    expected = resolve_model_data_config(net)
+    size = overrides.get("input_size", expected["input_size"])
+    backbone = WrappedBackbone(net, _timm_head(net, name, size), name)
+    if weights is not None:
+        expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
+    set_transform(backbone, expected, overrides)
+    if pretrained or weights is not None:
+        stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
+    check_contract(backbone)
+    return backbone
+
+
+def module_backbone(
+    net: nn.Module,
+    head: str,
+    num_classes: int | None = None,
+    weights: str | Path | None = None,
+    new_head: bool = False,
+    input_size: int | Sequence[int] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    interpolation: str | None = None,
+    allow_transform_mismatch: bool = False,
+) -> WrappedBackbone:
+    """Makes a backbone of any network that ends in a linear layer.
+
+    What ``net`` expects of its images is taken, in this order, from the arguments, from a
+    checkpoint of this project, from ``net.pretrained_cfg`` (timm), and else from the ImageNet
+    habit (224 pixels, resize to 256, ImageNet mean and std), which is then logged.
+
+    Args:
+        net: maps ``[B, 3, H, W]`` to logits ``[B, C]``.
+        head: name of its last linear layer, as in ``net.named_modules()``.
+        num_classes: expected number of outputs, checked.
+        weights: file with the weights of ``net`` (see :func:`load_weights`).
+        new_head: with ``weights``: keep the fresh head of ``net``.
+        input_size: as in :func:`timm_backbone`, like all that follow.
+        mean: per channel.
+        std: per channel.
+        crop_pct: share kept by the centre crop; 1 where only the size is known.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+        allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
+
+    Raises:
+        UserError: no such layer, other weights, another number of classes, or logits that are not
+            those of ``head``.
+    """
+    if not isinstance(net, nn.Module):
+        raise UserError(f"model.net is a {type(net).__name__}, not an nn.Module: give its _target_")
+    backbone = WrappedBackbone(net, head)
+    if num_classes is not None and backbone.head.out_features != num_classes:
+        raise UserError(
+            f"the head '{head}' of {backbone.name} has {backbone.head.out_features} outputs, "
+            f"but the data has {num_classes} classes"
+        )
+    own = getattr(net, "pretrained_cfg", None)
+    known = resolve_model_data_config(net) if own else {}
+    if weights is not None:
+        known |= load_weights(net, weights, backbone.name, head if new_head else None)
+    overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+    habit = _IMAGENET | ({"crop_pct": 1.0} if "input_size" in known | overrides else {})
+    expected = habit | known
+    open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
+    if open_keys:
+        chosen = ", ".join(f"{k}={expected[k]}" for k in open_keys)
+        _log.warning("%s does not say what images it expects; taking %s", backbone.name, chosen)
+    set_transform(backbone, expected, overrides)
+    stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
+    check_contract(backbone)
+    return backbone
+
+
+def _create(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    _check_timm_name(name)
+    try:
+        return timm.create_model(name, pretrained=pretrained, **kwargs)
+    except OSError as error:
+        raise UserError(
+            f"the pretrained weights of {name} cannot be downloaded or read: "
+            "fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
+        ) from error
+    except (TypeError, ValueError, AssertionError, RuntimeError) as error:
+        given = {k: v for k, v in kwargs.items() if v is not None}
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"timm cannot build {name} with pretrained={pretrained}, {given}: {reason}"
+        ) from error
+
+
+def _check_timm_name(name: str) -> None:
+    if ":" in name:  # hf-hub: and local-dir: names are looked up by timm itself
+        return
+    architecture, _, tag = name.partition(".")
+    if not timm.is_model(architecture):
+        near = get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
+        hint = f"; nearest: {', '.join(near)}" if near else ": see timm.list_models()"
+        raise UserError(f"timm has no model '{name}'{hint}")
+    tags = timm.list_models(f"{architecture}.*", pretrained=True)
+    if tag and name not in tags:
+        near = get_close_matches(name, tags, n=3, cutoff=0.0) or [architecture]
+        raise UserError(f"timm has no weights '{name}'; nearest: {', '.join(near)}")
+
+
+def _timm_head(net: nn.Module, name: str, input_size: tuple[int, ...]) -> str:
+    classifier = net.get_classifier()  # type: ignore[operator]
+    for key, module in net.named_modules():
+        if module is classifier and isinstance(module, nn.Linear):
+            return key
+    if isinstance(classifier, nn.Identity):
+        raise UserError(f"{name} without classes has no head: num_classes must be at least 1")
+    layers = linear_layers_giving_logits(net, random_batch(net, input_size))
+    if layers:
+        return layers[-1]
+    heads = net.pretrained_cfg.get("classifier")  # type: ignore[union-attr, operator]
+    modules = dict(net.named_modules())
+    names = [heads] if isinstance(heads, str) else heads or []
+    found = ", ".join(f"'{h}' ({type(modules.get(h)).__name__})" for h in names)
+    raise UserError(
+        f"the logits of {name} are not those of one linear layer (its heads: {found}), so it has "
+        "no single feature vector: choose a model with one linear head"
+    )

@@ -1,0 +1,157 @@
+"""Training a backbone with cross-entropy, and the base of methods with other losses."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from lightning.pytorch import LightningModule
+from torch import Tensor
+from torch.optim import Optimizer
+from torchmetrics import Metric
+from torchmetrics.classification import MulticlassAccuracy
+
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+
+class Classifier(LightningModule):
+    """Trains a backbone on ``label`` with cross-entropy.
+
+    Logs ``train|val|test/loss`` and ``/acc`` (top-1 over all samples), reduced over all processes.
+    A method with more heads, labels or losses overrides :meth:`outputs`, :meth:`losses` and
+    :meth:`parameter_groups`; everything else stays.
+
+    Checkpoints hold plain types only, so that they load with ``weights_only=True``, and carry the
+    backbone's ``data_config``. A subclass whose constructor takes objects (modules, partials)
+    names them in ``not_saved``.
+
+    Args:
+        backbone: the network.
+        optimizer: makes the optimiser from the parameter groups (a partial).
+        scheduler: makes the schedule from the optimiser (a partial). Its ``total_steps`` or
+            ``T_max``, where left open, is the length of the training in units of
+            ``scheduler_interval``.
+        scheduler_interval: the schedule moves every ``step`` or every ``epoch``.
+        label_smoothing: share of the target spread over all classes, in [0, 1).
+    """
+
+    not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler")
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: Literal["step", "epoch"] = "epoch",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
+        self.backbone = backbone
+        self.optimizer_factory = optimizer
+        self.scheduler_factory = scheduler
+        self.scheduler_interval = scheduler_interval
+        self.label_smoothing = label_smoothing
+        classes = backbone.head.out_features
+        self.train_acc = MulticlassAccuracy(classes, average="micro")
+        self.val_acc = MulticlassAccuracy(classes, average="micro")
+        self.test_acc = MulticlassAccuracy(classes, average="micro")
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
+        return self.backbone(image)
+
+    def outputs(self, batch: dict[str, Any]) -> Any:
+        """What :meth:`losses` needs of the network; must have ``logits [B, C]``."""
+        return self(batch["image"])
+
+    def losses(self, outputs: Any, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """The weighted loss terms by name, scalars; their sum is minimised."""
+        smoothing = self.label_smoothing if self.training else 0.0
+        loss = F.cross_entropy(outputs.logits, batch["label"], label_smoothing=smoothing)
+        return {"ce": loss}
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The optimiser's parameter groups; one group of all trainable parameters."""
+        return [{"params": [p for p in self.parameters() if p.requires_grad]}]
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """Returns the total loss of the batch."""
+        total = self._step(batch, "train", self.train_acc)
+        self._check_finite(total)
+        return total
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Logs ``val/loss`` and ``val/acc``."""
+        self._step(batch, "val", self.val_acc)
+
+    def test_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Logs ``test/loss`` and ``test/acc``; under DDP exact numbers come from the bank."""
+        self._step(batch, "test", self.test_acc)
+
+    def configure_optimizers(self) -> Any:
+        """The optimiser, with its schedule if there is one."""
+        optimizer = self.optimizer_factory(self.parameter_groups())
+        if self.scheduler_factory is None:
+            return optimizer
+        schedule = self.scheduler_factory(optimizer, **self._schedule_length())
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {
+                "scheduler": schedule,
+                "interval": self.scheduler_interval,
+                "monitor": "val/loss",  # read by ReduceLROnPlateau only
+            },
+        }
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds the transform settings, so that the weights never travel without them."""
+        checkpoint["data_config"] = dict(self.backbone.data_config)
+
+    def _step(self, batch: dict[str, Any], stage: str, accuracy: Metric) -> Tensor:
+        outputs, labels = self.outputs(batch), batch["label"]
+        terms = self.losses(outputs, batch)
+        total = torch.stack(list(terms.values())).sum()
+        accuracy.update(outputs.logits, labels)
+        logged = {f"{stage}/loss": total}
+        if len(terms) > 1:
+            logged |= {f"{stage}/loss_{name}": term for name, term in terms.items()}
+        n = len(labels)
+        self.log_dict(logged, on_step=False, on_epoch=True, sync_dist=True, batch_size=n)
+        self.log(f"{stage}/acc", accuracy, on_step=False, on_epoch=True, prog_bar=True)
+        return total
+
+    def _check_finite(self, loss: Tensor) -> None:
+        bad = not bool(loss.detach().isfinite())
+        # All processes stop together: one that raised alone would leave the others waiting.
+        if not self.trainer.strategy.reduce_boolean_decision(bad, all=False):
+            return
+        rate = self.trainer.optimizers[0].param_groups[0]["lr"]
+        raise UserError(
+            f"the training loss is {float(loss.detach()):g} at step {self.global_step} (epoch "
+            f"{self.current_epoch}, learning rate {rate:.3g}): lower "
+            "model.classifier.optimizer.lr, or set trainer.gradient_clip_val=1"
+        )
+
+    def _schedule_length(self) -> dict[str, int]:
+        assert self.scheduler_factory is not None
+        accepted = inspect.signature(self.scheduler_factory).parameters
+        given = getattr(self.scheduler_factory, "keywords", {})
+        # OneCycleLR also takes its length as epochs × steps_per_epoch.
+        open_ = [
+            key
+            for key in ("total_steps", "T_max")
+            if key in accepted and given.get(key) is None and "epochs" not in given
+        ]
+        if not open_:
+            return {}
+        by_step = self.scheduler_interval == "step"
+        length = self.trainer.estimated_stepping_batches if by_step else self.trainer.max_epochs
+        if length is None or not 0 < length < float("inf"):
+            raise UserError("a schedule needs an end: set trainer.max_epochs (or its own length)")
+        return {open_[0]: int(length)}

@@ -1,0 +1,126 @@
+"""The check that a backbone's head really makes its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+from ood_lab.models.wrapped import WrappedBackbone
+
+
+def check_contract(backbone: Backbone) -> None:
+    """Checks ``features @ head.weight.T + head.bias == logits`` on a small random batch.
+
+    Runs one pass over ``[2, 3, H, W]`` in eval mode without gradients, and leaves the mode of
+    every sub-module and the global random state as they were. The tolerance is 1e-4 times the
+    largest logit (or 1), more where the parameters are in half precision.
+
+    Raises:
+        UserError: the shapes or values do not fit; the message names the layers that would.
+    """
+    weight = backbone.head.weight
+    image = random_batch(backbone, backbone.data_config["input_size"])
+    with _evaluating(backbone):
+        output = _forward(backbone, image)
+        _check_shapes(backbone, output)
+        logits, features = output.logits.double(), output.features.double()
+        bias = None if backbone.head.bias is None else backbone.head.bias.double()
+        expected = F.linear(features, weight.double(), bias)
+        if not bool(logits.isfinite().all()):
+            raise UserError(
+                f"{backbone.name} returns NaN or infinite logits for a random image: "
+                "check its weights"
+            )
+        scale = max(1.0, float(logits.abs().max()))
+        error = float((expected - logits).abs().max())
+        if error > max(1e-4, 16 * torch.finfo(weight.dtype).eps) * scale:
+            raise UserError(
+                f"the head of {backbone.name} does not make its logits: weight times features "
+                f"plus bias is off by {error:.2g}; {_advice(backbone, image)}"
+            )
+
+
+def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
+    """Names of the ``nn.Linear`` layers of ``net`` whose output equals the logits of ``image``.
+
+    ``net`` may return the logits or an :class:`Output`.
+    """
+    outputs: dict[str, Tensor] = {}
+    handles = [
+        module.register_forward_hook(lambda m, i, out, name=name: outputs.update({name: out}))
+        for name, module in net.named_modules()
+        if isinstance(module, nn.Linear)
+    ]
+    try:
+        with _evaluating(net):
+            logits = net(image)
+    finally:
+        for handle in handles:
+            handle.remove()
+    logits = logits.logits if isinstance(logits, Output) else logits
+    return [
+        name
+        for name, out in outputs.items()
+        if isinstance(logits, Tensor) and out.shape == logits.shape and torch.allclose(out, logits)
+    ]
+
+
+def _advice(backbone: Backbone, image: Tensor) -> str:
+    net = backbone.net if isinstance(backbone, WrappedBackbone) else backbone
+    candidates = linear_layers_giving_logits(net, image)
+    if candidates:
+        return f"the layer that does: {', '.join(candidates)}"
+    return "no linear layer does (several heads averaged, or a scale after the last layer?)"
+
+
+def _forward(backbone: Backbone, image: Tensor) -> Output:
+    try:
+        return backbone(image)
+    except UserError:
+        raise
+    except Exception as error:  # the network is the user's, and so is whatever it raises
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{backbone.name} cannot process a batch {list(image.shape)} "
+            f"({type(error).__name__}: {reason}): set input_size to what it was made for"
+        ) from error
+
+
+def _check_shapes(backbone: Backbone, output: Output) -> None:
+    name, (classes, width) = backbone.name, backbone.head.weight.shape
+    for key, tensor, last in (
+        ("features", output.features, width),
+        ("logits", output.logits, classes),
+    ):
+        if tensor.ndim != 2 or tensor.shape[1] != last:
+            raise UserError(
+                f"{name} gives {key} {list(tensor.shape)}, expected [2, {last}]: the head must be "
+                "the last layer, applied to one vector an image (after pooling the tokens or map)"
+            )
+
+
+def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:
+    """The same two random images every time, ``[2, 3, H, W]`` in the dtype of ``net``."""
+    generator = torch.Generator().manual_seed(0)
+    like = next(net.parameters())
+    image = torch.randn(2, *input_size, generator=generator)
+    return image.to(device=like.device, dtype=like.dtype)
+
+
+@contextmanager
+def _evaluating(module: nn.Module) -> Iterator[None]:
+    modes = {part: part.training for part in module.modules()}
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part, training in modes.items():
+            part.training = training

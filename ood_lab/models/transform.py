@@ -1,0 +1,93 @@
+"""The image transforms of a backbone: its own to evaluate, augmented to train."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from PIL import Image
+from timm.data import create_transform
+from torch import Tensor
+from torchvision.transforms import Compose
+
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+
+# timm takes an unknown crop mode for "center" without a word.
+_CHOICES = {
+    "crop_mode": ("center", "squash", "border"),
+    "interpolation": ("nearest", "bilinear", "bicubic", "box", "hamming", "lanczos"),
+}
+
+
+def train_transform(
+    backbone: Backbone, augment: Sequence[Callable[[Image.Image], Image.Image]] | None = None
+) -> Callable[[Image.Image], Tensor]:
+    """The training transform: ``augment`` on the PIL image, then the evaluation transform.
+
+    Augmenting before the resize, crop and normalisation of evaluation keeps training and test
+    images alike in everything that the augmentation does not mean to change.
+    """
+    return Compose([*augment, backbone.transform]) if augment else backbone.transform
+
+
+def transform_options(
+    input_size: int | Sequence[int] | None,
+    mean: float | Sequence[float] | None,
+    std: float | Sequence[float] | None,
+    crop_pct: float | None,
+    crop_mode: str | None,
+    interpolation: str | None,
+) -> dict[str, Any]:
+    """The given options as ``create_transform`` wants them; None = not given.
+
+    Raises:
+        UserError: not three channels, or an unknown name.
+    """
+    if isinstance(input_size, int):
+        input_size = (3, input_size, input_size)
+    given = {
+        "input_size": tuple(input_size) if input_size is not None else None,
+        "mean": _three(mean),
+        "std": _three(std),
+        "crop_pct": crop_pct,
+        "crop_mode": crop_mode,
+        "interpolation": interpolation,
+    }
+    for key in ("input_size", "mean", "std"):
+        if given[key] is not None and len(given[key]) != 3:  # type: ignore[arg-type]
+            raise UserError(f"{key}={given[key]} must be one number or three")
+    for key, choices in _CHOICES.items():
+        if given[key] is not None and given[key] not in choices:
+            raise UserError(f"{key}={given[key]} is unknown; choose from {', '.join(choices)}")
+    return {key: value for key, value in given.items() if value is not None}
+
+
+def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:
+    """Gives the backbone its ``data_config`` and evaluation transform."""
+    backbone.data_config = expected | overrides
+    backbone.transform = create_transform(**backbone.data_config, is_training=False)
+
+
+def stamp_mismatch(
+    backbone: Backbone, known: dict[str, Any], overrides: dict[str, Any], allowed: bool
+) -> None:
+    """Records the options that differ from what the weights are known to expect.
+
+    Raises:
+        UserError: some do, and ``allowed`` is False.
+    """
+    differing = {k: v for k, v in overrides.items() if k in known and v != known[k]}
+    if differing and not allowed:
+        key, value = next(iter(differing.items()))
+        raise UserError(
+            f"{key}={value} is not what the weights of {backbone.name} expect ({known[key]}): "
+            "leave it out, or set allow_transform_mismatch=true to have it on purpose"
+        )
+    backbone.transform_overrides = differing
+
+
+def _three(value: float | Sequence[float] | None) -> tuple[float, ...] | None:
+    if value is None:
+        return None
+    return (float(value),) * 3 if isinstance(value, int | float) else tuple(map(float, value))

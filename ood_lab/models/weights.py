@@ -1,0 +1,198 @@
+"""Weights from local files: every tensor must find its place, or the load is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+
+#: Entries of a checkpoint that hold a state dict, first match wins. Averaged weights come first:
+#: they are the ones to evaluate. (Lightning's weight averaging callbacks already put the average
+#: under ``state_dict`` and the raw weights under ``current_model_state``.)
+_WRAPPERS = (
+    "state_dict_ema",
+    "model_ema",
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "net",
+    "module",
+)
+#: What training code puts before the names of a network's tensors.
+_PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+
+
+def load_weights(
+    module: nn.Module,
+    path: str | Path,
+    name: str | None = None,
+    new_head: str | None = None,
+) -> dict[str, Any]:
+    """Loads ``path`` into ``module``, all tensors or none.
+
+    Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
+    state dicts, training checkpoints that hold one (timm, Lightning, ...), with any chain of the
+    prefixes ``module. model. _orig_mod. net. backbone.`` on either side. Averaged (EMA) weights
+    are preferred where a checkpoint has both. Tensors outside the network's prefix, such as a loss
+    function's, are left alone once the network itself is complete.
+
+    Args:
+        module: receives the weights, in its own dtype and on its own device.
+        path: the file.
+        name: what messages call the module; its class name by default.
+        new_head: name of a layer that keeps its fresh weights (fine-tuning to other classes).
+
+    Returns:
+        The ``data_config`` that the checkpoint was trained with, empty where it does not say.
+
+    Raises:
+        UserError: no such file, unreadable, pickled objects inside, NaN or infinite weights, or
+            tensors missing, left over or of another shape.
+    """
+    path, name = Path(path), name or type(module).__name__
+    checkpoint = _read(path)
+    target = module.state_dict()
+    source = _align(_unwrap(checkpoint, path), list(target))
+    if new_head is not None:
+        fresh = f"{new_head}."
+        target = {k: v for k, v in target.items() if not k.startswith(fresh)}
+        source = {k: v for k, v in source.items() if not k.startswith(fresh)}
+    _check_fit(source, target, f"{path} does not fit {name}")
+    _check_finite(source, path)
+    module.load_state_dict(source, strict=False)
+    data_config = checkpoint.get("data_config")
+    return data_config if isinstance(data_config, dict) else {}
+
+
+def weights_sha256(module: nn.Module) -> str:
+    """Identity of a network's weights.
+
+    sha256 (hex) over names, dtypes, shapes and bytes of all parameters and persistent buffers,
+    sorted by name: independent of device, memory format and the order of definition.
+    """
+    digest = hashlib.sha256()
+    for key, value in sorted(module.state_dict().items()):
+        if not isinstance(value, Tensor):
+            continue
+        digest.update(f"{key} {value.dtype} {list(value.shape)};".encode())
+        flat = value.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    _check_exists(path)
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    except Exception as error:  # a foreign file can break the readers in many ways
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        if refused:
+            raise UserError(
+                f"{path} holds pickled objects ({refused[1]}), which could run any code: "
+                "save torch.save(model.state_dict(), FILE) instead"
+            ) from error
+        raise UserError(f"{path} is damaged or not a PyTorch checkpoint") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds a {type(content).__name__} instead of a state dict")
+    return content
+
+
+def _check_exists(path: Path) -> None:
+    if path.is_file():
+        return
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        raise UserError(f"weights file {path} does not exist: neither does its folder {folder}")
+    files = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES)
+    near = get_close_matches(path.name, files, n=3, cutoff=0.4) or files[:3]
+    problem = "is a folder, not a file" if path.is_dir() else "does not exist"
+    hint = ", ".join(str(folder / f) for f in near) or f"no checkpoint in {folder}"
+    raise UserError(f"weights file {path} {problem}; nearest: {hint}")
+
+
+def _unwrap(checkpoint: dict[str, Any], path: Path) -> dict[str, Tensor]:
+    for key in _WRAPPERS:
+        if isinstance(checkpoint.get(key), dict):
+            return _unwrap(checkpoint[key], path)
+    tensors = {k: v for k, v in checkpoint.items() if isinstance(v, Tensor)}
+    if not tensors:
+        keys = ", ".join(str(k) for k in list(checkpoint)[:5])
+        raise UserError(f"{path} holds no state dict (its entries: {keys or 'none'})")
+    return tensors
+
+
+def _align(source: dict[str, Tensor], target: list[str]) -> dict[str, Tensor]:
+    """Renames ``source`` by the pair of prefixes that makes most names meet ``target``."""
+    wanted = set(target)
+    best, best_rank = source, (-1, 0)
+    for old in _prefix_chains(source):
+        inside = [key for key in source if key.startswith(old)]
+        for new in [p for p in _prefix_chains(target) if all(t.startswith(p) for t in target)]:
+            renamed = {new + key[len(old) :]: source[key] for key in inside}
+            rank = (len(wanted & set(renamed)), -len(old))
+            if rank > best_rank:
+                best, best_rank = renamed, rank
+    return best
+
+
+def _prefix_chains(names: dict[str, Tensor] | list[str]) -> list[str]:
+    """Every chain of known prefixes that starts some name, the empty one first."""
+    chains = {""}
+    for name in names:
+        chain = ""
+        while prefix := next((p for p in _PREFIXES if name[len(chain) :].startswith(p)), None):
+            chain += prefix
+            chains.add(chain)
+    return sorted(chains, key=len)
+
+
+def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: str) -> None:
+    # Files older than PyTorch 0.4.1 lack the batch counters, and no prediction depends on them.
+    needed = [k for k in target if not k.endswith("num_batches_tracked")]
+    missing = [k for k in needed if k not in source]
+    extra = [k for k in source if k not in target]
+    other = [k for k in source if k in target and source[k].shape != target[k].shape]
+    remedy = "is it a checkpoint of another architecture?"
+    if missing:
+        instead = f" (the file has {extra[0]})" if extra else ""
+        raise UserError(
+            f"{problem}: {len(missing)} of {len(needed)} tensors are not in the file, "
+            f"first {missing[0]}{instead}; {remedy}"
+        )
+    if other:
+        old, new = list(source[other[0]].shape), list(target[other[0]].shape)
+        rows = {(source[k].shape[:1], target[k].shape[:1]) for k in other}
+        if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
+            remedy = f"is it a checkpoint for {old[0]} classes instead of {new[0]}?"
+        raise UserError(
+            f"{problem}: {len(other)} of {len(target)} tensors have another shape, "
+            f"first {other[0]} {old} in the file against {new}; {remedy}"
+        )
+    if extra:
+        raise UserError(
+            f"{problem}: {len(extra)} tensors of the file have no place in it, first {extra[0]}; "
+            f"{remedy}"
+        )
+
+
+def _check_finite(source: dict[str, Tensor], path: Path) -> None:
+    for key, value in source.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            bad = int((~value.isfinite()).sum())
+            raise UserError(
+                f"{path}: {bad} of {value.numel()} values of {key} are NaN or infinite: "
+                "its training has diverged; take an earlier checkpoint"
+            )

@@ -1,0 +1,123 @@
+"""The figures of a run, as PNG and SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+from ood_lab.report.figures.bars import dad_against_fpr95, fpr95_bars
+from ood_lab.report.figures.confusion import confusion
+from ood_lab.report.figures.densities import densities
+from ood_lab.report.figures.features import feature_scatter
+from ood_lab.report.figures.heatmap import heatmap
+from ood_lab.report.figures.inputs import FigureInputs
+from ood_lab.report.figures.levels import levels
+from ood_lab.report.figures.roc import roc
+from ood_lab.report.figures.style import rc
+from ood_lab.report.view import RunView
+
+
+class FigureFile(NamedTuple):
+    """One figure on disk, with the words that go with it."""
+
+    png: Path
+    svg: Path
+    title: str
+    caption: str
+
+
+def save(figure: Figure, png: Path, svg: Path) -> None:
+    """Writes both formats, drawing once each (``savefig`` draws and lays out twice a format)."""
+    FigureCanvasAgg(figure).print_png(png)
+    figure.set_layout_engine("none")  # keep the layout of the first
+    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+
+
+def build_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Figure | None]]:
+    """File name, title, caption and figure of everything that can be drawn, one at a time."""
+    order = "OOD sets in shift order" if inputs.view.most_dad else "OOD sets"
+    if inputs.view.sets:
+        yield (
+            "densities",
+            "Score densities",
+            "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more "
+            "OOD; detectors with the largest DAD first.",
+            densities(inputs),
+        )
+        yield "fpr95_bars", "FPR95", f"{order}; the best in orange.", fpr95_bars(inputs)
+        if inputs.view.most_dad:
+            yield (
+                "dad_fpr95",
+                "DAD against mean FPR95",
+                "Grey: 95% interval of DAD. In brackets: mean FPR95.",
+                dad_against_fpr95(inputs),
+            )
+        yield "roc", "ROC", "Dotted: where FPR95 is read.", roc(inputs)
+    for ood in inputs.view.level_sets:
+        yield (
+            f"levels_{ood}",
+            f"By level of shift: {ood}",
+            "Bands: 95% intervals; the other axis pooled.",
+            levels(inputs, ood),
+        )
+        yield (
+            f"heatmap_{ood}",
+            f"Semantic × covariate level: {ood}",
+            "N/A where a cell has too few images.",
+            heatmap(inputs, ood),
+        )
+    yield (
+        "features",
+        "Features",
+        "Principal components of the features of all sets together.",
+        feature_scatter(inputs),
+    )
+    yield "confusion", "ID classes", "Classification of the ID test set.", confusion(inputs)
+
+
+def write_figures(
+    folder: Path | str,
+    results: pd.DataFrame,
+    scores: pd.DataFrame,
+    *,
+    protocol: str = "openood",
+    significance: pd.DataFrame | None = None,
+    features: Mapping[str, np.ndarray] | None = None,
+    classes: Sequence[str] = (),
+    id_dataset: str = "test",
+) -> list[FigureFile]:
+    """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
+
+    Args:
+        folder: made if missing.
+        results: long results table of one model and seed.
+        scores: scores table, higher = more OOD.
+        protocol: which FPR95 the results hold; stands below every figure.
+        significance: see :func:`ood_lab.report.console_tables`.
+        features: dataset → ``[N, D]`` for the scatter of features.
+        classes: names of the ID classes, position = label.
+        id_dataset: the ID test set in ``scores`` and ``features``.
+
+    Returns:
+        The files in reading order.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    view = RunView(results, significance)
+    inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
+    files = []
+    with rc():
+        for name, title, caption, figure in build_figures(inputs):
+            if figure is None:
+                continue
+            file = FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
+            save(figure, file.png, file.svg)
+            files.append(file)
+    return files

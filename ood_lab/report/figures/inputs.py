@@ -1,0 +1,72 @@
+"""What the figures are drawn from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.report.protocol import fpr95_sentence
+from ood_lab.report.view import RunView
+
+#: Lines above this number are not told apart: the best ones stand out, the rest is grey.
+MAX_HIGHLIGHTED = 6
+
+
+@dataclass(frozen=True)
+class FigureInputs:
+    """Tables of one run.
+
+    Attributes:
+        view: the results.
+        scores: ``dataset, label, pred, <one column a detector>``, higher = more OOD.
+        protocol: which FPR95 ``view`` holds.
+        id_dataset: name of the ID test set in ``scores``.
+        features: dataset → ``[N, D]``, the ID test set among them; may be empty.
+        classes: names of the ID classes, position = label; may be empty.
+    """
+
+    view: RunView
+    scores: pd.DataFrame
+    protocol: str
+    id_dataset: str
+    features: Mapping[str, np.ndarray]
+    classes: Sequence[str]
+
+    def footer(self, note: str = "") -> str:
+        """Stands below every figure: what is special about it, then the protocol."""
+        protocol = f"{fpr95_sentence(self.protocol)}. ID test n = {self.view.n_id:,}."
+        return f"{note}\n{protocol}" if note else protocol
+
+    @cached_property
+    def by_dad(self) -> list[str]:
+        """Detectors, largest DAD first, then best mean AUROC first."""
+
+        def dad(detector: str) -> float:
+            value = self.view.get("dad", detector).value
+            return -1.0 if math.isnan(value) else value
+
+        return sorted(self.view.detectors, key=dad, reverse=True)
+
+    @property
+    def highlighted(self) -> list[str]:
+        """The detectors drawn in colour where lines would be too many."""
+        detectors = self.view.detectors
+        return detectors if len(detectors) <= MAX_HIGHLIGHTED + 1 else detectors[:MAX_HIGHLIGHTED]
+
+    @cached_property
+    def _parts(self) -> dict[str, pd.DataFrame]:
+        return {str(name): part for name, part in self.scores.groupby("dataset", sort=False)}
+
+    @property
+    def test(self) -> pd.DataFrame:
+        """Rows of the ID test set."""
+        return self._parts[self.id_dataset]
+
+    def scores_of(self, detector: str, dataset: str) -> np.ndarray:
+        """Scores ``[N] float64`` of one dataset."""
+        return self._parts[dataset][detector].to_numpy(np.float64)

@@ -1,0 +1,134 @@
+"""The one-page report of a run: a single file that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ood_lab.report.figures import FigureFile
+from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
+from ood_lab.report.mistakes import LoadImage, Thumbnails, find_mistakes
+from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, percent
+from ood_lab.report.view import RunView
+
+
+def write_report(
+    path: Path | str,
+    results: pd.DataFrame,
+    scores: pd.DataFrame,
+    *,
+    figures: Sequence[FigureFile] = (),
+    manifest: Mapping[str, Any] | None = None,
+    protocol: str = "openood",
+    significance: pd.DataFrame | None = None,
+    refused: Mapping[str, str] | None = None,
+    load_image: LoadImage | None = None,
+    classes: Sequence[str] = (),
+    id_dataset: str = "test",
+    downloads: Sequence[str] = (),
+    title: str = "OOD detection report",
+) -> Path:
+    """Writes ``report.html``, with styles, script and images inside.
+
+    Args:
+        path: the file to write; replaced as a whole.
+        results: long results table of one model and seed.
+        scores: scores table, higher = more OOD.
+        figures: what :func:`ood_lab.report.write_figures` returned; embedded.
+        manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
+            and the list ``warnings`` is shown first on the page.
+        protocol: which FPR95 the results hold.
+        significance: see :func:`ood_lab.report.console_tables`.
+        refused: detector → why it could not work here.
+        load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
+            most confident mistakes are left out.
+        classes: names of the ID classes, position = label.
+        id_dataset: the ID test set in ``scores``.
+        downloads: files beside the report, by relative name.
+        title: what was run.
+
+    Raises:
+        UserError: unknown protocol.
+        ValueError: the results hold several models or seeds.
+    """
+    path = Path(path)
+    view = RunView(results, significance)
+    given = dict(manifest or {})
+    warnings = given.pop("warnings", [])
+    shown = bool(view.detectors and view.sets)
+    mistakes, thumbnails = [], []
+    if load_image is not None and shown:
+        store = Thumbnails(load_image)
+        mistakes = find_mistakes(scores, view.detectors, view.sets, id_dataset, classes, store)
+        thumbnails = store.uris
+    page = _template().render(
+        title=title,
+        sentence=fpr95_sentence(protocol),
+        facts=_facts(view),
+        warnings=[warnings] if isinstance(warnings, str) else warnings,
+        main=main_table(view) if shown else None,
+        tested=view.has_significance,
+        refused=refused or {},
+        details=[*level_tables(view), all_metrics_table(view)] if shown else [],
+        figures=[_embed(figure, path.parent) for figure in figures],
+        mistakes=mistakes,
+        thumbnails=thumbnails,
+        definitions=DEFINITIONS,
+        manifest=flatten(given) if given else [],
+        downloads=downloads,
+    )
+    part = path.with_name(path.name + ".part")
+    part.write_text(page, encoding="utf-8")
+    part.replace(path)
+    return path
+
+
+def _template() -> Any:
+    environment = Environment(
+        loader=PackageLoader("ood_lab.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("template.html.j2")
+
+
+def _facts(view: RunView) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the numbers at the top of the page."""
+    facts = []
+    accuracy = view.get("id_accuracy", None)
+    if not math.isnan(accuracy.value):
+        ends = f"95% interval {percent(accuracy.low)} to {percent(accuracy.high)}"
+        remark = ends if accuracy.has_interval else ""
+        facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
+    if view.detectors and view.sets:
+        best = view.detectors[0]
+        auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))
+        remark = f"mean AUROC {auroc}%, mean FPR95 {fpr95}%"
+        facts.append(("Best mean AUROC", best, remark))
+        n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
+        order = ", in shift order" if view.most_dad else ""
+        facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
+    facts.append(("ID test images", f"{view.n_id:,}", f"{len(view.detectors)} detectors"))
+    return facts
+
+
+def _embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
+    data = base64.b64encode(figure.svg.read_bytes()).decode()
+    return {
+        "title": figure.title,
+        "caption": figure.caption,
+        "uri": f"data:image/svg+xml;base64,{data}",
+        "files": [
+            (kind, Path(os.path.relpath(file, folder)).as_posix())
+            for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
+        ],
+    }

@@ -1,0 +1,158 @@
+"""The tables of the report as plain data for the template."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.view import AXES, HIGHER_IS_BETTER, Estimate, RunView
+
+_LABELS = {
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "fpr95_ood": "FPR95 (openood)",
+    "fpr95_id": "FPR95 (hendrycks)",
+    "aupr_in": "AUPR in",
+    "aupr_out": "AUPR out",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, what it is sorted by, and its 95% interval (both empty if unknown)."""
+
+    text: str
+    sort: float | str = ""
+    interval: str = ""
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Head:
+    """A sortable column; ``first`` = direction of the first click."""
+
+    text: str
+    first: str = "descending"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class HtmlTable:
+    """``groups`` = (text, note, number of columns) above ``heads``; may be empty."""
+
+    caption: str
+    heads: Sequence[Head]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[tuple[str, str, int]] = ()
+
+    @property
+    def has_intervals(self) -> bool:
+        """True when there is something for the toggle to show."""
+        return any(cell.interval for row in self.rows for cell in row)
+
+
+def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
+    if math.isnan(estimate.value):
+        return Cell(MISSING)
+    ends = f"{show(estimate.low)} to {show(estimate.high)}" if estimate.has_interval else ""
+    return Cell(show(estimate.value), estimate.value, ends, best)
+
+
+def _head(metric: str) -> Head:
+    first = "descending" if metric in HIGHER_IS_BETTER else "ascending"
+    return Head(_LABELS[metric], first)
+
+
+def _name(text: str) -> Cell:
+    return Cell(text, text)
+
+
+def main_table(view: RunView) -> HtmlTable:
+    """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
+    columns: list[dict[str, Cell]] = []
+    heads = [Head("detector", "ascending")]
+    groups = [("", "", 1)]
+    for ood in view.sets:
+        n = view.get("auroc", view.detectors[0], ood).n_ood
+        groups.append((ood, f"n {n:,}", 2))
+        for metric in ("auroc", "fpr95"):
+            cells = {d: view.get(metric, d, ood) for d in view.detectors}
+            best = view.best(metric, ood, {d: c.value for d, c in cells.items()})
+            columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
+            heads.append(_head(metric))
+    if len(view.sets) > 1:
+        groups.append(("mean", "", 2))
+        for metric in ("auroc", "fpr95"):
+            means = {d: view.mean(metric, d) for d in view.detectors}
+            best = view.best(metric, "mean", means)
+            columns.append({d: _cell(Estimate(m), best=d in best) for d, m in means.items()})
+            heads.append(_head(metric))
+    if view.most_dad:
+        groups.append(("", "", 1))
+        heads.append(Head("DAD", note=f"of {view.most_dad}"))
+        columns.append({d: _cell(view.get("dad", d), "{:.0f}".format) for d in view.detectors})
+    rows = [[_name(d), *(column[d] for column in columns)] for d in view.detectors]
+    return HtmlTable("AUROC and FPR95 in %", heads, rows, groups)
+
+
+def all_metrics_table(view: RunView) -> HtmlTable:
+    """One row a detector and OOD set with every metric the results hold, both FPR95."""
+    known = set(view.table["metric"])
+    metrics = [m for m in _LABELS if m in known and m != "fpr95"]
+    metrics = metrics if "fpr95_ood" in metrics else [*metrics, "fpr95"]
+    heads = [Head("detector", "ascending"), Head("OOD set", "ascending"), Head("n")]
+    rows = []
+    for detector in view.detectors:
+        for place, ood in enumerate(view.sets):
+            cells = [view.get(metric, detector, ood) for metric in metrics]
+            n = cells[0].n_ood
+            # Sets are sorted by their place in the shift order, not by name.
+            start = [_name(detector), Cell(ood, place), Cell(f"{n:,}", n)]
+            rows.append([*start, *(_cell(c) for c in cells)])
+    return HtmlTable("All metrics in %", [*heads, *(_head(m) for m in metrics)], rows)
+
+
+def level_tables(view: RunView) -> list[HtmlTable]:
+    """AUROC by level with correlation and sensitivity, one table a set and axis."""
+    tables = []
+    for ood in view.level_sets:
+        for axis in AXES:
+            levels = view.levels(ood, axis)
+            if not levels:
+                continue
+            heads = [Head("detector", "ascending")]
+            n = [view.at_level("auroc", view.detectors[0], ood, axis, x).n_ood for x in levels]
+            heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
+            heads += [Head("correlation"), Head("points a level")]
+            rows = [[_name(d), *_level_cells(view, d, ood, axis)] for d in view.detectors]
+            tables.append(HtmlTable(f"AUROC in % by {axis} level ({ood})", heads, rows))
+    return tables
+
+
+def _level_cells(view: RunView, detector: str, ood: str, axis: str) -> list[Cell]:
+    cells = [
+        _cell(view.at_level("auroc", detector, ood, axis, level))
+        for level in view.levels(ood, axis)
+    ]
+    correlation = view.get(f"correlation_{axis}_auroc", detector, ood)
+    sensitivity = view.get(f"sensitivity_{axis}_auroc", detector, ood)
+    return [
+        *cells,
+        _cell(correlation, "{:+.2f}".format),
+        _cell(sensitivity, lambda v: f"{100 * v:+.1f}"),
+    ]
+
+
+def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """A nested mapping as ``(dotted key, text)`` pairs, in order."""
+    if isinstance(value, Mapping) and value:
+        pairs = []
+        for key, inner in value.items():
+            pairs += flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+        return pairs
+    if isinstance(value, (list, tuple)):
+        return [(prefix, ", ".join(str(v) for v in value) or "none")]
+    return [(prefix, "none" if value is None or value == {} else str(value))]

@@ -1,0 +1,110 @@
+"""The images a detector is most wrong about, as thumbnails."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+#: ``(dataset, index)`` → the image, its encoded bytes (PNG, JPEG, ...), or None.
+LoadImage = Callable[[str, int], Image.Image | bytes | None]
+
+_SIDE = 112
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """One image; ``thumbnail`` is the number of its picture, None where there is none."""
+
+    text: str
+    thumbnail: int | None
+
+
+@dataclass(frozen=True)
+class DetectorMistakes:
+    """ID images scored as most OOD and OOD images scored as most ID, worst first."""
+
+    detector: str
+    id_as_ood: list[Mistake]
+    ood_as_id: list[Mistake]
+
+
+@dataclass
+class Thumbnails:
+    """Pictures as data URIs; one that several detectors share is kept once."""
+
+    load_image: LoadImage
+    uris: list[str] = field(default_factory=list)
+    _numbers: dict[tuple[str, int], int | None] = field(default_factory=dict)
+
+    def number(self, dataset: str, index: int) -> int | None:
+        """Position of the picture in ``uris``; None where the image cannot be had."""
+        key = (dataset, index)
+        if key not in self._numbers:
+            uri = self._encode(*key)
+            self._numbers[key] = None if uri is None else len(self.uris)
+            self.uris += [uri] if uri else []
+        return self._numbers[key]
+
+    def _encode(self, dataset: str, index: int) -> str | None:
+        try:
+            image = self.load_image(dataset, index)
+            if isinstance(image, bytes):
+                image = Image.open(io.BytesIO(image))
+            if image is None:
+                return None
+            small = image.convert("RGB")
+        except OSError:  # moved or damaged since it was scored: the report does without
+            return None
+        small.thumbnail((_SIDE, _SIDE))
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=82)
+        return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def find_mistakes(
+    scores: pd.DataFrame,
+    detectors: Sequence[str],
+    sets: Sequence[str],
+    id_dataset: str,
+    classes: Sequence[str],
+    thumbnails: Thumbnails,
+) -> list[DetectorMistakes]:
+    """The most confident mistakes of every detector on the ID test set and the OOD ``sets``."""
+    test = scores[scores["dataset"] == id_dataset].reset_index(drop=True)
+    ood = scores[scores["dataset"].isin(sets)].reset_index(drop=True)
+
+    def mistake(row: pd.Series, detector: str, others: np.ndarray, above: bool) -> Mistake:
+        value = row[detector]
+        share = np.mean(others < value) if above else np.mean(others > value)
+        who = f"{row['dataset']} #{row['index']}"
+        was = f"{_class(classes, row['label'])}, " if row["label"] >= 0 else ""
+        taken = f"{was}taken for {_class(classes, row['pred'])}"
+        side = "above" if above else "below"
+        whom = "OOD" if above else "ID"
+        text = f"{who}: {taken}; score {value:.4g}, {side} {100 * share:.0f}% of {whom}"
+        return Mistake(text, thumbnails.number(row["dataset"], int(row["index"])))
+
+    found = []
+    for detector in detectors:
+        id_scores, ood_scores = test[detector].to_numpy(), ood[detector].to_numpy()
+        highest = np.argsort(-id_scores, kind="stable")[:_SHOWN]
+        lowest = np.argsort(ood_scores, kind="stable")[:_SHOWN]
+        found.append(
+            DetectorMistakes(
+                detector,
+                [mistake(test.iloc[i], detector, ood_scores, above=True) for i in highest],
+                [mistake(ood.iloc[i], detector, id_scores, above=False) for i in lowest],
+            )
+        )
+    return found
+
+
+def _class(classes: Sequence[str], label: int) -> str:
+    return classes[label] if 0 <= label < len(classes) else f"class {label}"

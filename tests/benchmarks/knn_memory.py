@@ -1,0 +1,75 @@
+"""Peak memory of KNN with a 200,000 x 2,048 bank and 50,000 queries. Run by hand:
+
+    python tests/benchmarks/knn_memory.py [--scored 4096]
+
+Limit: the bank's own size plus 1 GiB, over what the process held before any data was made. All
+queries exist; ``--scored`` of them are scored (all by default). The peak does not depend on how
+many, as they go through in chunks of equal size, so that a few thousand measure it.
+"""
+
+import argparse
+import resource
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ood_lab.detectors import KNN
+from ood_lab.features.bank import FeatureBank
+
+GIB = 2**30
+
+
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def peak() -> int:
+    """Largest value of ``resident`` so far (Linux: KiB)."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def random_bank(rows: int, width: int) -> FeatureBank:
+    features = torch.rand(rows, width)
+    head = torch.randn(10, width)
+    logits = torch.zeros(rows, 10)
+    return FeatureBank(
+        features, logits, torch.zeros(rows).long(), torch.arange(rows), head, torch.zeros(10)
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for option, value in (("bank", 200_000), ("queries", 50_000), ("width", 2048), ("k", 50)):
+        parser.add_argument(f"--{option}", type=int, default=value)
+    parser.add_argument("--scored", type=int, default=None)
+    options = parser.parse_args()
+
+    before = resident()
+    bank = random_bank(options.bank, options.width)
+    queries = random_bank(options.queries, options.width)
+    # A view, so that all queries stay in memory.
+    some = replace(queries, features=queries.features[: options.scored])
+    size = bank.features.numel() * 4
+    held = resident()
+
+    start = time.perf_counter()
+    detector = KNN(k=options.k).fit(bank)
+    fitted = time.perf_counter()
+    scores = detector.score(some)
+    scored = time.perf_counter()
+
+    over = peak() - before - size
+    print(f"bank                       {size / GIB:6.3f} GiB")
+    print(f"peak - bank, with queries  {over / GIB:6.3f} GiB (limit 1 GiB)")
+    print(f"fit and score alone        {(peak() - held) / GIB:6.3f} GiB")
+    print(f"process before any data    {before / GIB:6.3f} GiB")
+    print(f"fit {fitted - start:.1f} s, score {scored - fitted:.1f} s for {len(scores):,} queries")
+    assert over < GIB, "KNN needs more than its bank and 1 GiB"
+
+
+if __name__ == "__main__":
+    main()

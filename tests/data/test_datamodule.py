@@ -1,0 +1,359 @@
+import copy
+import shutil
+from pathlib import Path
+
+import lightning as L
+import numpy as np
+import pytest
+import torch
+from hydra import compose, initialize_config_dir
+from hydra.utils import instantiate
+from pictures import folders, picture, truncate
+from torch.utils.data import RandomSampler
+
+from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.data.manifest import read_manifest
+from ood_lab.data.splits import stratified_split
+from ood_lab.data.vessels_module import VesselsDataModule
+from ood_lab.errors import UserError
+
+CONF = Path(__file__).parents[2] / "conf"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    folders(root / "train", each=20)
+    folders(root / "val", each=3, first_seed=20_000)
+    folders(root / "test", each=4, first_seed=30_000)
+    for i in range(7):
+        picture(root / "near" / f"{i}.jpg", seed=40_000 + i)
+        picture(root / "far" / "sea" / f"{i}.jpg", seed=50_000 + i)
+    return root
+
+
+@pytest.fixture
+def root(source, tmp_path):
+    return shutil.copytree(source, tmp_path / "photos")
+
+
+def module(root, id=("train", "val", "test"), ood=("near", "far"), **options):
+    return FolderDataModule(
+        {name: str(root / name) for name in id}, {name: str(root / name) for name in ood}, **options
+    )
+
+
+def to_tensor(image):
+    return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float()
+
+
+def test_sets_in_order(root):
+    data = module(root, ood=("near", "far"), shift_order=["far", "near"])
+    data.setup()
+    assert list(data.splits) == ["train", "val", "test", "near", "far"]
+    assert data.ood_names == ["near", "far"]
+    assert data.shift_order == ["far", "near"]
+    assert data.classes == ["cat", "dog", "owl"]
+    assert [len(d) for d in data.splits.values()] == [60, 9, 12, 7, 7]
+    assert data.predict_dataset("far").table["category_name"].unique().tolist() == ["sea"]
+    before = data.splits
+    data.setup("fit")
+    assert data.splits is before
+
+
+def test_identity_is_the_same_for_every_process(root):
+    first, second = module(root), module(root, cache_dir=str(root / "cache"))
+    first.setup()
+    second.setup()
+    assert [d.identity for d in first.splits.values()] == [
+        d.identity for d in second.splits.values()
+    ]
+    assert len({d.identity for d in first.splits.values()}) == 5
+
+
+def test_transforms_of_train_and_evaluation(root):
+    data = module(root, batch_size=8)
+    data.use_transform(train=lambda image: to_tensor(image) * 0 - 1, eval=to_tensor)
+    assert (next(iter(data.train_dataloader()))["image"] == -1).all()
+    for split in data.splits:
+        assert (data.predict_dataset(split)[0]["image"] >= 0).all()
+    assert (next(iter(data.val_dataloader()))["image"] >= 0).all()
+    data.use_transform(eval=to_tensor)
+    assert (next(iter(data.train_dataloader()))["image"] >= 0).all()
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_predict_loader_gives_every_row_once_in_order(root, num_workers):
+    data = module(root, batch_size=4, eval_batch_size=7, num_workers=num_workers)
+    data.use_transform(eval=to_tensor)
+    for split in ("train", "near"):
+        batches = list(data.predict_loader(split))
+        index = torch.cat([b["index"] for b in batches])
+        assert index.tolist() == list(range(len(data.splits[split])))
+        labels = torch.cat([b["label"] for b in batches])
+        assert labels.tolist() == data.splits[split].labels.tolist()
+        assert len(batches[0]["index"]) == 7
+    with pytest.raises(UserError, match="did you mean 'near'"):
+        data.predict_loader("neer")
+
+
+def test_train_loader_shuffles_and_drops_the_rest(root):
+    data = module(root, batch_size=16)
+    data.use_transform(eval=to_tensor)
+    torch.manual_seed(0)
+    seen = [b["index"].tolist() for b in data.train_dataloader()]
+    assert [len(b) for b in seen] == [16, 16, 16]
+    order = [index for batch in seen for index in batch]
+    assert order != sorted(order)
+    assert len(set(order)) == 48
+    data.drop_last = False
+    assert [len(b["index"]) for b in data.train_dataloader()] == [16, 16, 16, 12]
+    data.drop_last, data.batch_size = True, 100  # the only batch is never dropped
+    assert [len(b["index"]) for b in data.train_dataloader()] == [60]
+
+
+def test_balanced_sampler(root):
+    for i in range(4, 20):
+        (root / "train/owl" / f"{i:03}.jpg").unlink()
+    data = module(root, balanced=True, batch_size=1, seed=3)
+    data.use_transform(eval=to_tensor)
+
+    def draw():
+        sampler = data.train_dataloader().sampler
+        return [data.splits["train"].labels[list(sampler)] for _ in range(50)]
+
+    counts = torch.bincount(torch.cat(draw())).double()
+    assert torch.allclose(counts / counts.sum(), torch.full((3,), 1 / 3).double(), atol=0.04)
+    assert torch.equal(torch.cat(draw()), torch.cat(draw()))
+
+
+class Probe(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 3)
+        self.seen = []
+
+    def training_step(self, batch, _):
+        self.seen += batch["index"].tolist()
+        return torch.nn.functional.cross_entropy(
+            self.layer(batch["image"].mean((2, 3)) / 255), batch["label"]
+        )
+
+    def validation_step(self, batch, _):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+def test_a_trainer_takes_it(root, tmp_path):
+    data = module(root, batch_size=16)
+    data.use_transform(eval=to_tensor)
+    probe = Probe()
+    trainer = L.Trainer(
+        max_epochs=1,
+        accelerator="cpu",
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(probe, datamodule=data)
+    assert len(set(probe.seen)) == 48
+    assert isinstance(data.train_dataloader().sampler, RandomSampler)
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        (("train",), (48, 6, 6)),
+        (("train", "test"), (54, 6, 12)),
+        (("train", "val"), (54, 9, 6)),
+    ],
+)
+def test_missing_splits_are_taken_off_train(root, given, sizes):
+    data = module(root, id=given)
+    data.setup()
+    parts = [data.splits[name] for name in ("train", "val", "test")]
+    assert tuple(map(len, parts)) == sizes
+    for part in parts:
+        assert len(set(np.bincount(part.labels))) == 1  # stratified
+    paths = [path for part in parts for path in part.paths]
+    assert len(set(paths)) == len(paths)
+    assert "split off train (seed 0)" in data.report.notes[0]
+
+    again, other = module(root, id=given), module(root, id=given, split_seed=1)
+    again.setup()
+    other.setup()
+    assert again.splits["train"].paths == data.splits["train"].paths
+    assert other.splits["train"].paths != data.splits["train"].paths
+
+
+def test_stratified_split_leaves_something_everywhere():
+    labels = np.repeat([-1, 0, 1, 2], [5, 1, 2, 1000])
+    train, val, test = stratified_split(labels, [0.1, 0.2], seed=0)
+    assert sorted(np.concatenate([train, val, test])) == list(range(len(labels)))
+    assert [(labels[train] == k).sum() for k in (-1, 0, 1, 2)] == [3, 1, 1, 700]
+    assert [(labels[val] == k).sum() for k in (-1, 0, 1, 2)] == [1, 0, 1, 100]
+    with pytest.raises(UserError, match="too few to split"):
+        stratified_split(np.array([0, 1]), [0.1], seed=0)
+    with pytest.raises(UserError, match="sum < 1"):
+        stratified_split(labels, [0.5, 0.5], seed=0)
+
+
+def test_saved_splits_read_back(root, tmp_path):
+    data = module(root, id=("train",), ood=("far",))
+    data.save_splits(tmp_path / "splits")
+    back = FolderDataModule(
+        {name: tmp_path / "splits" / f"{name}.csv" for name in ("train", "val", "test")},
+        {"far": tmp_path / "splits" / "far.csv"},
+    )
+    back.setup()
+    assert back.classes == data.classes
+    for name, split in data.splits.items():
+        assert back.splits[name].identity == split.identity
+        assert back.splits[name].table.to_dict() == split.table.to_dict()
+
+
+def test_lists_with_a_root(root, tmp_path):
+    for name in ("train", "test", "near"):
+        table, _ = read_manifest(root / name)
+        lines = [
+            f"{Path(p).relative_to(root)} {label}"
+            for p, label in zip(table["path"], table["label"], strict=True)
+        ]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    data = FolderDataModule(
+        {"train": tmp_path / "train.txt", "val": None, "test": tmp_path / "test.txt"},
+        {"near": {"path": tmp_path / "near.txt", "root": root}, "gone": None},
+        root=root,
+    )
+    data.setup()
+    assert data.classes == ["0", "1", "2"]
+    assert list(data.splits) == ["train", "val", "test", "near"]
+
+
+def test_unreadable_images(root):
+    truncate(root / "train/cat/003.jpg")
+    truncate(root / "near/5.jpg")
+    with pytest.raises(UserError, match=r"2 of 95 images cannot be read.*on_broken=skip"):
+        module(root).setup()
+    data = module(root, on_broken="skip")
+    data.setup()
+    assert (len(data.splits["train"]), len(data.splits["near"])) == (59, 6)
+    assert "unreadable images of near left out: 1" in data.report.notes
+    for i in range(20):
+        (root / "train/dog" / f"{i:03}.jpg").write_text("gone")
+    with pytest.raises(UserError, match="every image of 'dog' in train is unreadable"):
+        module(root, on_broken="skip").setup()
+
+
+def test_mistakes_are_named(root):
+    def refuse(match, **options):
+        with pytest.raises(UserError, match=match) as caught:
+            module(root, **options).setup()
+        assert "\n" not in str(caught.value)
+
+    refuse("data.ood.NAME=DIR", ood=())
+    refuse("data.id.train=DIR", id=("test",))
+    refuse(r"shift_order names 'nere', .*'near'", shift_order=["nere", "far"])
+    refuse("names a set twice", shift_order=["near", "near"])
+    refuse("'.*/neer' does not exist; nearest: '.*/near'", ood=("neer",))
+    refuse("data.id.tset is no split: did you mean 'test'", id=("train", "tset"))
+    refuse("cannot be called 'test'", ood=("test",))
+    refuse("sum 1", id=("train",), split=[0.5, 0.1])
+    refuse("identify is 'content' or 'stat'", identify="name")
+    refuse("data.check is one of", check="some")
+
+
+def test_unlabelled_id(root):
+    data = FolderDataModule({"train": root / "near"}, {"far": root / "far"})
+    data.setup()
+    assert data.classes == []
+    assert not data.labels.has_classes
+    assert any("no labels" in note for note in data.report.notes)
+    data.balanced = True
+    with pytest.raises(UserError, match=r"data\.balanced needs labels"):
+        data.train_dataloader()
+
+
+def test_duplicates_are_reported(root):
+    shutil.copy(root / "test/cat/000.jpg", root / "near/copy.jpg")
+    data = module(root)
+    data.setup()
+    assert any("1 image of near also in ID" in warning for warning in data.report.warnings)
+
+
+def test_a_copy_pickles_to_workers(root):
+    data = module(root)
+    data.use_transform(eval=to_tensor)
+    twin = copy.deepcopy(data.splits["test"])
+    assert torch.equal(twin[0]["image"], data.splits["test"][0]["image"])
+
+
+@pytest.fixture(scope="module")
+def vessels():
+    data = VesselsDataModule(train=44, val=22, test=22, per_shift_set=5, per_cell=1)
+    data.use_transform(eval=to_tensor)
+    return data
+
+
+def test_vessels_sets_and_order(vessels):
+    order = [
+        "transferred_bronze",
+        "transferred_container",
+        "sketch_rubbing",
+        "container",
+        "general",
+    ]
+    assert vessels.shift_order == order
+    assert vessels.ood_names == [*order, "grid"]
+    assert [len(d) for d in vessels.splits.values()] == [44, 22, 22, *[5] * 5, 35]
+    assert {"semantic_level", "covariate_level"} <= set(vessels.splits["grid"].table)
+    assert len({d.identity for d in vessels.splits.values()}) == 9
+    assert vessels.report.warnings == []
+
+
+def test_vessels_labels(vessels):
+    labels = vessels.labels
+    assert labels.level_sizes == (4, 11)
+    assert labels.categories == 2
+    assert labels.has_shape
+    assert labels.has_attributes
+    batch = next(iter(vessels.val_dataloader()))
+    assert batch["levels"].shape == (22, 2)
+    assert torch.equal(batch["levels"][:, 1], batch["label"])
+    assert batch["attributes"].shape == (22, len(labels.attributes))
+
+
+def built(*overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose(overrides=["+paths.cache=null", "+seed=5", *overrides])
+    return instantiate(cfg.data, _convert_="all")
+
+
+def test_folder_config_is_all_one_needs(root):
+    sources = [f"data.id.train={root}/train", f"data.id.test={root}/test"]
+    sets = [f"+data.ood.{name}={root}/{name}" for name in ("near", "far")]
+    data = built("+data=folder", *sources, *sets, "data.shift_order=[near,far]")
+    data.setup()
+    assert list(data.splits) == ["train", "val", "test", "near", "far"]
+    assert data.shift_order == ["near", "far"]
+    assert isinstance(data.shift_order, list)
+    assert (data.name, data.seed, data.eval_batch_size) == ("folder", 5, 256)
+    with pytest.raises(UserError, match=r"data\.id\.train=DIR"):
+        built("+data=folder").setup()
+
+
+def test_vessels_configs():
+    small = ["data.train=66", "data.val=44", "data.test=44", "data.per_shift_set=2"]
+    tail = built("+data=vessels_longtail", *small, "data.min_per_class=2", "data.per_cell=0")
+    plain = built("+data=vessels", *small, "data.per_cell=1")
+    tail.setup()
+    plain.setup()
+    assert set(np.bincount(plain.splits["train"].labels)) == {6}
+    assert min(np.bincount(tail.splits["train"].labels)) >= 2
+    assert max(np.bincount(tail.splits["train"].labels)) > 6
+    assert (tail.name, plain.name) == ("vessels_longtail", "vessels")
+    assert tail.ood_names == plain.ood_names[:-1]

@@ -1,0 +1,192 @@
+import pandas as pd
+import pytest
+from pictures import picture
+
+from ood_lab.data.manifest import read_manifest
+from ood_lab.errors import UserError
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for i, name in enumerate(["zèbre", "ant farm", "10", "2"]):
+        picture(tmp_path / "train" / name / "deep" / f"ünï {i}.png", i)
+        picture(tmp_path / "train" / name / f"b {i}.JPG", i + 10)
+    return tmp_path
+
+
+def test_class_folders_are_sorted_names(photos):
+    table, classes = read_manifest(photos / "train")
+    assert classes == ["10", "2", "ant farm", "zèbre"]
+    assert table["label"].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    folders = [p.removeprefix(str(photos / "train")).split("/")[1] for p in table["path"]]
+    assert folders == [classes[i] for i in table["label"]]
+
+
+def test_hidden_and_foreign_files_are_left_out(photos):
+    (photos / "train" / ".cache").mkdir()
+    (photos / "train" / "2" / "._b.jpg").write_bytes(b"x")
+    (photos / "train" / "2" / "notes.txt").write_text("x")
+    table, classes = read_manifest(photos / "train")
+    assert len(table) == 8
+    assert ".cache" not in classes
+
+
+def test_empty_class_folder_is_named(photos):
+    (photos / "train" / "cat").mkdir()
+    with pytest.raises(UserError, match=r"class folder '.*train/cat' holds no image"):
+        read_manifest(photos / "train")
+    assert len(read_manifest(photos / "train", classes=[])[0]) == 8  # no matter in an OOD set
+
+
+def test_loose_images_beside_class_folders(photos):
+    picture(photos / "train" / "loose.png")
+    with pytest.raises(UserError, match=r"1 loose image.*'loose.png'"):
+        read_manifest(photos / "train")
+    table, _ = read_manifest(photos / "train", classes=[])
+    assert table.loc[table["path"].str.endswith("loose.png"), "category_name"].item() == ""
+
+
+def test_folder_of_splits_is_not_a_folder_of_classes(photos):
+    picture(photos / "test" / "2" / "a.png")
+    with pytest.raises(UserError, match=r"holds splits \(test, train\), not classes"):
+        read_manifest(photos)
+
+
+def test_flat_folder_has_no_labels(tmp_path):
+    picture(tmp_path / "flat" / "b.png")
+    picture(tmp_path / "flat" / "a.png")
+    table, classes = read_manifest(tmp_path / "flat")
+    assert classes == []
+    assert table["label"].tolist() == [-1, -1]
+    assert table["path"].tolist() == [str(tmp_path / "flat" / n) for n in ("a.png", "b.png")]
+
+
+def test_ood_keeps_the_original_class(photos):
+    table, classes = read_manifest(photos / "train", classes=[])
+    assert classes == []
+    assert set(table["label"]) == {-1}
+    assert table["category_name"].tolist() == [
+        c for c in ("10", "2", "ant farm", "zèbre") for _ in "ab"
+    ]
+
+
+def test_test_uses_the_classes_of_train(photos):
+    picture(photos / "test" / "zèbre" / "x.png")
+    table, classes = read_manifest(photos / "test", classes=["10", "2", "ant farm", "zèbre"])
+    assert table["label"].tolist() == [3]
+    assert len(classes) == 4
+    picture(photos / "test" / "antfarm" / "x.png")
+    with pytest.raises(UserError, match=r"class 'antfarm'.*did you mean 'ant farm'\?"):
+        read_manifest(photos / "test", classes=classes)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".parquet"])
+def test_tables_carry_all_columns(photos, suffix):
+    rows = pd.DataFrame(
+        {
+            "path": ["train/2/b 3.JPG", str(photos / "train/10/b 2.JPG"), "train/zèbre/b 0.JPG"],
+            "label": ["two", None, "NA"],
+            "semantic_level": [1, None, 3],
+            "level_0": [0, 1, 1],
+            "attribute_lid": [0, 1, 1],
+            "note": ["x", None, "z"],
+        }
+    )
+    file = photos / f"list{suffix}"
+    if suffix == ".parquet":
+        rows.to_parquet(file)
+    else:
+        rows.to_csv(file, index=False, sep="," if suffix == ".csv" else "\t")
+    table, classes = read_manifest(file)
+    assert classes == ["NA", "two"]  # "NA" is a name, an empty cell is unknown
+    assert table["label"].tolist() == [1, -1, 0]
+    assert table["semantic_level"].tolist() == [1, -1, 3]
+    assert table["semantic_level"].dtype == "int64"
+    assert table["attribute_lid"].dtype == "float32"
+    assert table["note"].iloc[2] == "z"
+    assert table["path"].iloc[0] == str(photos / "train/2/b 3.JPG")
+
+
+def write_list(photos, labels, name="list.csv"):
+    files = sorted(str(p) for p in (photos / "train").rglob("*.JPG"))
+    pd.DataFrame({"path": files[: len(labels)], "label": labels}).to_csv(photos / name, index=False)
+    return photos / name
+
+
+def test_number_labels_keep_their_number(photos):
+    table, classes = read_manifest(write_list(photos, [10, 2, -1]))
+    assert table["label"].tolist() == [10, 2, -1]
+    assert classes == [str(i) for i in range(11)]  # not sorted as text
+    with_gap, _ = read_manifest(write_list(photos, [1.0, None, 0.0]))
+    assert with_gap["label"].tolist() == [1, -1, 0]
+
+
+def test_numbers_mean_names_where_the_classes_have_such_names(photos):
+    names = ["10", "2", "ant farm", "zèbre"]
+    by_name, _ = read_manifest(write_list(photos, [10, 2, -1]), classes=names)
+    assert by_name["label"].tolist() == [0, 1, -1]
+    by_number, _ = read_manifest(write_list(photos, [3, 0, 1]), classes=["a", "b", "c", "d"])
+    assert by_number["label"].tolist() == [3, 0, 1]
+    with pytest.raises(UserError, match="class '3'"):  # "2" is a name, so 3 must be one too
+        read_manifest(write_list(photos, [2, 3]), classes=names)
+    with pytest.raises(UserError, match="class '4'"):
+        read_manifest(write_list(photos, [4, 0]), classes=["a", "b", "c", "d"])
+
+
+def test_negative_labels_other_than_unknown(photos):
+    with pytest.raises(UserError, match="label -2"):
+        read_manifest(write_list(photos, [0, -2]))
+
+
+def test_image_list_with_root(photos):
+    file = photos / "lists" / "test.txt"
+    file.parent.mkdir()
+    file.write_text("train/ant farm/b 1.JPG 0\n\ntrain/zèbre/deep/ünï 0.png 1\n", "utf-8")
+    table, classes = read_manifest(file, root=photos)
+    assert table["label"].tolist() == [0, 1]
+    assert classes == ["0", "1"]
+    assert table["path"].tolist() == [
+        str(photos / "train/ant farm/b 1.JPG"),
+        str(photos / "train/zèbre/deep/ünï 0.png"),
+    ]
+    with pytest.raises(
+        UserError, match=r"2 of 2 files listed in .*root: \{path: LIST, root: DIR\}"
+    ):
+        read_manifest(file)
+    file.write_text("train/ant farm/b 1.JPG\n", "utf-8")
+    with pytest.raises(UserError, match="line 1 is not 'path label'"):
+        read_manifest(file, root=photos)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [("trian", "nearest: '.*/train'"), ("trian/2", "nearest: '.*/train/2'"), ("q/x", "there is")],
+)
+def test_missing_path_names_the_nearest(photos, wanted, hint):
+    with pytest.raises(UserError, match=f"does not exist; .*{hint}"):
+        read_manifest(photos / wanted)
+
+
+def test_bad_tables(photos):
+    def refuse(text, match, name="bad.csv"):
+        (photos / name).write_bytes(text)
+        with pytest.raises(UserError, match=match) as caught:
+            read_manifest(photos / name)
+        assert "\n" not in str(caught.value)
+
+    here = b"train/2/b 3.JPG"
+    refuse(b"paths,label\na,b\n", "no column 'path': did you mean 'paths'")
+    refuse(b"path,label\n", "holds no image: it has no rows")
+    refuse(b"path,label\n,1\n", "row 1 has no path")
+    refuse(b"path,shape\n" + here + b",round\n", "'shape' row 1: 'round' is not an integer")
+    refuse(b"path,attribute_a\n" + here + b",2\n", "'attribute_a' row 1: '2' is not 0 or 1")
+    refuse(b"path\n\xff\xfe\n", "cannot read")
+    refuse(b"", "cannot read")
+    refuse(b"not parquet", "cannot read", "bad.parquet")
+    refuse(b"x", "neither a folder nor", "bad.json")
+
+
+def test_folder_without_images_says_what_is_there(tmp_path):
+    (tmp_path / "a.npy").write_bytes(b"x")
+    with pytest.raises(UserError, match=r"holds no image \(its files end in .npy\)"):
+        read_manifest(tmp_path)

@@ -1,0 +1,408 @@
+"""ODIN, Gram and RankFeat: columns computed in the extraction pass, and scores read from them."""
+
+from __future__ import annotations
+
+import pytest
+import timm
+import torch
+from pytorch_ood.detector import ODIN as PytorchODIN
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ood_lab.detectors.base import DetectorRefusal, check_memory
+from ood_lab.detectors.gram import Gram
+from ood_lab.detectors.gram_column import gram_vectors
+from ood_lab.detectors.odin import ODIN
+from ood_lab.detectors.rankfeat import RankFeat, top_component
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extractor import Extractor, frozen
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+STD = [0.2, 0.25, 0.3]
+
+
+class TinyNet(Backbone):
+    """Stem and two stages of 8 → 4 positions, spatial mean, linear head."""
+
+    def __init__(self, size: int = 8):
+        super().__init__()
+        self.data_config = {"input_size": (3, size, size), "std": STD}
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.early = nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
+        self.late = nn.Sequential(nn.Conv2d(6, 9, 3, stride=2, padding=1), nn.ReLU())
+        self.head = nn.Linear(9, 4)
+
+    def forward(self, image: Tensor) -> Output:
+        features = self.late(self.early(self.stem(image))).mean(dim=(2, 3))
+        return Output(self.head(features), features)
+
+
+class TimmNet(Backbone):
+    def __init__(self, name: str, size: int, **options):
+        super().__init__()
+        self.net = timm.create_model(name, pretrained=False, num_classes=5, **options)
+        self.data_config = {"input_size": (3, size, size), "std": STD}
+        self.head = self.net.get_classifier()
+
+    def forward(self, image: Tensor) -> Output:
+        features = self.net.forward_head(self.net.forward_features(image), pre_logits=True)
+        return Output(self.head(features), features)
+
+
+@pytest.fixture
+def tiny() -> Backbone:
+    torch.manual_seed(0)
+    return TinyNet().eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Backbone:
+    torch.manual_seed(0)
+    return TimmNet("resnet18", 64).eval().requires_grad_(False)
+
+
+def extract(backbone: Backbone, images: Tensor, *detectors, batch_size: int = 64) -> FeatureBank:
+    """The extraction pass, in memory."""
+    extractor = Extractor(backbone, [detector.column for detector in detectors])
+    rows, n = torch.arange(len(images)), len(images)
+    with frozen(backbone), torch.no_grad():
+        extractor.on_predict_start()
+        parts = [
+            extractor.predict_step({"image": image.clone(), "index": index, "label": index}, 0)
+            for image, index in zip(images.split(batch_size), rows.split(batch_size), strict=True)
+        ]
+        extractor.close()
+    features, logits = (torch.cat([part[key] for part in parts]) for key in ("features", "logits"))
+    columns = {k: torch.cat([part["columns"][k] for part in parts]) for k in extractor.column_keys}
+    head = backbone.head
+    return FeatureBank(
+        features, logits, torch.full((n,), -1), rows, head.weight.data, head.bias.data, columns
+    )
+
+
+def noise(n: int, size: int = 8, seed: int = 1) -> Tensor:
+    return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+# ODIN
+
+
+def odin_reference(backbone: Backbone, image: Tensor, t: float, epsilon: float) -> Tensor:
+    """Image by image, with the cross-entropy as the paper writes it."""
+    scores = []
+    for one in image.split(1):
+        x = one.clone().requires_grad_()
+        z = backbone(x).logits / t
+        F.cross_entropy(z, z.argmax(1)).backward()
+        sigma = torch.tensor(STD).view(3, 1, 1)
+        moved = one - epsilon / sigma * torch.where(x.grad >= 0, 1.0, -1.0)
+        scores.append(-(backbone(moved).logits.double() / t).softmax(1).amax(1).log())
+    return torch.cat(scores).detach()
+
+
+@pytest.mark.parametrize(("t", "epsilon"), [(1000.0, 0.0014), (10.0, 0.02), (1.0, 0.0)])
+def test_odin_equals_two_forwards_image_by_image(tiny, t, epsilon):
+    image, detector = noise(12), ODIN(t, epsilon)
+    score = detector.score(extract(tiny, image, detector))
+    expected = odin_reference(tiny, image, t, epsilon)
+    # At T = 1000 scores differ in the fourth digit only, so their spread sets the scale.
+    torch.testing.assert_close(score, expected, rtol=0, atol=1e-5 * float(expected.std()))
+
+
+def test_odin_without_epsilon_moves_nothing(tiny):
+    still, moved = ODIN(epsilon=0.0), ODIN(epsilon=0.05)
+    bank = extract(tiny, noise(12), still, moved)
+    # A step towards the predicted class raises its softmax.
+    assert (moved.score(bank) < still.score(bank)).all()
+
+
+def test_odin_ranks_like_pytorch_ood_given_the_same_std(resnet):
+    image, detector = noise(10, 64), ODIN(epsilon=0.02)
+    score = detector.score(extract(resnet, image, detector))
+    other = PytorchODIN(lambda x: resnet(x).logits.double(), eps=0.02, norm_std=STD)
+    torch.testing.assert_close((-score).exp(), -other.predict(image), rtol=2e-7, atol=0)
+    without = PytorchODIN(lambda x: resnet(x).logits.double(), eps=0.02).predict(image)
+    assert not torch.allclose((-score).exp(), -without, rtol=2e-7, atol=0)
+    one, detector = noise(10, 64), ODIN(epsilon=0.02, std=[1, 1, 1])
+    score = detector.score(extract(resnet, one, detector))
+    torch.testing.assert_close((-score).exp(), -without, rtol=2e-7, atol=0)
+
+
+def test_odin_keeps_close_images_apart_at_high_temperature(tiny):
+    image, detector = noise(1) + 1e-2 * noise(300, seed=2), ODIN(1e6)
+    score = detector.score(extract(tiny, image, detector))
+    softmax = (tiny(image).logits / 1e6).softmax(1).amax(1)
+    assert score.dtype == torch.float64
+    assert len(score.unique()) > 290 > 100 * len(softmax.unique())
+
+
+def test_odin_leaves_image_and_parameters_alone(tiny):
+    tiny.requires_grad_(True)
+    image = noise(4).requires_grad_()
+    before, column = image.detach().clone(), ODIN().column
+    first = column.compute(tiny, image, tiny(image), {})
+    assert torch.equal(image, before)
+    assert image.grad is None
+    assert all(p.grad is None for p in tiny.parameters())
+    assert not first.requires_grad
+
+
+def test_odin_refuses_by_name(tiny):
+    with pytest.raises(UserError, match=r"detector\.odin\.temperature=0"):
+        ODIN(temperature=0)
+    with pytest.raises(DetectorRefusal, match="odin: the features were extracted without"):
+        ODIN(10.0).score(extract(tiny, noise(2), ODIN(20.0)))
+    del tiny.data_config["std"]
+    with pytest.raises(DetectorRefusal, match=r"detector\.odin\.std"):
+        ODIN().column.layers(tiny)
+
+
+# Gram
+
+
+def gram_reference(map_: Tensor, p: int) -> Tensor:
+    power = map_.double() ** p
+    sums = torch.einsum("bip,bjp->bij", power, power).sum(2)
+    return sums.sign() * sums.abs() ** (1 / p)
+
+
+def test_gram_vectors_equal_the_full_matrix():
+    map_, powers = noise(70, 40).flatten(2)[:, :, :900].reshape(70, 9, 300), [1, 2, 5]
+    expected = torch.cat([gram_reference(map_, p) for p in powers], dim=1)
+    torch.testing.assert_close(gram_vectors(map_, powers).double(), expected, rtol=2e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", [5e3, 1e-6])
+def test_gram_vectors_stand_large_and_small_activations(scale):
+    map_ = scale * torch.rand(3, 8, 50, generator=torch.Generator().manual_seed(0))
+    expected = gram_reference(map_, 10)
+    assert not torch.isfinite((map_ * 1e3) ** 20).all() or scale < 1
+    torch.testing.assert_close(gram_vectors(map_, [10]).double(), expected, rtol=1e-5, atol=0)
+    assert torch.equal(gram_vectors(torch.zeros(2, 3, 4), [1, 10]), torch.zeros(2, 6))
+
+
+def gram_score_reference(
+    vectors: list[Tensor], logits: Tensor, kept: Tensor, held: Tensor, test: list[Tensor], z: Tensor
+) -> Tensor:
+    """Loops over images, layers and channels."""
+
+    def deviation(values: list[Tensor], row: int, logit: Tensor) -> Tensor:
+        c, total = logit.argmax(), []
+        for layer, fit in zip(values, vectors, strict=True):
+            same = fit[kept][logits[kept].argmax(1) == c]
+            low, high = same.min(0).values, same.max(0).values
+            value = layer[row]
+            delta = 0.0
+            for g, a, b in zip(value, low, high, strict=True):
+                delta += max(a - g, 0) / abs(a + 1e-6) + max(g - b, 0) / abs(b + 1e-6)
+            total.append(delta / logit.softmax(0).max())
+        return torch.tensor(total, dtype=torch.float64)
+
+    expected = torch.stack([deviation(vectors, i, logits[i]) for i in held.tolist()]).mean(0)
+    return torch.stack([(deviation(test, i, z[i]) / expected).sum() for i in range(len(z))])
+
+
+def test_gram_equals_loops_over_images_and_channels(tiny):
+    detector = Gram(layers=["early", "late"], powers=[1, 3], held_out=0.25, seed=3)
+    fit, test = noise(60), 1.5 * noise(7, seed=2)
+    detector.fit(extract(tiny, fit, detector))
+    score = detector.score(extract(tiny, test, detector))
+
+    def vectors(image: Tensor) -> list[Tensor]:
+        with tiny.capture(["early", "late"]) as maps, torch.no_grad():
+            tiny(image)
+        maps = {name: map_.flatten(2) for name, map_ in maps.items()}
+        return [torch.cat([gram_reference(maps[k], p) for p in (1, 3)], 1) for k in maps]
+
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(3))
+    z_fit, z = tiny(fit).logits.double(), tiny(test).logits.double()
+    expected = gram_score_reference(vectors(fit), z_fit, order[15:], order[:15], vectors(test), z)
+    assert set(z.argmax(1).tolist()) <= set(z_fit[order[15:]].argmax(1).tolist())
+    torch.testing.assert_close(score, expected, rtol=1e-3, atol=1e-6)
+    assert (score > 0).any()
+
+
+def test_gram_finds_layers(tiny, resnet):
+    def names(layers: str, backbone: Backbone) -> list[str]:
+        return Gram(layers).column.layers(backbone)
+
+    assert names("stages", tiny) == ["early", "late"]
+    assert names("conv", tiny) == ["stem", "early.0", "late.0"]
+    assert names("stages", resnet) == ["net.act1", *(f"net.layer{i}" for i in (1, 2, 3, 4))]
+    assert len(names("conv", resnet)) == 20
+    vit = TimmNet("vit_tiny_patch16_224", 32, img_size=32, depth=8, embed_dim=24).eval()
+    assert names("stages", vit) == [f"net.blocks.{i}" for i in (1, 3, 5, 7)]
+
+
+def test_gram_takes_tokens_and_channels_last_maps():
+    for name, channels in (("vit_tiny_patch16_224", 24 * 4), ("swin_tiny_patch4_window7_224", 24)):
+        options = {"img_size": 32, "embed_dim": 24, "depth": 4}
+        if name.startswith("swin"):
+            options = {"img_size": 64, "embed_dim": 24, "depths": (1, 1), "num_heads": (2, 2)}
+            channels += 48
+        backbone = TimmNet(name, options["img_size"], **options).eval()
+        detector = Gram(powers=[1, 2])
+        bank = extract(backbone, noise(20, options["img_size"]), detector)
+        column = bank.columns[detector.column.key]
+        layers = 4 if name.startswith("vit") else 2
+        assert column.shape == (20, 2 * channels + layers + 1)
+        assert column.shape[1] == detector.column.width
+        assert detector.fit(bank).score(bank).isfinite().all()
+
+
+def test_gram_scores_a_class_that_no_fit_image_had(tiny):
+    detector = Gram(powers=[1])
+    bank = extract(tiny, noise(40), detector)
+    bank.logits[:, 2] -= 100  # nothing is predicted as class 2 in the fit split
+    detector.fit(bank)
+    assert detector.describe()["classes_without_fit_images"] >= 1
+    bank.logits[:, 2] += 200
+    score = detector.score(bank)
+    assert score.isfinite().all()
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+    assert (score[order[4:]] == 0).all()  # they lie within the range over all fit images
+
+
+def test_gram_estimates_its_memory(tiny):
+    detector = Gram(powers=[1, 2])
+    detector.column.layers(tiny)
+    width = 2 * (6 + 9) + 3
+    grown = detector.fit_memory(n=1000, d=9, c=400) - detector.fit_memory(n=0, d=9, c=0)
+    assert grown == 4 * width * (2 * 400 + 100)
+    with pytest.raises(UserError, match="Gram ranges of 33 entries for 400 classes"):
+        check_memory(detector, n=1000, d=9, c=400, limit_bytes=1000)
+
+
+def test_gram_refuses_by_name(tiny):
+    for wrong in ({"powers": []}, {"powers": [0]}, {"powers": [1.5]}, {"held_out": 1.0}):
+        with pytest.raises(UserError, match=r"detector\.gram\.(powers|held_out)="):
+            Gram(**wrong)
+    with pytest.raises(DetectorRefusal, match="no sub-module 'layer9'; some it has: stem"):
+        Gram(["layer9"]).column.layers(tiny)
+    with pytest.raises(DetectorRefusal, match="'head' yields no feature map"):
+        Gram(["head"]).column.layers(tiny)
+    with pytest.raises(DetectorRefusal, match="not 'stage'"):
+        Gram("stage").column.layers(tiny)
+    with pytest.raises(DetectorRefusal, match="2 fit images"):
+        Gram().fit(extract(tiny, noise(2), Gram()))
+
+
+# RankFeat
+
+
+def svd_part(map_: Tensor) -> Tensor:
+    u, s, vh = torch.linalg.svd(map_.flatten(2).double(), full_matrices=False)
+    part = s[:, :1, None] * u[:, :, :1] * vh[:, :1]
+    return part.view(map_.shape)
+
+
+@pytest.mark.parametrize("shape", [(16, 9, 16), (16, 40, 9)])
+@pytest.mark.parametrize("positive", [True, False])
+def test_top_component_equals_the_svd(shape, positive):
+    matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    matrix = matrix.relu() if positive else matrix + 0.5 * torch.randn(16, 1, shape[2])
+    # Where two singular values nearly meet, the vectors are not defined to any accuracy.
+    s = torch.linalg.svdvals(matrix)
+    clear = s[:, 1] / s[:, 0] < 0.95
+    assert clear.sum() > 5
+    a, b = top_component(matrix, squarings=6)
+    expected = svd_part(matrix[..., None])[..., 0]
+    torch.testing.assert_close(
+        (a[:, :, None] * b[:, None]).double()[clear], expected[clear], rtol=0, atol=2e-3
+    )
+    a, b = top_component(torch.zeros(2, 3, 4), squarings=6)
+    assert torch.equal(a[:, :, None] * b[:, None], torch.zeros(2, 3, 4))
+
+
+def rankfeat_reference(backbone, image, stages, last, fusion) -> Tensor:
+    with torch.no_grad(), backbone.capture(stages) as maps:
+        backbone(image)
+    top, previous = maps[stages[1]], maps[stages[0]]
+    z = backbone.head((top - svd_part(top)).float().mean((2, 3)))
+    if fusion:
+        again = last((previous - svd_part(previous)).float()).mean((2, 3))
+        z = (z + backbone.head(again)) / 2
+    return -z.double().logsumexp(1)
+
+
+@pytest.mark.parametrize("fusion", [True, False])
+def test_rankfeat_equals_the_svd_and_a_second_forward(tiny, resnet, fusion):
+    for backbone, size, prefix in ((tiny, 8, ""), (resnet, 64, "net.")):
+        stages = [f"{prefix}{s}" for s in (("layer3", "layer4") if prefix else ("early", "late"))]
+        image, detector = noise(9, size), RankFeat(fusion=fusion, squarings=9)
+        score = detector.score(extract(backbone, image, detector))
+        last = backbone.get_submodule(stages[1])
+        expected = rankfeat_reference(backbone, image, stages, last, fusion).detach()
+        torch.testing.assert_close(score, expected, rtol=0, atol=1e-4)
+        assert detector.describe()["stages"] == stages[-2 if fusion else -1 :]
+
+
+def test_rankfeat_temperature_scales_inside_and_outside(tiny):
+    warm = RankFeat(temperature=3.0)
+    bank = extract(tiny, noise(5), warm)
+    z = bank.columns[warm.column.key].double().mean(1)
+    torch.testing.assert_close(warm.score(bank), -3 * torch.logsumexp(z / 3, 1))
+
+
+def test_rankfeat_runs_the_modules_between_siblings():
+    backbone = TimmNet("densenet121", 64, block_config=(2, 2, 2, 2), growth_rate=8).eval()
+    assert RankFeat().column.layers(backbone) == ["net.features.denseblock3", "net.features.norm5"]
+
+
+def test_rankfeat_refuses_by_name(tiny):
+    vit = TimmNet("vit_tiny_patch16_224", 32, img_size=32, depth=4, embed_dim=24).eval()
+    with pytest.raises(DetectorRefusal, match=r"not the spatial mean of 'net\.blocks\.3'"):
+        RankFeat().column.layers(vit)
+    with pytest.raises(DetectorRefusal, match=r"cannot be run on the output of 'early\.0' alone"):
+        RankFeat(stages=["early.0", "late"]).column.layers(tiny)
+    assert RankFeat(stages=["stem", "late"]).column.layers(tiny) == ["stem", "late"]
+    with pytest.raises(DetectorRefusal, match="no sub-module 'layer3'"):
+        RankFeat(stages=["layer3", "late"]).column.layers(tiny)
+    with pytest.raises(DetectorRefusal, match=r"needs 2 stage\(s\)"):
+        RankFeat(stages=["late"]).column.layers(tiny)
+    assert RankFeat(stages=["late"], fusion=False).column.layers(tiny) == ["late"]
+
+
+# All three
+
+
+@pytest.mark.parametrize("make", [ODIN, Gram, RankFeat])
+def test_scores_do_not_depend_on_the_batch(resnet, make):
+    image, detector = noise(12, 64), make()
+    banks = [extract(resnet, image, detector, batch_size=b) for b in (12, 5, 1)]
+    if detector.fit_split:
+        detector.fit(banks[0])
+    scores = [detector.score(bank) for bank in banks]
+    # Convolutions of another batch size round differently, which can turn a few signs.
+    spread = float(scores[0].std())
+    torch.testing.assert_close(scores[1], scores[0], rtol=1e-3, atol=1e-2 * spread)
+    torch.testing.assert_close(scores[2], scores[0], rtol=1e-3, atol=1e-2 * spread)
+
+
+def test_columns_share_a_pass_and_half_precision(resnet):
+    detectors = [ODIN(epsilon=0.02), Gram(), RankFeat(), ODIN(10.0)]
+    image = noise(6, 64)
+    together = extract(resnet, image, *detectors)
+    for detector in detectors:
+        alone = extract(resnet, image, detector)
+        key = detector.column.key
+        torch.testing.assert_close(together.columns[key], alone.columns[key], rtol=1e-4, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        half = extract(resnet, image, *detectors)
+    for detector in detectors:
+        value = half.columns[detector.column.key]
+        assert value.dtype == torch.float32
+        assert value.isfinite().all()
+
+
+def test_finding_layers_leaves_the_backbone_as_it_was(tiny):
+    tiny.train()
+    tiny.late.eval()
+    state = {key: value.clone() for key, value in tiny.state_dict().items()}
+    for detector in (ODIN(), Gram(), RankFeat()):
+        detector.column.layers(tiny)
+    assert all(torch.equal(value, state[key]) for key, value in tiny.state_dict().items())
+    assert tiny.early.training
+    assert not tiny.late.training

@@ -1,0 +1,173 @@
+"""What is on disk: damage, kills, two processes at once."""
+
+import json
+import multiprocessing
+import os
+import time
+
+import pytest
+import torch
+from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
+
+from ood_lab.errors import UserError
+from ood_lab.features import store
+from ood_lab.features.extract import extract
+from ood_lab.features.store import BankStore, column_folder, load
+from ood_lab.features.writer import FeatureWriter
+
+COLUMNS = [MapPower(), GradientStep()]
+fork = multiprocessing.get_context("fork")
+
+
+def run(root, columns=COLUMNS, **attributes):
+    images = TinyImages()
+    for name, value in attributes.items():
+        setattr(images, name, value)
+    return extract(make_trainer(), TinyBackbone(), images, root, columns, batch_size=4)
+
+
+def folder_of(bank, root):
+    return root / bank.manifest["key"]
+
+
+def assert_same(bank, other):
+    assert torch.equal(bank.features, other.features)
+    assert torch.equal(bank.logits, other.logits)
+    assert torch.equal(bank.labels, other.labels)
+    for column in COLUMNS:
+        assert torch.equal(bank.columns[column.key], other.columns[column.key])
+
+
+def truncate(path):
+    os.truncate(path, path.stat().st_size - 5)
+
+
+def tamper(path):
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "n": PRIME + 1}))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "damage", "part"),
+    [
+        ("base-*-00001.safetensors", truncate, "base"),
+        ("base-*-00001.safetensors", os.remove, "base"),
+        ("manifest.json", truncate, "base"),
+        ("manifest.json", tamper, "base"),
+        ("head.safetensors", os.remove, "base"),
+        ("columns/map*/column-*-00000.safetensors", truncate, "column"),
+        ("columns/map*/manifest.json", os.remove, "column"),
+    ],
+)
+def test_a_damaged_part_is_extracted_again(tmp_path, monkeypatch, caplog, pattern, damage, part):
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
+    first = run(tmp_path)
+    (path,) = folder_of(first, tmp_path).glob(pattern)
+    (base,) = folder_of(first, tmp_path).glob("base-*-00000.safetensors")
+    stamp = base.stat().st_mtime_ns
+    damage(path)
+    with pytest.raises(UserError, match=r"missing or damaged|not hold|do not add up"):
+        load(folder_of(first, tmp_path), [column.key for column in COLUMNS])
+    assert_same(run(tmp_path), first)
+    assert (base.stat().st_mtime_ns != stamp) == (part == "base")
+    if "head" not in pattern:
+        assert "extracting again" in caplog.text
+    assert not list(tmp_path.glob(".partial/*"))
+
+
+def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
+    bank = run(tmp_path)
+    folder = folder_of(bank, tmp_path)
+    (shard,) = folder.glob("base-*")
+    tensors = store.load_file(shard)
+    for index in ([0] * PRIME, list(range(1, PRIME + 1))):
+        store.save_file({**tensors, "index": torch.tensor(index)}, shard)
+        with pytest.raises(UserError, match="delete"):
+            load(folder)
+
+
+def killed(function):
+    process = fork.Process(target=function)
+    process.start()
+    process.join(60)
+    assert process.exitcode == -9
+
+
+def test_a_killed_pass_leaves_nothing_that_counts(tmp_path, monkeypatch):
+    undisturbed = run(tmp_path / "undisturbed")
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
+    root = tmp_path / "killed"
+    killed(lambda: run(root, fatal=PRIME - 2))
+    assert list(root.glob(".partial/*/base-*"))
+    assert not list(root.glob("*/manifest.json"))
+    assert_same(run(root), undisturbed)
+    assert not list(root.glob(".partial/*"))
+
+
+@pytest.mark.parametrize("existing", [None, []])
+def test_a_kill_at_the_moment_of_publication(tmp_path, monkeypatch, existing):
+    undisturbed = run(tmp_path / "undisturbed")
+    root = tmp_path / "killed"
+    if existing is not None:
+        run(root, existing)  # the base is there: the killed pass adds columns
+    with monkeypatch.context() as patch:
+        patch.setattr(store.os, "replace", lambda source, target: os.kill(os.getpid(), 9))
+        killed(lambda: run(root))
+    assert len(list(root.glob("*/manifest.json"))) == (0 if existing is None else 1)
+    assert not list(root.glob("*/columns/*/manifest.json"))
+    assert_same(run(root), undisturbed)
+    assert not list(root.glob(".partial/*"))
+
+
+class SlowBackbone(TinyBackbone):
+    """Notes each forward pass in a file that all processes share."""
+
+    def __init__(self, diary):
+        super().__init__()
+        self.diary = diary
+
+    def forward(self, image):
+        with open(self.diary, "a") as diary:
+            diary.write(f"{os.getpid()}\n")
+        time.sleep(0.05)
+        return super().forward(image)
+
+
+def test_two_processes_at_once_share_one_pass(tmp_path):
+    diary = tmp_path / "diary"
+
+    def work(queue):
+        backbone = SlowBackbone(diary)
+        bank = extract(make_trainer(), backbone, TinyImages(), tmp_path, [MapPower()], batch_size=4)
+        queue.put(bank.features.tolist())
+
+    queue = fork.Queue()
+    workers = [fork.Process(target=work, args=(queue,)) for _ in range(2)]
+    for worker in workers:
+        worker.start()
+    results = [queue.get(timeout=60) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    assert results[0] == results[1]
+    authors = diary.read_text().split()
+    assert len(authors) == 6
+    assert len(set(authors)) == 1
+
+
+def test_a_pass_under_way_is_not_swept(tmp_path):
+    mine, other = BankStore(tmp_path, "a" * 32), BankStore(tmp_path, "b" * 32)
+    with mine.locked():
+        staging = mine.stage()
+        abandoned = other.stage()
+        with BankStore(tmp_path, "c" * 32).locked():
+            assert staging.exists()
+            assert not abandoned.exists()
+
+
+def test_column_folders_are_safe_and_distinct():
+    keys = ["a/b", "a_b", "a b", "../up", "x" * 300, "x" * 301, "é"]
+    folders = {column_folder(key) for key in keys}
+    assert len(folders) == len(keys)
+    assert all("/" not in folder and len(folder) < 100 for folder in folders)
+    assert not any(folder.startswith("..") and len(folder) < 5 for folder in folders)

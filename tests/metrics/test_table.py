@@ -1,0 +1,270 @@
+"""The results table: its rows, its numbers, its missing cells."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from ood_lab.metrics import (
+    COLUMNS,
+    Evaluation,
+    aupr,
+    auroc,
+    best_detectors,
+    dad,
+    delong,
+    delong_p_values,
+    fpr_at_tpr,
+    results_of,
+    results_table,
+    significance_table,
+)
+
+DETECTORS = ["weak", "strong"]
+ORDER = ["near", "mid", "far"]
+RNG = np.random.default_rng(0)
+
+
+def part(name, n, shift, semantic=-1, covariate=-1):
+    label = RNG.integers(0, 4, n) if name == "test" else np.full(n, -1)
+    return pd.DataFrame(
+        {
+            "dataset": name,
+            "index": range(n),
+            "path": [f"{name}/{i}.png" for i in range(n)],
+            "label": label,
+            "pred": np.where(np.arange(n) % 10 == 0, 9, label),
+            "semantic_level": semantic,
+            "covariate_level": covariate,
+            "weak": RNG.normal(0.5 * shift, 1, n),
+            "strong": RNG.normal(1.5 * shift, 1, n),
+        }
+    )
+
+
+# One cell has too few samples, one does not exist.
+CELLS = {(s, c): 30 for s in range(3) for c in range(3)} | {(1, 2): 4}
+del CELLS[2, 2]
+SCORES = pd.concat(
+    [
+        part("grid", n, 0.5 * s + 0.3 * c, s, c) if name == "grid" else part(name, n, s)
+        for name, n, s, c in [
+            ("far", 90, 2, None),
+            ("test", 200, 0, None),
+            ("near", 70, 0.5, None),
+            ("mid", 80, 1, None),
+            ("other", 60, 1, None),
+            *(("grid", n, s, c) for (s, c), n in CELLS.items()),
+        ]
+    ],
+    ignore_index=True,
+)
+OPTIONS = {"seed": 3, "shift_order": ORDER, "draws": 60}
+
+
+@pytest.fixture(scope="module")
+def table():
+    return results_table(SCORES, DETECTORS, model="net", **OPTIONS)
+
+
+def of(name, detector, rows=None):
+    rows = SCORES["dataset"] == name if rows is None else rows
+    return SCORES.loc[rows, detector].to_numpy()
+
+
+def cell(semantic, covariate):
+    return (
+        (SCORES["dataset"] == "grid")
+        & (SCORES["semantic_level"] == semantic)
+        & (SCORES["covariate_level"] == covariate)
+    )
+
+
+def pick(table, **where):
+    for column, value in where.items():
+        same = table[column].isna() if value is None else table[column] == value
+        table = table[same]
+    return table
+
+
+def one(table, **where):
+    row = pick(table, **where)
+    assert len(row) == 1, (where, row)
+    return row.iloc[0]
+
+
+WHOLE = {"semantic_level": None, "covariate_level": None}
+
+
+def test_columns_and_constants(table):
+    assert list(table.columns) == COLUMNS
+    assert set(table["model"]) == {"net"}
+    assert set(table["seed"]) == {3}
+    assert set(table["n_id"]) == {200}
+    assert table.attrs["protocol"] == "openood"
+    keys = [c for c in COLUMNS if c not in ("value", "ci_low", "ci_high")]
+    assert not table.duplicated(keys).any()
+
+
+@pytest.mark.parametrize("protocol", ["openood", "hendrycks"])
+def test_set_rows_are_the_metrics(protocol):
+    table = results_table(SCORES, DETECTORS, model="net", protocol=protocol, **OPTIONS)
+    method = {"openood": "trapezoid", "hendrycks": "average_precision"}[protocol]
+    for ood in [*ORDER, "other", "grid"]:
+        for detector in DETECTORS:
+            i, o = of("test", detector), of(ood, detector)
+            expected = {
+                "auroc": auroc(i, o),
+                "fpr95_id": fpr_at_tpr(i, o, positive="id"),
+                "fpr95_ood": fpr_at_tpr(i, o, positive="ood"),
+                "aupr_in": aupr(i, o, "in", method),
+                "aupr_out": aupr(i, o, "out", method),
+            }
+            expected["fpr95"] = expected["fpr95_ood" if protocol == "openood" else "fpr95_id"]
+            rows = pick(table, ood=ood, detector=detector, **WHOLE).set_index("metric")
+            for metric, value in expected.items():
+                assert rows.loc[metric, "value"] == pytest.approx(value)
+                assert rows.loc[metric, "n_ood"] == len(o)
+                assert 0 <= rows.loc[metric, "ci_low"] < rows.loc[metric, "ci_high"] <= 1
+
+
+def test_shift_level_is_the_place_in_the_order(table):
+    levels = table.dropna(subset="ood").groupby("ood")["shift_level"].unique()
+    assert [levels[name].tolist() for name in ORDER] == [[1], [2], [3]]
+    assert np.isnan(levels["other"]).all()
+    assert np.isnan(levels["grid"]).all()
+
+
+def test_dad_is_over_the_headline_fpr_in_shift_order(table):
+    for detector in DETECTORS:
+        fpr = [
+            one(table, ood=o, detector=detector, metric="fpr95", **WHOLE)["value"] for o in ORDER
+        ]
+        row = one(table, detector=detector, metric="dad")
+        assert row["value"] == dad(fpr)
+        assert row["n_ood"] == 240
+        assert pd.isna(row["ood"])
+        assert 0 <= row["ci_low"] <= row["ci_high"] <= 3
+
+
+def test_cells_and_the_ones_with_too_few_samples(table):
+    for (s, c), n in CELLS.items():
+        row = one(table, detector="weak", metric="auroc", semantic_level=s, covariate_level=c)
+        assert row["n_ood"] == n
+        if n < 10:
+            assert np.isnan([row["value"], row["ci_low"], row["ci_high"]]).all()
+        else:
+            value = auroc(of("test", "weak"), of(None, "weak", cell(s, c)))
+            assert row["value"] == pytest.approx(value)
+            assert row["ci_low"] < value < row["ci_high"]
+    assert not len(pick(table, semantic_level=2, covariate_level=2))
+    assert set(pick(table, semantic_level=0, covariate_level=0)["metric"]) == {
+        *("auroc", "fpr95", "fpr95_id", "fpr95_ood")
+    }
+
+
+@pytest.mark.parametrize("metric", ["auroc", "fpr95"])
+def test_levels_average_their_present_cells_and_trends_follow(table, metric):
+    def cell_value(s, c):
+        i, o = of("test", "strong"), of(None, "strong", cell(s, c))
+        return auroc(i, o) if metric == "auroc" else fpr_at_tpr(i, o)
+
+    enough = [key for key, n in CELLS.items() if n >= 10]
+    means = [np.mean([cell_value(s, c) for s, c in enough if s == level]) for level in range(3)]
+    rows = pick(table, ood="grid", detector="strong", metric=metric, covariate_level=None)
+    rows = rows.dropna(subset="semantic_level").sort_values("semantic_level")
+    np.testing.assert_allclose(rows["value"], means)
+    assert rows["n_ood"].tolist() == [90, 64, 60]
+    fit = stats.linregress(range(3), means)
+    where = {"ood": "grid", "detector": "strong"}
+    correlation = one(table, metric=f"correlation_semantic_{metric}", **where)
+    assert correlation["value"] == pytest.approx(fit.rvalue)
+    sensitivity = one(table, metric=f"sensitivity_semantic_{metric}", **where)
+    assert sensitivity["value"] == pytest.approx(abs(fit.slope))
+    assert sensitivity["ci_low"] < sensitivity["value"] < sensitivity["ci_high"]
+    assert len(pick(table, metric=f"correlation_covariate_{metric}")) == 2
+
+
+def test_id_accuracy_with_wilsons_interval(table):
+    row = one(table, metric="id_accuracy")
+    interval = stats.binomtest(180, 200).proportion_ci(method="wilson")
+    assert row["value"] == pytest.approx(0.9)
+    assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high))
+    assert pd.isna(row["detector"])
+    unlabelled = SCORES.assign(label=-1)
+    table = results_table(unlabelled, DETECTORS, model="net", seed=0, draws=5)
+    assert not len(pick(table, metric="id_accuracy"))
+    assert not len(pick(table, metric="dad"))  # no order, no DAD
+
+
+def test_one_axis_only_and_missing_levels():
+    one_axis = SCORES.assign(
+        covariate_level=np.nan, semantic_level=SCORES["semantic_level"].replace(-1, pd.NA)
+    )
+    one_axis["semantic_level"] = one_axis["semantic_level"].astype("Int64")
+    table = results_table(one_axis, DETECTORS, model="net", seed=0, draws=20)
+    rows = pick(table, detector="weak", metric="auroc", semantic_level=1)
+    assert len(rows) == 1
+    in_level = (SCORES["dataset"] == "grid") & (SCORES["semantic_level"] == 1)
+    assert rows["value"].item() == pytest.approx(auroc(of("test", "weak"), of(0, "weak", in_level)))
+    assert not table["metric"].str.contains("covariate").any()
+    none = SCORES.drop(columns=["semantic_level", "covariate_level"])
+    table = results_table(none, DETECTORS, model="net", seed=0, draws=20)
+    assert table["semantic_level"].isna().all()
+    assert len(pick(table, ood="grid", metric="auroc")) == 2
+    assert not len(
+        results_table(SCORES, DETECTORS, model="n", seed=0, draws=5, level_sets=[]).dropna(
+            subset="semantic_level"
+        )
+    )
+
+
+def test_the_same_seed_gives_the_same_table(table):
+    again = results_table(SCORES, DETECTORS, model="net", **OPTIONS)
+    pd.testing.assert_frame_equal(table, again)
+    shuffled = SCORES.sample(frac=1, random_state=0)
+    moved = results_table(shuffled, DETECTORS, model="net", **OPTIONS)
+    keys = ["detector", "ood", "metric", "semantic_level", "covariate_level"]
+    left, right = (t.sort_values(keys)["value"].to_numpy() for t in (table, moved))
+    np.testing.assert_allclose(left, right)
+
+
+def test_significance_table_and_best():
+    table = significance_table(SCORES, DETECTORS, **OPTIONS)
+    row = one(table, ood="far", metric="auroc")
+    both = [SCORES.loc[SCORES["dataset"] == n, DETECTORS].to_numpy() for n in ("test", "far")]
+    assert row["p_value"] == pytest.approx(delong_p_values(*delong(*both))[0, 1])
+    assert row["p_holm"] == row["p_value"]  # one pair
+    assert row["test"] == "delong"
+    assert row["difference"] == pytest.approx(row["value_a"] - row["value_b"])
+    assert set(pick(table, metric="fpr95")["test"]) == {"bootstrap"}
+    assert len(table) == 5 * 4 + 1  # four metrics on five sets, DAD
+    best = best_detectors(Evaluation(SCORES, DETECTORS, **OPTIONS))
+    for metric in ("auroc", "fpr95"):
+        marks = pick(best, ood="far", metric=metric).set_index("detector")["best"]
+        assert marks.to_dict() == {"weak": False, "strong": True}
+
+
+def test_tables_of_one_evaluation_equal_the_single_calls(table):
+    evaluation = Evaluation(SCORES, DETECTORS, **OPTIONS)
+    pd.testing.assert_frame_equal(results_of(evaluation, "net"), table)
+
+
+@pytest.mark.parametrize(
+    ("scores", "options", "message"),
+    [
+        (SCORES, {"id_name": "val"}, "no rows of the ID set 'val'; it has"),
+        (SCORES[SCORES["dataset"] == "test"], {}, "at least one OOD set"),
+        (SCORES, {"shift_order": ["near", "nearby"]}, "no OOD set 'nearby'"),
+        (SCORES, {"protocol": "ours"}, "protocol: expected 'openood' or 'hendrycks'"),
+        (SCORES.drop(columns="weak"), {}, r"no column \['weak'\]"),
+        (
+            SCORES.assign(weak=SCORES["weak"].where(SCORES["dataset"] != "mid")),
+            {},
+            "detector 'weak': 80 scores are NaN, first in 'mid'",
+        ),
+    ],
+)
+def test_bad_input_is_named(scores, options, message):
+    with pytest.raises(ValueError, match=message):
+        results_table(scores, DETECTORS, model="net", seed=0, **options)

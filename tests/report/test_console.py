@@ -1,0 +1,110 @@
+"""The terminal tables: what they say, and that they fit."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from report_run import make_run
+from rich.console import Console
+
+from ood_lab.errors import UserError
+from ood_lab.report import console_tables
+
+
+def show(results, width=120, **options):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), no_color=True)  # noqa: SIM115
+    console.print(console_tables(results, **options))
+    return console.export_text()
+
+
+def line_of(text, name):
+    return next(line for line in text.splitlines() if line.split()[:1] == [name])
+
+
+@pytest.mark.parametrize(("detectors", "sets"), [(1, 1), (5, 3), (13, 5), (15, 8)])
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_no_line_is_wider_than_the_terminal_and_no_number_is_lost(detectors, sets, width):
+    run = make_run(detectors, sets)
+    text = show(run.results, width)
+    assert max(len(line) for line in text.splitlines()) <= width
+    assert "…" not in text
+    shown = run.results[run.results.metric.isin(["auroc", "fpr95"]) & run.results.value.notna()]
+    whole = shown[shown.semantic_level.isna() & shown.covariate_level.isna()]
+    assert len(whole) == 2 * detectors * sets
+    for value in whole.value:
+        assert f"{100 * value:.1f}" in text
+    for ood in run.sets:
+        assert ood.split("_")[-1] in text
+
+
+def test_best_of_each_column_is_starred_and_rows_are_sorted_by_mean_auroc(run):
+    text = show(run.results)
+    rows = run.results[run.results.shift_level.notna()]
+    means = rows[rows.metric == "auroc"].groupby("detector").value.mean()
+    order = [
+        line.split()[0]
+        for line in text.splitlines()
+        if line.split()[:1] and line.split()[0] in run.detectors
+    ]
+    assert order[: len(means)] == list(means.sort_values(ascending=False).index)
+    first = rows[(rows.metric == "auroc") & (rows.shift_level == 1)].set_index("detector").value
+    assert f"{100 * first.max():.1f}*" in line_of(text, first.idxmax())
+    assert f"{100 * first.min():.1f}*" not in text
+
+
+def test_significance_marks_all_of_the_best_group(run):
+    two = run.detectors[:2]
+    table = pd.DataFrame(
+        {"detector": run.detectors, "ood": run.sets[0], "best": [d in two for d in run.detectors]}
+    )
+    text = show(run.results, significance=table)
+    assert "not significantly worse than the best" in text
+    for name in run.detectors:
+        assert line_of(text, name).count("*") == (name in two)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "words"),
+    [
+        ("openood", "share of ID rejected when 95% of OOD is caught (openood)"),
+        ("hendrycks", "share of OOD accepted when 95% of ID is kept (hendrycks)"),
+    ],
+)
+def test_the_protocol_is_named(run, protocol, words):
+    assert words in show(run.results, protocol=protocol)
+
+
+def test_unknown_protocol_is_refused(run):
+    with pytest.raises(UserError, match=r"metrics\.protocol=hendryks"):
+        console_tables(run.results, protocol="hendryks")
+
+
+def test_accuracy_n_dad_and_refusals_are_shown(run):
+    text = show(run.results, refused={"ash": "needs non-negative features"})
+    accuracy = run.results.loc[run.results.metric == "id_accuracy", "value"].item()
+    assert f"ID accuracy {100 * accuracy:.1f}%" in text
+    assert "ID test n = 300" in text
+    assert "n 120" in text
+    assert "of 3" in text  # three sets: at most three pairs
+    assert "refused ash: needs non-negative features" in text
+
+
+def test_missing_cells_say_so_instead_of_zero(run):
+    results = run.results.copy()
+    cell = (results.ood == run.sets[1]) & (results.metric.isin(["auroc", "fpr95"]))
+    results.loc[cell, ["value", "ci_low", "ci_high"]] = np.nan
+    assert line_of(show(results), run.detectors[0]).count("N/A") == 2
+
+
+def test_level_tables_hold_correlation_and_sensitivity_in_points(run):
+    text = show(run.results)
+    assert "by semantic level (grid)" in text
+    row = run.results[(run.results.detector == "vim")].set_index("metric").value
+    line = [row for row in text.splitlines() if row.startswith("vim")][1]
+    assert f"{row['correlation_semantic_auroc']:+.2f}" in line
+    assert f"{100 * row['sensitivity_covariate_auroc']:+.1f}" in line
+
+
+def test_two_models_in_one_table_are_refused(run):
+    other = run.results.assign(model="vit")
+    with pytest.raises(ValueError, match="model"):
+        console_tables(pd.concat([run.results, other]))

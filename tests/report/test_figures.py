@@ -1,0 +1,175 @@
+"""Figures: written, without warnings, no text over text or off the page, right numbers."""
+
+import warnings
+
+import matplotlib
+import matplotlib.text
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from report_run import make_run
+from sklearn.metrics import roc_curve
+
+from ood_lab.report import write_figures
+from ood_lab.report.figures import build_figures
+from ood_lab.report.figures.confusion import confusion_counts, wilson
+from ood_lab.report.figures.densities import density, normalise
+from ood_lab.report.figures.features import principal_components
+from ood_lab.report.figures.inputs import FigureInputs
+from ood_lab.report.figures.roc import curve
+from ood_lab.report.figures.style import rc, spread, style
+from ood_lab.report.view import RunView
+
+
+def features_of(run):
+    rng = np.random.default_rng(0)
+    return {name: rng.normal(i, 1, (40, 12)) for i, name in enumerate(["test", *run.sets])}
+
+
+def inputs_of(run, protocol="openood"):
+    classes = [f"class number {i}, early" for i in range(6)]
+    return FigureInputs(
+        RunView(run.results), run.scores, protocol, "test", features_of(run), classes
+    )
+
+
+def drawn_texts(figure, monkeypatch):
+    """Text and outline of everything written when the figure is drawn."""
+    texts = []
+    draw = matplotlib.text.Text.draw
+
+    def record(self, renderer, *args, **kwargs):
+        draw(self, renderer, *args, **kwargs)
+        if self.get_visible() and self.get_text().strip():
+            # Annotations also report the extent of their arrows: the words are what counts.
+            box = matplotlib.text.Text.get_window_extent(self, renderer)
+            texts.append((self.get_text(), box))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(matplotlib.text.Text, "draw", record)
+        FigureCanvasAgg(figure).draw()
+    return texts
+
+
+def overlaps(a, b, slack):
+    return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
+
+
+@pytest.mark.parametrize(("detectors", "sets"), [(1, 1), (5, 2), (15, 8)])
+def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
+    run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
+    with warnings.catch_warnings(), rc():
+        warnings.simplefilter("error")
+        for name, _, _, figure in build_figures(inputs_of(run)):
+            if figure is None:
+                continue
+            texts = drawn_texts(figure, monkeypatch)
+            page = figure.bbox
+            slack = figure.dpi / 72  # one point: boxes are a little larger than the letters
+            assert any("(openood)" in text for text, _ in texts), name
+            for i, (text, box) in enumerate(texts):
+                assert min(box.x0, box.y0) >= -slack, (name, text)
+                assert max(box.x1 - page.x1, box.y1 - page.y1) <= slack, (name, text)
+                for other, other_box in texts[:i]:
+                    assert not overlaps(box, other_box, slack), (name, text, other)
+
+
+def test_every_figure_is_written_twice_and_state_is_left_alone(run, tmp_path):
+    before = dict(matplotlib.rcParams)
+    files = write_figures(tmp_path, run.results, run.scores, features=features_of(run))
+    names = {file.png.stem for file in files}
+    assert names == {
+        "densities", "fpr95_bars", "dad_fpr95", "roc", "levels_grid", "heatmap_grid", "features",
+        "confusion",
+    }  # fmt: skip
+    for file in files:
+        assert file.png.read_bytes().startswith(b"\x89PNG")
+        assert file.png.stat().st_size > 10_000
+        assert "</svg>" in file.svg.read_text()
+        assert file.caption
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_what_cannot_be_drawn_is_left_out(tmp_path):
+    run = make_run(2, 1, levels=0)
+    scores = run.scores.assign(label=-1)
+    names = {f.png.stem for f in write_figures(tmp_path, run.results, scores)}
+    assert names == {"densities", "fpr95_bars", "roc"}
+
+
+def test_the_other_protocol_is_named(run, monkeypatch):
+    with rc():
+        _, _, _, figure = next(build_figures(inputs_of(run, "hendrycks")))
+    assert any("(hendrycks)" in text for text, _ in drawn_texts(figure, monkeypatch))
+
+
+def test_missing_cells_are_named_with_their_n(run, monkeypatch):
+    with rc():
+        figures = {name: figure for name, _, _, figure in build_figures(inputs_of(run))}
+    words = [text for text, _ in drawn_texts(figures["heatmap_grid"], monkeypatch)]
+    assert words.count("N/A") == len(run.detectors)
+    assert words.count("n=2") == len(run.detectors)
+    assert words.count("n=15") == 15 * len(run.detectors)
+
+
+def test_roc_curve_matches_scikit_learn_with_ties():
+    rng = np.random.default_rng(0)
+    id_scores, ood_scores = rng.integers(0, 9, 80), rng.integers(3, 12, 60)
+    labels = np.repeat([0, 1], [80, 60])
+    fpr, tpr, _ = roc_curve(
+        labels, np.concatenate([id_scores, ood_scores]), drop_intermediate=False
+    )
+    x, y = curve(id_scores, ood_scores)
+    np.testing.assert_allclose(x, fpr)
+    np.testing.assert_allclose(y, tpr)
+
+
+def test_density_integrates_to_one_and_finds_the_mode():
+    values = np.random.default_rng(0).normal(2, 1, 5000)
+    x, y = density(values, -4, 8)
+    assert np.trapezoid(y, x) == pytest.approx(1, abs=0.01)
+    assert x[y.argmax()] == pytest.approx(2, abs=0.3)
+    assert y.max() == pytest.approx(0.39, abs=0.04)
+
+
+def test_normalised_scores_keep_their_order_and_survive_constant_scores():
+    scores = np.array([-1e6, -1.0, 0.0, 2.0, 1e9])
+    assert (np.diff(normalise(scores, scores)) > 0).all()
+    assert np.isfinite(normalise(scores, np.ones(7))).all()
+
+
+def test_principal_components_agree_with_scikit_learn():
+    from sklearn.decomposition import PCA
+
+    data = np.random.default_rng(0).normal(size=(60, 9)) * np.arange(1, 10)
+    points, shares = principal_components(data)
+    reference = PCA(2).fit(data)
+    np.testing.assert_allclose(np.abs(points), np.abs(reference.transform(data)), atol=1e-6)
+    np.testing.assert_allclose(shares, reference.explained_variance_ratio_, atol=1e-9)
+
+
+def test_constant_features_are_drawn_at_one_point():
+    points, shares = principal_components(np.ones((5, 4)))
+    assert not points.any()
+    assert not shares.any()
+
+
+def test_confusion_counts_and_wilson_interval():
+    counts = confusion_counts(np.array([0, 0, 1, 2]), np.array([0, 2, 1, 2]), 3)
+    assert counts.tolist() == [[1, 0, 1], [0, 1, 0], [0, 0, 1]]
+    # Newcombe 1998, table I: 81 of 263.
+    assert wilson(81, 263) == pytest.approx((0.2553, 0.3662), abs=1e-4)
+
+
+@pytest.mark.parametrize("positions", [[5.0], [1, 1, 1], [0, 9.9, 10, 10, 3], list(range(11))])
+def test_spread_keeps_order_gap_and_limits(positions):
+    placed = np.array(spread(positions, 1.0, 0.0, 10.0))
+    order = np.argsort(positions, kind="stable")
+    assert (np.diff(placed[order]) >= 1 - 1e-9).all()
+    assert placed.min() >= -1e-9
+    assert placed.max() <= 10 + 1e-9
+
+
+def test_series_styles_are_distinct():
+    assert len({(s.color, s.line) for s in map(style, range(28))}) == 28
+    assert len({(s.color, s.marker) for s in map(style, range(28))}) == 28

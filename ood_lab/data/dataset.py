@@ -43,17 +43,22 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         self.classes = classes
         self.identity = identity
         self.transform: Transform | None = None
+        self._labels = self.table["label"].to_numpy(np.int64)
         self._extras = self._extra_arrays()
 
     def _extra_arrays(self) -> dict[str, np.ndarray]:
         table = self.table
-        extras = {c: table[c].to_numpy(np.int64) for c in INTEGER_COLUMNS if c in table}
-        levels = sorted(c for c in table if c.startswith("level_"))
+        names = [str(column) for column in table.columns]
+        extras: dict[str, np.ndarray] = {}
+        for column in INTEGER_COLUMNS:
+            if column in names:
+                extras[column] = table[column].to_numpy(np.int64)
+        levels = sorted(name for name in names if name.startswith("level_"))
         if levels:
-            extras["levels"] = table[levels].to_numpy(np.int64)
-        attributes = [c for c in table if c.startswith("attribute_")]
+            extras["levels"] = table[levels].to_numpy(np.int64, copy=True)
+        attributes = [name for name in names if name.startswith("attribute_")]
         if attributes:
-            extras["attributes"] = table[attributes].to_numpy(np.float32)
+            extras["attributes"] = table[attributes].to_numpy(np.float32, copy=True)
         return extras
 
     @abstractmethod
@@ -66,7 +71,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
     @property
     def labels(self) -> Tensor:
         """``[N] int64``, -1 = OOD or unknown."""
-        return torch.from_numpy(self.table["label"].to_numpy(np.int64).copy())
+        return torch.from_numpy(self._labels.copy())
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self.transform is None:
@@ -74,7 +79,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         sample: dict[str, Any] = {
             "image": self.transform(self.load_image(index)),
             "index": index,
-            "label": int(self.table["label"].iat[index]),
+            "label": int(self._labels[index]),
         }
         for key, values in self._extras.items():
             value = values[index]

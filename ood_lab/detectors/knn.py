@@ -11,8 +11,8 @@ from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.requirements import check_count, require_labels
 from ood_lab.features.bank import FeatureBank
 
-#: Queries and bank rows whose similarities are held at a time: 64 MiB of float32.
-QUERIES, BANK_ROWS = 4096, 4096
+#: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
+QUERIES, BANK_ROWS = 1024, 4096
 #: Norm below which a feature vector counts as zero and is not scaled to length 1.
 SMALLEST_NORM = 1e-12
 
@@ -30,7 +30,7 @@ class KNN(Detector):
 
     Own: pytorch-ood's score is the same, but scikit-learn behind it holds a second, normalised
     bank. Here the bank is the feature bank itself plus one norm a row; the k best neighbours of
-    4,096 queries are merged over chunks of 4,096 bank rows, so that memory does not grow with
+    1,024 queries are merged over chunks of 4,096 bank rows, so that memory does not grow with
     either. Products are float32 and so is the resolution near 0: about 3e-4.
 
     Args:

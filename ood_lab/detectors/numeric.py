@@ -64,12 +64,16 @@ def _order_statistics(values: Tensor, ranks: list[int]) -> list[float]:
     """The ``ranks``-th smallest entries (from 0): radix selection on two 16-bit halves."""
     upper = _count(keys >> 16 for keys in _sorted_keys(values))
     below = np.cumsum(upper)
+    halves = [int(np.searchsorted(below, rank, side="right")) for rank in ranks]
+    lower = {
+        half: _count(keys[keys >> 16 == half] & 0xFFFF for keys in _sorted_keys(values))
+        for half in set(halves)
+    }
     found = []
-    for rank in ranks:
-        half = int(np.searchsorted(below, rank, side="right"))
-        lower = _count(keys[keys >> 16 == half] & 0xFFFF for keys in _sorted_keys(values))
+    for rank, half in zip(ranks, halves, strict=True):
         inside = rank - int(below[half] - upper[half])
-        key = np.uint32(half << 16 | int(np.searchsorted(np.cumsum(lower), inside, side="right")))
+        place = int(np.searchsorted(np.cumsum(lower[half]), inside, side="right"))
+        key = np.uint32(half << 16 | place)
         bits = key ^ np.uint32(0x80000000) if key >> 31 else ~key
         found.append(float(np.array([bits], dtype=np.uint32).view(np.float32)[0]))
     return found

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 
 from ood_lab.errors import UserError
 
@@ -38,3 +41,15 @@ def require_space(folder: Path, needed: int, what: str) -> None:
 def base_bytes(n: int, features: int, classes: int, dtype: torch.dtype) -> int:
     """Bytes of ``n`` rows of features, float32 logits, index and label."""
     return n * (features * dtype.itemsize + classes * 4 + 16)
+
+
+@contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Turns a refusal of the file system into a message about ``root``."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise UserError(
+            f"feature banks cannot be written under '{root}' ({error}): free some space or choose "
+            "another folder"
+        ) from error

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ood_lab.errors import UserError
@@ -25,18 +24,6 @@ _STORED_NARROW = (torch.float16, torch.bfloat16)
 def shard_name(prefix: str, rank: int, world_size: int, part: int) -> str:
     """File name of the ``part``-th shard of one process."""
     return f"{prefix}-{rank:05d}-of-{world_size:05d}-{part:05d}.safetensors"
-
-
-def write_shard(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Writes tensors that share their first dimension; ``index [n] int64`` must be one of them.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
-    try:
-        save_file(tensors, path)
-    except SafetensorError as error:
-        raise OSError(str(error)) from error
 
 
 def _rows(path: Path) -> int:

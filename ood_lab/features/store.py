@@ -34,7 +34,7 @@ from torch import nn
 from ood_lab.errors import UserError
 from ood_lab.features import shards
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.disk import try_lock
+from ood_lab.features.disk import try_lock, writing
 from ood_lab.features.identity import bank_key
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
@@ -129,15 +129,10 @@ class BankStore:
         Raises:
             UserError: ``root`` cannot be written.
         """
-        try:
+        with writing(self.root):
             (self.root / ".locks").mkdir(parents=True, exist_ok=True)
             self._sweep()
             handle = open(self._lock(self.key), "w")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise UserError(
-                f"feature banks cannot be written under '{self.root}' ({error.strerror}): "
-                "choose another folder"
-            ) from error
         with handle:
             if not try_lock(handle.fileno()):
                 log.info("waiting for another process that extracts the same features")
@@ -172,8 +167,19 @@ class BankStore:
             head: the last linear layer when the pass wrote the base, else None.
 
         Raises:
-            UserError: the shards do not hold every image once.
+            UserError: the shards do not hold every image once, or the disk is full.
         """
+        with writing(self.root):
+            self._publish(staging, n, columns, manifest, head)
+
+    def _publish(
+        self,
+        staging: Path,
+        n: int,
+        columns: Sequence[str],
+        manifest: dict[str, Any],
+        head: nn.Linear | None,
+    ) -> None:
         for key in columns:
             shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key})
         if head is not None:

@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.features.disk import require_space
-from ood_lab.features.shards import shard_name, write_shard
+from ood_lab.features.disk import require_space, writing
+from ood_lab.features.shards import shard_name
 from ood_lab.features.store import COLUMNS, column_folder
 
 
@@ -119,16 +120,9 @@ class FeatureWriter(BasePredictionWriter):
         for folder, tensors in self._buffer.items():
             prefix = "column" if folder else "base"
             name = shard_name(prefix, trainer.global_rank, trainer.world_size, self._part)
-            try:
-                write_shard(
-                    self.staging / folder / name,
-                    {key: values[: self._filled] for key, values in tensors.items()},
-                )
-            except OSError as error:
-                raise UserError(
-                    f"the features of '{self.dataset.name}' cannot be written to "
-                    f"'{self.staging.parent}': {error}"
-                ) from error
+            rows = {key: values[: self._filled] for key, values in tensors.items()}
+            with writing(self.staging.parents[1]):
+                save_file(rows, self.staging / folder / name)
         self._part += 1
         self._filled = 0
 

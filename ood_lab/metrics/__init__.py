@@ -3,7 +3,6 @@
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
-from ood_lab.metrics.bootstrap import bootstrap
 from ood_lab.metrics.comparison import best_detectors, significance_of, significance_table
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
@@ -16,6 +15,7 @@ from ood_lab.metrics.ood import (
     score_warning,
     tie_share,
 )
+from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
 from ood_lab.metrics.significance import (
     best_group,

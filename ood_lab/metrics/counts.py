@@ -43,9 +43,14 @@ class Groups:
 
     def resample(self, rng: np.random.Generator) -> Counts:
         """How often each sample is drawn when every group is resampled to its own size."""
-        offset = (rng.random(self.member.size) * self.size.take(self.member)).astype(np.int64)
-        drawn = np.bincount(offset + self.start.take(self.member), minlength=self.member.size)
-        return drawn.astype(np.int32)
+        size_of, start_of = self._of_member
+        drawn = (rng.random(self.member.size) * size_of).astype(np.int64)
+        drawn += start_of
+        return np.bincount(drawn, minlength=self.member.size).astype(np.int32)
+
+    @cached_property
+    def _of_member(self) -> tuple[Floats, Ints]:
+        return self.size.take(self.member).astype(np.float64), self.start.take(self.member)
 
 
 class Draws(NamedTuple):
@@ -191,11 +196,9 @@ def _running(counts: Counts) -> Counts:
 
 def _first_reaching(run: Counts, target: Ints) -> Ints:
     """First sample whose running sum reaches the target, ``[B, k + 1], [B, G] -> [B, G]``."""
-    samples = run.shape[1] - 1
-    # Rows shifted by their total form one rising sequence, searched in one call.
-    row = np.arange(len(run))[:, None]
-    rising = (run[:, 1:] + row * samples).ravel()
-    return np.searchsorted(rising, target + row * samples) - row * samples
+    # Of one dtype: otherwise the search first copies the whole row into the other.
+    rows = zip(run[:, 1:], target.astype(run.dtype), strict=True)
+    return np.stack([np.searchsorted(row, wanted) for row, wanted in rows])
 
 
 class _Ranks(NamedTuple):

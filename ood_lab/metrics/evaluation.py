@@ -9,9 +9,9 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics.bootstrap import bootstrap
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
 from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.shift import dad
 
 Protocol = Literal["openood", "hendrycks"]

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ood_lab.metrics.bootstrap import score_matrix
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling import score_matrix
 
 
 def delong(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floats]:

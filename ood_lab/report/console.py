@@ -208,7 +208,7 @@ class ConsoleTables:
             return numbers([_number(v, show) for v in values])
 
         correlation = summary("correlation", "{:+.2f}".format)
-        sensitivity = summary("sensitivity", lambda v: f"{100 * v:+.1f}")
+        sensitivity = summary("sensitivity", lambda v: f"{100 * v:.1f}")
         return [
             *columns,
             Column(("correl-", "ation"), correlation),

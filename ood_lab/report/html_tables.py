@@ -142,7 +142,7 @@ def _level_cells(view: RunView, detector: str, ood: str, axis: str) -> list[Cell
     return [
         *cells,
         _cell(correlation, "{:+.2f}".format),
-        _cell(sensitivity, lambda v: f"{100 * v:+.1f}"),
+        _cell(sensitivity, lambda v: f"{100 * v:.1f}"),
     ]
 
 

@@ -84,11 +84,11 @@ def find_mistakes(
         value = row[detector]
         share = np.mean(others < value) if above else np.mean(others > value)
         who = f"{row['dataset']} #{row['index']}"
-        was = f"{_class(classes, row['label'])}, " if row["label"] >= 0 else ""
-        taken = f"{was}taken for {_class(classes, row['pred'])}"
+        label, predicted = (_class(classes, int(row[k])) for k in ("label", "pred"))
+        what = f"{label}, predicted {predicted}" if row["label"] >= 0 else f"predicted {predicted}"
         side = "above" if above else "below"
         whom = "OOD" if above else "ID"
-        text = f"{who}: {taken}; score {value:.4g}, {side} {100 * share:.0f}% of {whom}"
+        text = f"{who}: {what}; score {value:.4g}, {side} {100 * share:.0f}% of {whom}"
         return Mistake(text, thumbnails.number(row["dataset"], int(row["index"])))
 
     found = []

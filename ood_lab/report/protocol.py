@@ -45,7 +45,11 @@ DEFINITIONS = (
         "Pearson correlation between shift level and AUROC (or FPR95), levels without enough "
         "images left out.",
     ),
-    ("Sensitivity", "How much AUROC (or FPR95) changes a shift level, in percentage points."),
+    (
+        "Sensitivity",
+        "By how many percentage points AUROC (or FPR95) moves a shift level: the absolute "
+        "least-squares slope; the sign is that of the correlation.",
+    ),
     (
         "Interval",
         "95%, stratified bootstrap over images: sampling error of this run, not the spread over "

@@ -130,7 +130,7 @@ class RunView:
         return float(np.mean(known)) if known else math.nan
 
     def levels(self, ood: str, axis: Axis) -> list[float]:
-        """Levels of ``axis`` with a row of their own (the other axis pooled), ascending."""
+        """Levels of ``axis`` with a row of their own (all levels of the other axis together), ascending."""
         rows = self.table[self.table["ood"] == ood]
         other = AXES[1 - AXES.index(axis)]
         pooled = rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()
@@ -144,7 +144,7 @@ class RunView:
         return sorted(rows["semantic_level"].unique()), sorted(rows["covariate_level"].unique())
 
     def at_level(self, metric: str, detector: str, ood: str, axis: Axis, level: float) -> Estimate:
-        """The estimate of one level of ``axis``, the other axis pooled."""
+        """The estimate of one level of ``axis``, all levels of the other together."""
         semantic, covariate = (level, None) if axis == "semantic" else (None, level)
         return self.get(metric, detector, ood, semantic, covariate)
 

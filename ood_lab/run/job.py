@@ -21,6 +21,7 @@ from hydra.utils import get_class, get_method, instantiate
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
@@ -110,6 +111,7 @@ class Job:
         data: OODDataModule = self.build("data")
         data.setup()
         if self.is_main:
+            Console().print(data.report)
             data.save_splits(self.folder / "splits")
         return data
 

@@ -1,4 +1,4 @@
-"""Time of the bootstrap; run by hand: ``python tests/benchmarks/bootstrap.py``.
+"""Time of the bootstrap; run by hand: ``python -m tests.benchmarks.bootstrap``.
 
 First against the naive way on the same data (resample both arrays, call scikit-learn, per draw),
 then the full size: 13 detectors x 64 shift cells x 1,000 draws on 50,000 ID samples. Processor

@@ -7,10 +7,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
+from lightning.pytorch import Callback
 
 from ood_lab.errors import UserError
-from ood_lab.features import writer
+from ood_lab.features import store, writer
 from ood_lab.features.extract import extract
+from ood_lab.features.progress import ExtractionProgressBar
 from ood_lab.features.store import load
 from ood_lab.features.writer import FeatureWriter
 
@@ -185,12 +187,15 @@ def test_a_full_disk_is_foreseen(trainer, backbone, images, tmp_path, monkeypatc
     assert len(extract(trainer, backbone, images, tmp_path)) == PRIME
 
 
-def test_a_disk_that_fills_up_leaves_nothing(trainer, backbone, images, tmp_path, monkeypatch):
-    def full(path, tensors):
+@pytest.mark.parametrize("module", [writer, store])
+def test_a_disk_that_fills_up_leaves_nothing(
+    trainer, backbone, images, tmp_path, monkeypatch, module
+):
+    def full(tensors, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer, "write_shard", full)
-    with pytest.raises(UserError, match=r"'test' cannot be written .*No space left"):
+    monkeypatch.setattr(module, "save_file", full)
+    with pytest.raises(UserError, match=r"cannot be written under .*No space left"):
         extract(trainer, backbone, images, tmp_path)
     assert not list(tmp_path.glob("[!.]*")) + list(tmp_path.glob(".partial/*"))
 
@@ -213,8 +218,8 @@ def test_an_error_in_a_loader_worker_stays_one_line(trainer, backbone, tmp_path)
 def test_trainers_that_cannot_give_every_image(backbone, images, tmp_path):
     with pytest.raises(UserError, match=r"limit_predict_batches=1.0"):
         extract(make_trainer(limit_predict_batches=1), backbone, images, tmp_path)
-    with pytest.raises(UserError, match=r"precision=bf16-true would alter"):
-        extract(make_trainer(precision="bf16-true"), backbone, images, tmp_path)
+    with pytest.raises(UserError, match=r"precision=64-true would alter"):
+        extract(make_trainer(precision="64-true"), backbone, images, tmp_path)
 
 
 def test_a_transform_must_say_what_it_does(trainer, backbone, images, tmp_path):
@@ -230,3 +235,16 @@ def test_one_trainer_serves_several_sets(trainer, backbone, tmp_path):
         assert len(bank) == n
     assert isinstance(backbone, TinyBackbone)
     assert backbone.forwards == 2 * len(sizes)
+
+
+def test_the_progress_bar_names_the_set(backbone, images, tmp_path):
+    seen = []
+
+    class Look(Callback):
+        def on_predict_batch_end(self, trainer, *arguments):
+            seen.append(trainer.progress_bar_callback.predict_description)
+
+    callbacks = [ExtractionProgressBar(), Look()]
+    trainer = make_trainer(callbacks=callbacks, enable_progress_bar=True)
+    extract(trainer, backbone, images, tmp_path)
+    assert seen == ["test"]

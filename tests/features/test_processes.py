@@ -1,5 +1,10 @@
 """The same numbers from one, two and three processes."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
@@ -47,3 +52,37 @@ def test_an_error_in_another_process_stays_one_line(images, tmp_path):
     with pytest.raises(UserError, match=r"^\w+ of 'test' are not finite in rows \[7\][^\n]+$"):
         extract(several(2), TinyBackbone(), images, tmp_path)
     assert not list(tmp_path.glob(".partial/*"))
+
+
+SCRIPT = """
+import sys
+from feature_toys import TinyBackbone, TinyImages, make_trainer
+from ood_lab.features.extract import extract
+trainer, backbone = make_trainer(devices=2, strategy="ddp"), TinyBackbone()
+for name in sys.argv[2:]:
+    bank = extract(trainer, backbone, TinyImages(23, name, name), sys.argv[1], batch_size=4)
+    assert (bank is None) == (trainer.global_rank != 0)
+print(f"rank {trainer.global_rank}: {backbone.forwards} forwards")
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_ddp_starts_again(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    here = Path(__file__).parent
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])])}
+
+    def run(*names):
+        command = [sys.executable, script, tmp_path / "banks", *names]
+        return subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=600, check=True
+        ).stdout
+
+    output = run("near")
+    assert "rank 0: 3 forwards" in output
+    assert "rank 1: 3 forwards" in output
+    # Both ranks find the first on disk, meet in the second, and agree on the third.
+    output = run("near", "far", "near")
+    assert "rank 0: 3 forwards" in output
+    assert "rank 1: 3 forwards" in output

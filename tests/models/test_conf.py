@@ -32,7 +32,7 @@ def group(file, *overrides):
 @pytest.mark.parametrize(
     ("file", "overrides", "size"),
     [
-        ("vessels_resnet", [], 64),
+        ("resnet10s", [], 64),
         ("timm", ["model.name=test_vit", "model.backbone.input_size=160"], 160),
         (
             "module",

@@ -157,7 +157,7 @@ def make_results(scores, detectors, sets, min_n=10):
             for name, curve in zip(("auroc", "fpr95"), np.array(curves).T, strict=True):
                 x = np.arange(len(curve))
                 row(f"correlation_{axis}_{name}", np.corrcoef(x, curve)[0, 1], d, "grid")
-                row(f"sensitivity_{axis}_{name}", np.polyfit(x, curve, 1)[0], d, "grid")
+                row(f"sensitivity_{axis}_{name}", abs(np.polyfit(x, curve, 1)[0]), d, "grid")
         for (sem, cov), part in grid.groupby(["semantic_level", "covariate_level"]):
             both(d, part, ood="grid", sem=sem, cov=cov)
     return pd.DataFrame(rows, columns=COLUMNS)

@@ -7,6 +7,7 @@ any number of workers. Semantic levels (0 ding and gui, 1 similar vessels, 2 con
 5 mosaic, neon, x-ray) are independent and known.
 """
 
+from ood_lab.data.vessels.augment import LightAugment
 from ood_lab.data.vessels.bronzes import SHAPES
 from ood_lab.data.vessels.dated import VesselsDataset
 from ood_lab.data.vessels.periods import CATEGORIES, CLASSES, DYNASTIES
@@ -18,6 +19,7 @@ __all__ = [
     "DYNASTIES",
     "SHAPES",
     "SHIFTS",
+    "LightAugment",
     "ShiftedVessels",
     "VesselsDataset",
     "VesselsGrid",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ood_lab.data.vessels.figure import Figure, Proportions
-from ood_lab.data.vessels.sdf import Array, box, capsule, ellipse, profile, ring, union
+from ood_lab.data.vessels.sdf import Array, box, capsule, profile, ring, union
 
 
 def hu(u: Array, v: Array, p: Proportions) -> Figure:
@@ -34,19 +34,17 @@ def jue(u: Array, v: Array, p: Proportions) -> Figure:
     posts = capsule(np.abs(u), v, (0.2, 0.24), (0.2, 0.5), 0.035)
     handle = ring(u, v, (-wide - 0.08, 0.04), (0.12, 0.15), 0.035)
     splay = 0.34 + 0.03 * p[2]
-    legs = [
-        capsule(u, v, (0.8 * x, -0.08), (x, -0.68), 0.085, 0.035) for x in (-splay, 0.0, splay)
-    ]
+    legs = [capsule(u, v, (0.8 * x, -0.08), (x, -0.68), 0.085, 0.035) for x in (-splay, 0.0, splay)]
     return Figure(union(body, spout, posts, handle, *legs), body, 0.0, 0.24, wide)
 
 
 def dou(u: Array, v: Array, p: Proportions) -> Figure:
     """A stemmed dish with ring handles."""
     wide = 0.54 + 0.04 * p[0]
-    dish = profile(u, v, [-0.04, 0.06, 0.24, 0.44], [0.14, 0.4, wide - 0.02, wide])
-    foot = profile(u, v, [-0.62, -0.56, -0.34, 0.02], [0.38 + 0.04 * p[1], 0.36, 0.16, 0.14])
-    handles = ring(np.abs(u), v, (wide + 0.09, 0.26), (0.12, 0.14), 0.04)
-    return Figure(union(dish, foot, handles), dish, 0.16 + 0.03 * p[2], 0.24, wide)
+    dish = profile(u, v, [-0.1, 0.0, 0.18, 0.38], [0.2, 0.42, wide - 0.02, wide])
+    foot = profile(u, v, [-0.54, -0.48, -0.26, -0.02], [0.4 + 0.04 * p[1], 0.38, 0.22, 0.2])
+    handles = ring(np.abs(u), v, (wide + 0.09, 0.2), (0.13, 0.16), 0.042)
+    return Figure(union(dish, foot, handles), dish, 0.1 + 0.03 * p[2], 0.24, wide)
 
 
 def bowl(u: Array, v: Array, p: Proportions) -> Figure:
@@ -60,13 +58,16 @@ def bowl(u: Array, v: Array, p: Proportions) -> Figure:
 
 def teapot(u: Array, v: Array, p: Proportions) -> Figure:
     """A teapot with spout, handle and lid."""
-    body = ellipse(u, v, (0.0, -0.06), (0.5, 0.34 + 0.03 * p[0]))
-    base = profile(u, v, [-0.46, -0.3], [0.32, 0.28])
-    spout = capsule(u, v, (0.4, -0.1), (0.76, 0.2 + 0.06 * p[1]), 0.10, 0.045)
-    handle = ring(u, v, (-0.58, 0.0), (0.14, 0.18), 0.042)
-    lid = profile(u, v, [0.2, 0.28, 0.36], [0.36, 0.26, 0.08])
-    knob = ring(u, v, (0.0, 0.42), (0.07, 0.07), 0.025)
-    return Figure(union(body, base, spout, handle, lid, knob), body, -0.08 + 0.03 * p[2], 0.24, 0.5)
+    wide = 0.54 + 0.03 * p[0]
+    body = profile(u, v, [-0.34, -0.26, -0.04, 0.22], [0.26, 0.42, wide, wide - 0.02])
+    base = profile(u, v, [-0.46, -0.3], [0.36, 0.28])
+    spout = capsule(u, v, (0.44, -0.08), (0.78, 0.2 + 0.06 * p[1]), 0.10, 0.045)
+    handle = ring(u, v, (-0.62, 0.02), (0.13, 0.17), 0.042)
+    lid = profile(u, v, [0.22, 0.29, 0.36, 0.4], [wide, 0.42, 0.24, 0.06])
+    knob = ring(u, v, (0.0, 0.46), (0.07, 0.07), 0.025)
+    return Figure(
+        union(body, base, spout, handle, lid, knob), body, -0.08 + 0.03 * p[2], 0.24, wide
+    )
 
 
 def mug(u: Array, v: Array, p: Proportions) -> Figure:

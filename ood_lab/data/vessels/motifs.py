@@ -81,6 +81,6 @@ MOTIFS: dict[str, Motif] = {
     "checker": _checker,
     "lattice": _lattice,
     "teeth": _teeth,
-    "dash": _dash,
     "double_dash": _double_dash,
+    "dash": _dash,
 }

@@ -64,7 +64,7 @@ def build_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Figure 
         yield (
             f"levels_{ood}",
             f"By level of shift: {ood}",
-            "Bands: 95% intervals; the other axis pooled.",
+            "A level is the mean over the levels of the other axis.",
             levels(inputs, ood),
         )
         yield (

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ood_lab.metrics import wilson_interval
 from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.style import COLOURS, INK, new_figure, text_on
 from ood_lab.report.protocol import MISSING
@@ -20,14 +19,6 @@ _MAX_ANNOTATED = 16
 def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.ndarray:
     """Counts ``[C, C]``, row = label, column = prediction."""
     return np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
-
-
-def wilson(correct: int, total: int) -> tuple[float, float]:
-    """Wilson's 95% interval of a proportion; stays inside [0, 1] for few images."""
-    z, p = 1.959964, correct / total
-    middle = (p + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * math.sqrt(p * (1 - p) / total + z * z / (4 * total**2))
-    return middle - half, middle + half
 
 
 def confusion(inputs: FigureInputs) -> Figure | None:
@@ -94,7 +85,7 @@ def _accuracies(axes: Axes, counts: np.ndarray, shown: np.ndarray) -> None:
         if total == 0:
             axes.text(2, row, f"{MISSING}  n=0", va="center", fontsize=6, color="#666666")
             continue
-        low, high = wilson(correct, total)
+        low, high = wilson_interval(correct / total, total)
         axes.barh(row, 100 * correct / total, height=0.7, color=COLOURS[0], alpha=0.85)
         axes.plot([100 * low, 100 * high], [row, row], color=INK, lw=0.7)
         text = f"{100 * correct / total:.1f}  n={total}"

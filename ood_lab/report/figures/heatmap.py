@@ -40,9 +40,15 @@ def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
         axes.tick_params(labelbottom=True)
     label_outer(grid, columns, "covariate level", "semantic level")
     figure.colorbar(
-        ScalarMappable(_RANGE, _COLOURS), ax=grid, extend="min", location="top", aspect=50, shrink=0.5, pad=0.01,
+        ScalarMappable(_RANGE, _COLOURS),
+        ax=grid,
         label=f"AUROC in % ({ood})",
-    )  # fmt: skip
+        location="top",
+        extend="min",
+        aspect=50,
+        shrink=0.5,
+        pad=0.01,
+    )
     return figure
 
 

@@ -23,7 +23,9 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     height = max(4.4, 0.25 * len(inputs.view.detectors) + 2.2)
     figure = new_figure(
         height,
-        inputs.footer("Bands: 95% intervals. The other axis is pooled."),
+        inputs.footer(
+            "Bands: 95% intervals. A level is the mean over the levels of the other axis."
+        ),
         width=1.2 + 3.0 * len(axes_shown),
     )
     grid = figure.subplots(2, len(axes_shown), squeeze=False, sharey="row")

@@ -6,21 +6,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ood_lab.metrics import roc_curve
 from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.style import GREY, label_outer, legend_columns, panels, style, wrapped
 
 _MAX_POINTS = 400
 
 
-def curve(id_scores: np.ndarray, ood_scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Share of ID rejected and of OOD caught at every threshold, ties in one step, ascending."""
-    scores = np.concatenate([id_scores, ood_scores])
-    order = np.argsort(-scores, kind="stable")
-    is_ood = np.repeat([0, 1], [len(id_scores), len(ood_scores)])[order]
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    caught = np.cumsum(is_ood)[ends] / len(ood_scores)
-    rejected = np.cumsum(1 - is_ood)[ends] / len(id_scores)
-    x, y = np.append(0, rejected), np.append(0, caught)
+def thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """About 400 of the points of a curve, its two ends among them: more cannot be seen."""
     step = max(1, len(x) // _MAX_POINTS)
     kept = np.unique(np.append(np.arange(0, len(x), step), len(x) - 1))
     return x[kept], y[kept]
@@ -35,7 +29,8 @@ def roc(inputs: FigureInputs) -> Figure:
     for axes, ood in zip(grid, view.sets, strict=True):
         for position, detector in reversed(list(enumerate(view.detectors))):
             id_scores = inputs.scores_of(detector, inputs.id_dataset)
-            x, y = curve(id_scores, inputs.scores_of(detector, ood))
+            fpr, tpr, _ = roc_curve(id_scores, inputs.scores_of(detector, ood))
+            x, y = thin(fpr, tpr)
             if detector in inputs.highlighted:
                 look = style(position)
                 axes.plot(100 * x, 100 * y, color=look.color, ls=look.line, lw=1.1)

@@ -1,0 +1,36 @@
+"""The tables that the metrics room writes are the tables this room reads."""
+
+import math
+
+from report_run import make_run
+from rich.console import Console
+
+from ood_lab.metrics import Evaluation, best_detectors, results_of
+from ood_lab.report import console_tables, write_figures, write_report
+from ood_lab.report.view import RunView
+
+
+def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
+    run = make_run(3, 2, levels=3)
+    evaluation = Evaluation(run.scores, run.detectors, seed=0, shift_order=run.sets, draws=50)
+    results, best = results_of(evaluation, "resnet"), best_detectors(evaluation)
+    view = RunView(results, best)
+    assert view.sets == run.sets
+    assert view.level_sets == ["grid"]
+    assert view.levels("grid", "covariate") == [0, 1, 2]
+    assert math.isnan(view.get("auroc", "vim", "grid", 0, 2).value)
+    assert view.get("auroc", "vim", "grid", 0, 2).n_ood == 2
+
+    console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(console_tables(results, significance=best))
+    text = console.export_text()
+    shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
+    notes = text.count("* = ")
+    assert text.count("*") - notes == len(shown)
+    assert "correl-" in text
+
+    figures = write_figures(tmp_path / "figures", results, run.scores, significance=best)
+    assert len(figures) == 7
+    page = write_report(tmp_path / "r.html", results, run.scores, significance=best).read_text()
+    assert page.count('class="best"') == len(shown)
+    assert "FPR95 (hendrycks)</button>" in page

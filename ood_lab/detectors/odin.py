@@ -80,10 +80,12 @@ class ODIN(InPassDetector):
         s = -\log\max_c \mathrm{softmax}(f(\tilde x)/T)_c
 
     with sign(0) = +1 and σ the standard deviation of the backbone's own normalisation, both as
-    in the authors' code. Computed inside the extraction pass, whose forward supplies f(x): it
-    adds one backward pass (no parameter gradients) and one forward pass an image. pytorch-ood's
-    version needs σ given by hand, repeats the first forward and returns the float32 softmax,
-    which ties at high T; its ranking is the same otherwise.
+    in the authors' code; OpenOOD takes σ from a table by the name of the data set instead.
+
+    Computed inside the extraction pass, whose forward supplies f(x): it adds one backward pass
+    (no parameter gradients) and one forward pass an image. pytorch-ood's version needs σ given
+    by hand, repeats the first forward and returns the float32 softmax, which ties at high T;
+    its ranking is the same otherwise.
 
     Args:
         temperature: T > 0.

@@ -67,15 +67,15 @@ def build(columns: Sequence[Column], title: str) -> Group:
     height = max(len(column.header) for column in columns)
     for position, column in enumerate(columns):
         # Headers stand on the rule: shorter ones are filled from above.
-        header = "\n".join([""] * (height - len(column.header)) + list(column.header))
-        table.add_column(
-            Text(header),
-            justify="right" if position else "left",
-            no_wrap=True,
-            min_width=column.width,
-        )
-    for row in range(len(columns[0].cells)):
-        table.add_row(*(column.cells[row] for column in columns))
+        lines = [""] * (height - len(column.header)) + list(column.header)
+        header = "\n".join(line.rjust(column.width) if position else line for line in lines)
+        table.add_column(Text(header), no_wrap=True, min_width=column.width)
+    first, *rest = columns
+    for row, name in enumerate(first.cells):
+        # Padded here: aligning to the right would drop the blank that stands for a star.
+        padding = (" " * (column.width - column.cells[row].cell_len) for column in rest)
+        cells = (column.cells[row] for column in rest)
+        table.add_row(name, *map(Text.assemble, padding, cells))
     return Group(Text(title, "bold"), table)
 
 

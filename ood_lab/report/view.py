@@ -130,7 +130,7 @@ class RunView:
         return float(np.mean(known)) if known else math.nan
 
     def levels(self, ood: str, axis: Axis) -> list[float]:
-        """Levels of ``axis`` with a row of their own (all levels of the other axis together), ascending."""
+        """Levels of ``axis`` with a row of their own, over all levels of the other; ascending."""
         rows = self.table[self.table["ood"] == ood]
         other = AXES[1 - AXES.index(axis)]
         pooled = rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()

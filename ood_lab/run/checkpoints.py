@@ -61,6 +61,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     if run is None or not (run / "config.yaml").exists():
         return cfg
     saved = OmegaConf.load(run / "config.yaml")
+    assert isinstance(saved, DictConfig)
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     cfg = cfg.copy()

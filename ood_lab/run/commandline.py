@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
@@ -20,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
@@ -48,11 +49,17 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
         check_overrides(config_name, [a for a in sys.argv[1:] if not a.startswith("-")])
         main()
     except UserError as error:
-        Console(stderr=True, soft_wrap=True).print(f"[bold red]error:[/] {error}", highlight=False)
-        sys.exit(1)
+        fail(error)
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command resumes this run")
         sys.exit(130)
+
+
+def fail(error: UserError) -> NoReturn:
+    """Prints the error as one line and exits with status 1."""
+    line = Text.assemble(("error:", "bold red"), " ", " ".join(str(error).split()))
+    Console(stderr=True, soft_wrap=True).print(line)
+    sys.exit(1)
 
 
 def configure_logging() -> None:
@@ -104,7 +111,7 @@ def check_overrides(config_name: str, overrides: Sequence[str]) -> None:
 def _values(override: Override) -> list[str]:
     """The override as one or, for a sweep, several plain overrides."""
     if override.is_sweep_override() and not override.is_delete():
-        prefix = override.input_line.split("=", 1)[0]
+        prefix = str(override.input_line).split("=", 1)[0]
         return [f"{prefix}={value}" for value in override.sweep_string_iterator()]
     return [str(override.input_line)]
 
@@ -147,8 +154,8 @@ def _explain(config_name: str, overrides: list[str], error: Exception) -> str:
 
 def _all_keys(config: DictConfig, prefix: str = "") -> list[str]:
     keys = []
-    for key in config:
-        path = f"{prefix}{key}"
+    for key in map(str, config):
+        path = prefix + key
         keys.append(path)
         node = config._get_node(key)
         if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():

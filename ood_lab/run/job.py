@@ -17,6 +17,7 @@ import lightning as L
 import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
+from hydra.types import RunMode
 from hydra.utils import get_class, get_method, instantiate
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.loggers import Logger
@@ -28,7 +29,7 @@ from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.models import Backbone, load_weights, train_transform
 from ood_lab.run import checkpoints
-from ood_lab.run.commandline import JOB_VARIABLE
+from ood_lab.run.commandline import JOB_VARIABLE, fail
 from ood_lab.run.folder import RunFolder, config_hash, environment
 from ood_lab.run.wandb_log import log_results
 from ood_lab.tasks import show_run
@@ -249,6 +250,8 @@ def job(cfg: DictConfig) -> Iterator[Job]:
     Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
     """
     cfg = checkpoints.inherit(cfg, list(HydraConfig.get().overrides.task))
+    if missing := sorted(OmegaConf.missing_keys(cfg)):
+        raise UserError(f"give a value to {', '.join(f'{key}=...' for key in missing)}")
     settings = OmegaConf.to_container(cfg, resolve=True)
     assert isinstance(settings, dict)
     stamp = checkpoints.stamp(cfg.ckpt)
@@ -266,6 +269,10 @@ def job(cfg: DictConfig) -> Iterator[Job]:
                 folder.write("config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
         yield this
         failed = False
+    except UserError as error:
+        if HydraConfig.get().mode == RunMode.RUN:
+            fail(error)  # Hydra would add lines of its own
+        raise
     finally:
         wandb.finish(exit_code=int(failed))
         folder.close()

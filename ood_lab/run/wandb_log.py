@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import pandas as pd
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-HEADLINES = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
-
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
@@ -16,12 +14,10 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
     Levels stay in the table: 500 scalars a run would bury the dashboard.
     """
     whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
-    sets = whole[whole.metric.isin(HEADLINES) & whole.ood.notna()]
-    values = {f"{r.detector}/{r.ood}/{r.metric}": float(r.value) for r in sets.itertuples()}
-    overall = whole[whole.ood.isna()]
-    for row in overall.itertuples():
-        key = row.metric if pd.isna(row.detector) else f"{row.detector}/{row.metric}"
-        values[str(key)] = float(row.value)
+    values = {}
+    for row in whole.to_dict("records"):
+        parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
+        values["/".join([*parts, str(row["metric"])])] = float(row["value"])
     return values
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import lightning as L
 import pandas as pd
+import psutil
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
@@ -66,13 +66,13 @@ def score(
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
     """
     data.use_transform(eval=backbone.transform)
+    limit = memory_limit(memory_limit_gb)  # before the banks take their share
     ood_sets = chosen_sets(data, shift)
     usable, refused = split_by_columns(detectors, backbone)
     banks = extract_banks(data, backbone, usable, ood_sets, extractor, features_root)
     if not is_main:
         return None
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
-    limit = memory_limit(memory_limit_gb)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
     tables.write_table(scores, folder / "scores.parquet")
     results = results_table(
@@ -150,10 +150,10 @@ def extract_banks(
     ood_sets: Sequence[str],
     extractor: L.Trainer,
     root: Path,
-) -> dict[str, FeatureBank | None]:
+) -> dict[str, FeatureBank]:
     """One bank a split: those some detector is fitted on, ID test, the OOD sets.
 
-    The banks are None on the other ranks.
+    Empty on the other ranks, which have done their share of the pass.
     """
     fitted_on = {d.fit_split for d in detectors.values()}
     weights = weights_sha256(backbone)
@@ -162,7 +162,7 @@ def extract_banks(
         evaluated = split == "test" or split in ood_sets
         if evaluated or split in fitted_on:
             columns = _columns(detectors, split, evaluated)
-            banks[split] = extract(
+            bank = extract(
                 extractor,
                 backbone,
                 data.predict_dataset(split),
@@ -172,6 +172,8 @@ def extract_banks(
                 num_workers=data.num_workers,
                 weights=weights,
             )
+            if bank is not None:
+                banks[split] = bank
     return banks
 
 
@@ -188,10 +190,10 @@ def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> 
 
 
 def memory_limit(gigabytes: float | None) -> int:
-    """Bytes a detector's fit may take."""
+    """Bytes a detector's fit may take: as given, or 80% of what is available now."""
     if gigabytes is not None:
         return int(gigabytes * 2**30)
-    return int(0.8 * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    return int(0.8 * psutil.virtual_memory().available)
 
 
 def score_banks(
@@ -213,7 +215,8 @@ def score_banks(
         try:
             start = time.perf_counter()
             fit_bank = banks[detector.fit_split] if detector.fit_split else banks["test"]
-            check_memory(detector, len(fit_bank), *reversed(fit_bank.head_weight.shape), limit)
+            classes, width = fit_bank.head_weight.shape
+            check_memory(detector, len(fit_bank), width, classes, limit)
             if detector.fit_split:
                 detector.fit(fit_bank)
             fitted = time.perf_counter()

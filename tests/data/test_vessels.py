@@ -159,8 +159,8 @@ def test_ambiguity_scales_the_variation():
         return (motifs != table["label"]).mean()
 
     assert borrowed(0.0) == 0.0
-    # 1/4 at 1, less the ends of the time line, which half the time have no neighbour.
-    assert 0.15 < borrowed(1.0) < 0.30
+    # 1/5 at 1, less the ends of the time line, which half the time have no neighbour.
+    assert 0.11 < borrowed(1.0) < 0.26
 
 
 def test_grid_covers_every_cell_but_the_id_one():
@@ -210,6 +210,7 @@ def test_captions_are_english_and_name_the_object():
         assert captions.str.match(r"^an? ").all()
         assert not captions.str.contains(r"\ba [aeiou]|\ban [^aeioux]|  |,$| ,").any()
         assert captions.str.split().str.len().max() <= 22
+        assert not captions.str.contains(r"(\w+), a kind of \1\b").any()
         assert captions.nunique() > len(captions) // 3
     table = VesselsDataset("train", 1100, 0).table
     named = [

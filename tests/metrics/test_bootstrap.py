@@ -184,7 +184,7 @@ def test_intervals_cover_the_truth_in_93_to_97_percent(n, m, shift):
         "fpr95_id": stats.norm.cdf(z - shift),
         "fpr95_ood": stats.norm.sf(shift - z),
     }
-    hits, repetitions = dict.fromkeys(truth, 0), 2000
+    hits, repetitions = dict.fromkeys(truth, 0), 1000
     for seed in range(repetitions):
         x, y = rng.normal(size=n), rng.normal(shift, 1, m)
         drawn = bootstrap(x, [y], draws=500, seed=seed, threads=1)

@@ -51,6 +51,15 @@ def test_best_of_each_column_is_starred_and_rows_are_sorted_by_mean_auroc(run):
     assert f"{100 * first.min():.1f}*" not in text
 
 
+def test_digits_stand_below_each_other_whether_starred_or_not(run):
+    lines = show(run.results, 80).splitlines()
+    first = [line.split()[0] in run.detectors if line.split() else False for line in lines]
+    table = [line for line, row in zip(lines, first, strict=True) if row][: len(run.detectors)]
+    points = [{i for i, letter in enumerate(line) if letter == "."} for line in table]
+    assert all(p == points[0] for p in points)
+    assert any("*" in line for line in table)
+
+
 def test_significance_marks_all_of_the_best_group(run):
     two = run.detectors[:2]
     table = pd.DataFrame(

@@ -71,7 +71,8 @@ def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguit
     """Draws one vessel of a period.
 
     ``ambiguity`` scales every deviation from the period's mean: the standard deviation of each
-    measure, and the chance (1/4 at 1) that ornament, leg or ear come from a neighbouring period.
+    measure, and the chance that the ornament (1/5 at 1), leg or ear (1/10 each) comes from a
+    neighbouring period.
     """
     mean = PERIODS[period]
     step = 1 if rng.random() < 0.5 else -1
@@ -87,18 +88,18 @@ def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguit
     return Bronze(
         category=category,
         period=period,
-        motif=(other if borrowed(0.25) else mean).motif,
-        leg=(other if borrowed(0.12) else mean).leg,
-        ear=(other if borrowed(0.12) else mean).ear,
+        motif=(other if borrowed(0.20) else mean).motif,
+        leg=(other if borrowed(0.10) else mean).leg,
+        ear=(other if borrowed(0.10) else mean).ear,
         pendant=bool(rng.random() < mean.pendant),
         lid=bool(rng.random() < mean.lid),
-        roundness=jitter(mean.roundness, 0.12),
-        depth=jitter(mean.depth if ding else 0.9 * mean.depth, 0.08),
-        half_width=jitter(0.6 if ding else 0.58, 0.06),
-        leg_length=jitter(mean.leg_length, 0.12),
-        belt=jitter(mean.belt, 0.10),
-        belt_height=jitter(mean.belt_height, 0.10),
-        repeats=jitter(mean.repeats, 0.08),
+        roundness=jitter(mean.roundness, 0.10),
+        depth=jitter(mean.depth if ding else 0.9 * mean.depth, 0.065),
+        half_width=jitter(0.6 if ding else 0.58, 0.05),
+        leg_length=jitter(mean.leg_length, 0.10),
+        belt=jitter(mean.belt, 0.08),
+        belt_height=jitter(mean.belt_height, 0.08),
+        repeats=jitter(mean.repeats, 0.065),
     )
 
 

@@ -43,7 +43,9 @@ def caption(scene: Scene, rng: np.random.Generator) -> str:
     form = rng.random()
     thing = with_article(own)
     if form < _KIND_OF_SHARE:
-        thing += f", a kind of {pick(rng, tuple(broader))},"
+        # Not "an early Shang ding, a kind of ding".
+        kinds = tuple(word for word in broader if not own.endswith(word))
+        thing += f", a kind of {pick(rng, kinds)},"
     elif form < _KIND_OF_SHARE + _HYPERNYM_SHARE:
         thing = with_article(pick(rng, tuple(broader)))
     style = STYLES[scene.style]

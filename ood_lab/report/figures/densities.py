@@ -94,7 +94,7 @@ def _ticks(axes: Axes, low: float, high: float) -> None:
     kept: list[float] = []
     for tick in sorted(_TICKS, key=abs):
         place = math.asinh(tick)
-        free = all(abs(place - math.asinh(k)) > 0.12 * (high - low) for k in kept)
+        free = all(abs(place - math.asinh(k)) > 0.17 * (high - low) for k in kept)
         if low < place < high and free:
             kept.append(tick)
     axes.set_xticks([math.asinh(k) for k in kept], [f"{k:,}".replace("-", "−") for k in kept])

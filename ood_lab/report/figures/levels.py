@@ -58,7 +58,7 @@ def _curves(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: str) 
         if detector in inputs.highlighted:
             look = style(position)
             axes.plot(x, y, color=look.color, ls=look.line, marker=look.marker, ms=3.5, zorder=3)
-            axes.fill_between(x, low, high, color=look.color, alpha=0.13, lw=0, zorder=2)
+            axes.fill_between(x, low, high, color=look.color, alpha=0.1, lw=0, zorder=2)
         else:
             axes.plot(x, y, color=GREY, lw=0.8, zorder=1)
     axes.set_xticks(inputs.view.levels(ood, axis))

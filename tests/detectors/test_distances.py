@@ -1,0 +1,192 @@
+"""Detectors by distance in feature space, against a second implementation."""
+
+import logging
+
+import numpy as np
+import pytest
+import pytorch_ood.detector as pytorch_ood
+import torch
+from detector_toys import close, identity_head, random_head, relabelled
+from scipy.spatial.distance import cdist
+from sklearn.neighbors import NearestNeighbors
+
+from ood_lab.detectors import (
+    KNN,
+    MDS,
+    DetectorRefusal,
+    OpenMax,
+    ViM,
+)
+
+
+def neighbour_distances(train, queries, k):
+    def unit(x):
+        return x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+
+    index = NearestNeighbors(n_neighbors=k).fit(unit(train.double().numpy()))
+    return index.kneighbors(unit(queries.double().numpy()))[0][:, -1]
+
+
+@pytest.mark.parametrize("k", [1, 50, 600])
+def test_knn_is_exact(blobs, k):
+    scores = KNN(k=k).fit(blobs.train).score(blobs.ood)
+    close(scores, neighbour_distances(blobs.train.features, blobs.ood.features, k), 1e-5)
+
+
+def test_knn_puts_a_zero_vector_at_distance_one(make_bank):
+    features = torch.tensor([[0.0, 0.0], [3.0, 0.0], [0.0, 2.0]])
+    bank = make_bank(features, torch.zeros(3).long(), *identity_head(2))
+    detector = KNN(k=2).fit(bank)
+    close(detector.score(bank), neighbour_distances(features, features, 2), 1e-6)
+    assert KNN(k=1).fit(bank).score(bank)[0] == 0
+
+
+def test_knn_searches_the_features_themselves(blobs):
+    detector = KNN().fit(blobs.train)
+    assert detector.fitted["bank"].data_ptr() == blobs.train.features.data_ptr()
+
+
+def test_knn_thins_its_bank_reproducibly(blobs):
+    thinned = KNN(k=5, max_bank=40, max_per_class=10, seed=1).fit(blobs.train)
+    assert thinned.describe()["bank"] == 40
+    again = KNN(k=5, max_bank=40, max_per_class=10, seed=1).fit(blobs.train)
+    assert torch.equal(thinned.fitted["bank"], again.fitted["bank"])
+    other = KNN(k=5, max_bank=40, max_per_class=10, seed=2).fit(blobs.train)
+    assert not torch.equal(thinned.fitted["bank"], other.fitted["bank"])
+
+    per_class = KNN(k=5, max_per_class=10).fit(blobs.train)
+    matches = (per_class.fitted["bank"][:, None] == blobs.train.features).all(dim=2)
+    kept = blobs.train.labels[matches.nonzero()[:, 1]]
+    assert kept.bincount().tolist() == [10] * 5
+
+
+def test_knn_refuses_a_k_beyond_its_bank(blobs):
+    refusal = "KNN: k=1,000 exceeds the bank of 600 train images: set detector.knn.k"
+    with pytest.raises(DetectorRefusal, match=refusal):
+        KNN(k=1000).fit(blobs.train)
+
+
+def test_knn_cannot_thin_by_class_without_labels(blobs):
+    bank = relabelled(blobs.train, torch.full((600,), -1))
+    assert KNN().fit(bank)
+    with pytest.raises(DetectorRefusal, match="KNN needs class labels in the train split"):
+        KNN(max_per_class=3).fit(bank)
+
+
+@pytest.mark.parametrize(("classes", "k"), [(10, 50), (11, 200), (100, 200), (101, 1000)])
+def test_knn_auto_depends_on_the_number_of_classes(make_bank, classes, k):
+    bank = make_bank(torch.rand(1000, 3), torch.zeros(1000).long(), *random_head(classes, 3))
+    assert KNN(k="auto").fit(bank).describe()["k"] == k
+
+
+def mahalanobis(train, queries):
+    x, y = train.features.double().numpy(), train.labels.numpy()
+    means = np.stack([x[y == c].mean(0) for c in np.unique(y)])
+    within = x - means[np.searchsorted(np.unique(y), y)]
+    precision = np.linalg.pinv(within.T @ within / len(x), hermitian=True, rcond=1e-10)
+    return cdist(queries.double().numpy(), means, "mahalanobis", VI=precision).min(1) ** 2
+
+
+def test_mds_is_the_squared_mahalanobis_distance(blobs):
+    scores = MDS().fit(blobs.train).score(blobs.ood)
+    close(scores, mahalanobis(blobs.train, blobs.ood.features), 1e-6)
+    theirs = pytorch_ood.Mahalanobis(None)
+    theirs.fit_features(blobs.train.features, blobs.train.labels)
+    ratio = scores / theirs.predict_features(blobs.ood.features).double()
+    close(ratio, torch.full_like(ratio, 2 * len(blobs.train)), 1e-2)
+
+
+def test_mds_survives_collinear_and_dead_features(blobs, make_bank):
+    mix = torch.randn(32, 10, generator=torch.Generator().manual_seed(0))
+
+    def widened(bank):
+        # Collinear up to float32 rounding, then a feature that fires on OOD images only.
+        fires = torch.full((len(bank), 1), 0.01 if bank is blobs.ood else 0.0)
+        features = torch.cat([bank.features, bank.features @ mix, fires], dim=1)
+        return make_bank(features, bank.labels, *random_head(5, 43))
+
+    detector = MDS().fit(widened(blobs.train))
+    assert detector.describe()["rank"] == 32
+    scores = detector.score(widened(blobs.ood))
+    assert (scores >= 0).all()
+    close(scores, MDS().fit(blobs.train).score(blobs.ood), 1e-3)
+
+
+def test_mds_skips_and_names_an_absent_class(blobs, caplog):
+    present = blobs.train.rows(blobs.train.labels != 3)
+    with caplog.at_level(logging.WARNING):
+        detector = MDS().fit(present)
+    assert "MDS: 1 classes (3) have no train image and are skipped" in caplog.text
+    assert detector.describe()["classes"] == 4
+    close(detector.score(blobs.ood), mahalanobis(present, blobs.ood.features), 1e-6)
+
+
+def test_mds_takes_a_class_with_one_image_and_ignores_unlabelled_ones(blobs, caplog):
+    labels = blobs.train.labels.clone()
+    labels[labels == 3] = -1
+    labels[3] = 3
+    bank = relabelled(blobs.train, labels)
+    with caplog.at_level(logging.WARNING):
+        scores = MDS().fit(bank).score(blobs.ood)
+    assert "MDS: 1 classes (3) have one image" in caplog.text
+    close(scores, mahalanobis(bank.rows(labels >= 0), blobs.ood.features), 1e-6)
+
+
+@pytest.mark.parametrize("detector", [MDS, OpenMax])
+@pytest.mark.parametrize(("label", "reason"), [(-1, "all 600 are -1"), (0, "all are 0, but")])
+def test_label_free_fit_splits_are_refused(blobs, detector, label, reason):
+    bank = relabelled(blobs.train, torch.full((600,), label))
+    refusal = f"{detector.__name__} needs class labels in the train split: {reason}"
+    with pytest.raises(DetectorRefusal, match=refusal):
+        detector().fit(bank)
+
+
+def test_mds_refuses_a_fit_split_without_spread(make_bank):
+    bank = make_bank(torch.eye(2).repeat(3, 1), torch.arange(6) % 2, *identity_head(2))
+    with pytest.raises(DetectorRefusal, match="every train image equals its class mean"):
+        MDS().fit(bank)
+
+
+@pytest.mark.parametrize("detector", [MDS, ViM])
+def test_non_finite_fit_features_are_refused(blobs, make_bank, detector):
+    features = blobs.train.features.clone()
+    features[5, 5] = torch.nan
+    bank = make_bank(features, blobs.train.labels, *random_head(5, 32))
+    with pytest.raises(DetectorRefusal, match="train features hold NaN or infinity"):
+        detector().fit(bank)
+
+
+def test_vim_is_its_definition_and_that_of_pytorch_ood(blobs):
+    train, bank = blobs.train, blobs.ood
+    weight, bias = train.head_weight.double(), train.head_bias.double()
+    origin = -np.linalg.pinv(weight.numpy()) @ bias.numpy()
+    basis = np.linalg.svd(train.features.double().numpy() - origin)[2][10:]
+
+    def residual(b):
+        return np.linalg.norm((b.features.double().numpy() - origin) @ basis.T, axis=1)
+
+    alpha = train.logits.double().amax(1).mean().item() / residual(train).mean()
+    expected = alpha * residual(bank) - bank.logits.double().logsumexp(1).numpy()
+    scores = ViM(dim=10).fit(train).score(bank)
+    close(scores, expected, 1e-6)
+    theirs = pytorch_ood.ViM(None, 10, weight, bias)
+    theirs.fit_features(train.features, train.labels)
+    close(scores, theirs.predict_features(bank.features), 1e-3)
+
+
+@pytest.mark.parametrize("dim", [32, 33, 256, "auto"])
+def test_vim_halves_a_dimension_that_leaves_no_residual(blobs, dim):
+    detector = ViM(dim=dim).fit(blobs.train)
+    assert detector.describe()["dim"] == 16
+    assert detector.describe()["dim_asked"] == dim
+    assert torch.equal(detector.score(blobs.ood), ViM(dim=16).fit(blobs.train).score(blobs.ood))
+
+
+@pytest.mark.parametrize(("d", "dim"), [(600, 512), (512, 256), (2048, 1000)])
+def test_vim_auto_depends_on_the_width(make_bank, d, dim):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.rand(4, d, generator=generator)
+    bank = make_bank(features, torch.zeros(4).long(), *random_head(3, d))
+    detector = ViM(dim="auto")
+    with pytest.raises(DetectorRefusal, match=f"no residual outside {dim} of {d} dimensions"):
+        detector.fit(bank)  # four images span four directions

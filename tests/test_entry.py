@@ -1,0 +1,151 @@
+"""The two scripts, as a user calls them."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from wandb_offline import read_run
+
+from ood_lab.metrics import COLUMNS
+
+SMOKE = ("experiment=smoke",)
+
+
+def read(folder):
+    return pd.read_parquet(folder / "results.parquet")
+
+
+def assert_same_numbers(a: pd.DataFrame, b: pd.DataFrame) -> None:
+    pd.testing.assert_frame_equal(a.drop(columns="model"), b.drop(columns="model"))
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    return tmp_path_factory.mktemp("outputs")
+
+
+@pytest.fixture(scope="module")
+def trained(outputs):
+    assert call("train.py", *SMOKE, f"paths.outputs={outputs}") == 0
+    (folder,) = run_folders(outputs)
+    return folder
+
+
+def test_the_run_folder_holds_everything(trained):
+    for name in ("config.yaml", "manifest.json", "scores.parquet", "results.csv", "DONE"):
+        assert (trained / name).stat().st_size > 0, name
+    assert {p.name for p in (trained / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
+    assert trained.name == "seed=0"
+    results = read(trained)
+    assert list(results.columns) == COLUMNS
+    assert results.detector.nunique() == 15
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert manifest["backbone"]["weights_sha256"]
+    assert manifest["detectors"]["vim"]["dim"] == 128  # 256 >= D, so D // 2
+    assert not manifest["refused"]
+
+
+def test_scores_rebuild_the_results(trained):
+    from sklearn.metrics import roc_auc_score
+
+    scores, results = pd.read_parquet(trained / "scores.parquet"), read(trained)
+    pair = scores[scores.dataset.isin(["test", "container"])]
+    row = results.query("detector == 'knn' and ood == 'container' and metric == 'auroc'")
+    truth = roc_auc_score(pair.dataset == "container", pair.knn)
+    np.testing.assert_allclose(row.value.item(), truth)
+
+
+def test_wandb_holds_the_numbers_of_the_csv(trained):
+    run = read_run(trained)
+    assert run["exit_code"] == 0
+    assert run["run"].run_group == "smoke"
+    assert run["run"].job_type == "train"
+    results = pd.read_csv(trained / "results.csv")
+    assert len(run["table"]["data"]) == len(results)
+    sets = results[results.ood.notna() & results.semantic_level.isna()]
+    sets = sets[sets.covariate_level.isna() & sets.metric.isin(["auroc", "fpr95_id", "aupr_in"])]
+    assert len(sets) >= 15 * 5 * 3
+    for row in sets.itertuples():
+        assert run["summary"][f"{row.detector}/{row.ood}/{row.metric}"] == pytest.approx(row.value)
+    for row in results[results.metric == "dad"].itertuples():
+        assert run["summary"][f"{row.detector}/dad"] == pytest.approx(row.value)
+
+
+def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
+    before = (trained / "results.csv").stat().st_mtime_ns
+    assert call("train.py", *SMOKE, f"paths.outputs={outputs}") == 0
+    assert (trained / "results.csv").stat().st_mtime_ns == before
+    assert "already done" in " ".join(capsys.readouterr().out.split())
+
+
+def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
+    assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *SMOKE) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "read from bank" in out
+    assert "extracted" not in out
+    again = run_folders(outputs)[-1]
+    assert again != trained
+    assert_same_numbers(read(again), read(trained))
+
+
+def test_sweep_reads_one_bank(trained, outputs, capsys):
+    banks = sorted(p.name for p in (outputs / "features").iterdir())
+    sweep = ("-m", "detector=msp,knn", "seed=0,1", "logger=none", "name=sweep")
+    assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *sweep) == 0
+    assert sorted(p.name for p in (outputs / "features").iterdir()) == banks
+    folders = run_folders(outputs / "sweep")
+    assert len(folders) == 4
+    assert {read(f).detector.dropna().unique().item() for f in folders} == {"msp", "knn"}
+    assert {f.name for f in folders} == {"seed=0", "seed=1"}
+    assert "extracted" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("axis", ["semantic", "covariate"])
+def test_one_axis_of_shift(trained, outputs, axis):
+    arguments = (f"shift={axis}", "detector=[msp]", "logger=none", f"name={axis}")
+    assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *arguments) == 0
+    results = read(run_folders(outputs / axis)[-1])
+    other = {"semantic": "covariate", "covariate": "semantic"}[axis]
+    assert results[f"{axis}_level"].nunique() == 6
+    assert results[f"{other}_level"].isna().all()
+    assert "dad" not in set(results.metric)
+
+
+WRONG = {
+    "unknown key": (["data.batchsize=3"], "data.batch_size"),
+    "unknown group choice": (["detector=[mpsp]"], "msp"),
+    "unknown experiment": (["experiment=smok"], "smoke"),
+    "missing checkpoint": (["ckpt=nowhere/run"], "nowhere/run"),
+    "no weights": ([], "ckpt="),
+    "missing folder": (["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"], "nowhere"),
+    "model not named": (["model=timm", "ckpt=x.pt"], "x.pt"),
+    "no detector": (["detector=[]"], "no detector"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_wrong_input_is_one_line(case, tmp_path, capsys):
+    arguments, named = WRONG[case]
+    assert call("eval.py", f"paths.outputs={tmp_path}", "logger=none", *arguments) != 0
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error:")
+    assert named in error
+    assert len(error.splitlines()) == 1
+    assert not run_folders(tmp_path)
+
+
+def test_a_checkpoint_of_another_architecture(trained, tmp_path, capsys):
+    channels = "model.backbone.kwargs.channels=[16,32,64,128]"
+    arguments = (f"ckpt={trained}", channels, f"paths.outputs={tmp_path}", "logger=none")
+    assert call("eval.py", *arguments) != 0
+    assert "another architecture" in capsys.readouterr().err
+
+
+def test_a_failing_job_is_a_failed_wandb_run(trained, tmp_path, outputs, capsys):
+    arguments = (f"ckpt={trained}", "model.expected_id_acc=99.9", f"paths.outputs={tmp_path}")
+    assert call("eval.py", *arguments, f"paths.features={outputs}/features") != 0
+    assert "expected 99.9%" in capsys.readouterr().err
+    (config,) = tmp_path.rglob("config.yaml")
+    assert read_run(config.parent)["exit_code"] == 1

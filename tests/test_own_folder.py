@@ -1,0 +1,97 @@
+"""One's own photos, from the command line alone."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from PIL import Image
+
+SMALL = ("trainer.max_epochs=1", "metrics.draws=20", "logger=none", "detector=[msp,knn,mds]")
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three classes of 20 pictures that differ in colour, and 12 pictures of noise."""
+    rng = np.random.default_rng(0)
+    for position, name in enumerate(("apple", "pear", "plum")):
+        (tmp_path / "id" / name).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 90, (48, 56, 3))
+            pixels[..., position] += 150
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "id" / name / f"{i}.jpg")
+    (tmp_path / "ood").mkdir()
+    for i in range(12):
+        pixels = rng.integers(0, 255, (48, 56, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "ood" / f"{i}.jpg")
+    return tmp_path
+
+
+def train(photos, *more):
+    data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
+    return call("train.py", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
+
+
+def test_one_command(photos, capsys):
+    assert train(photos) == 0
+    (folder,) = run_folders(photos / "outputs")
+    results = pd.read_parquet(folder / "results.parquet")
+    assert set(results.ood.dropna()) == {"noise"}
+    assert json.loads((folder / "manifest.json").read_text())["classes"] == [
+        "apple",
+        "pear",
+        "plum",
+    ]
+    assert {p.stem for p in (folder / "splits").iterdir()} == {"train", "val", "test", "noise"}
+    assert "noise" in capsys.readouterr().out
+
+
+def test_another_models_head_keeps_its_classes(photos, capsys):
+    """A network with 7 classes of its own on 3 classes of ours: no ID accuracy, but scores."""
+    import timm
+    import torch
+
+    net = timm.create_model("resnet18", layers=(1, 1, 1, 1), channels=(8, 8, 16, 16), num_classes=7)
+    torch.save(net.state_dict(), photos / "net.pt")
+    model = ("model=timm", "model.name=resnet18", f"model.weights={photos}/net.pt")
+    kwargs = ("model.kwargs.layers=[1,1,1,1]", "model.kwargs.channels=[8,8,16,16]")
+    data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
+    shape = ("model.kwargs.num_classes=7", "model.backbone.input_size=32")
+    status = call("eval.py", *data, *model, *kwargs, *shape, *SMALL, f"paths.outputs={photos}/o")
+    assert status == 0
+    assert "ID accuracy is not defined" in " ".join(capsys.readouterr().out.split())
+    results = pd.read_parquet(run_folders(photos / "o")[-1] / "results.parquet")
+    assert "id_accuracy" not in set(results.metric)
+
+
+def truncate(photos):
+    file = photos / "id" / "pear" / "3.jpg"
+    file.write_bytes(file.read_bytes()[:400])
+    return "3.jpg"
+
+
+def empty_class(photos):
+    (photos / "id" / "quince").mkdir()
+    return "quince"
+
+
+def no_ood(photos):
+    shutil.rmtree(photos / "ood")
+    return "ood"
+
+
+@pytest.mark.parametrize("damage", [truncate, empty_class, no_ood])
+def test_damage_is_named_in_one_line(photos, capsys, damage):
+    named = damage(photos)
+    assert train(photos) == 1
+    error = capsys.readouterr().err.strip()
+    assert named in error
+    assert len(error.splitlines()) == 1
+    assert not list((photos / "outputs").rglob("*.ckpt"))
+
+
+def test_broken_images_can_be_left_out(photos):
+    truncate(photos)
+    assert train(photos, "data.on_broken=skip") == 0

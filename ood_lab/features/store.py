@@ -28,8 +28,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import nn
+from torch import Tensor, nn
 
 from ood_lab.errors import UserError
 from ood_lab.features import shards
@@ -74,10 +75,7 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     """
     manifest = shards.check(folder)
     base = shards.gather(folder)
-    try:
-        head = load_file(folder / HEAD)
-    except Exception as error:
-        raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+    head = _load_head(folder)
     if columns is None:
         found = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
         columns = [shards.check(path.parent)["key"] for path in found]
@@ -96,6 +94,13 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     )
 
 
+def _load_head(folder: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(folder / HEAD)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+
+
 class BankStore:
     """One bank under ``root``: what it lacks, the lock of its writers, publication.
 
@@ -112,7 +117,7 @@ class BankStore:
 
     def missing(self, columns: Sequence[str], warn: bool = False) -> Missing:
         """Which parts are absent; a damaged part counts as absent."""
-        if not (self._complete(self.folder, warn) and (self.folder / HEAD).is_file()):
+        if not self._complete(self.folder, warn):
             return Missing(True, list(columns))
         return Missing(
             False, [key for key in columns if not self._complete(self._column(key), warn)]
@@ -201,12 +206,13 @@ class BankStore:
     def _lock(self, key: str) -> Path:
         return self.root / ".locks" / key
 
-    @staticmethod
-    def _complete(folder: Path, warn: bool) -> bool:
+    def _complete(self, folder: Path, warn: bool) -> bool:
         if not folder.exists():
             return False
         try:
             shards.check(folder)
+            if folder == self.folder:
+                _load_head(folder)
         except UserError as error:
             if warn:
                 log.warning("%s: extracting again", error)

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -71,6 +72,10 @@ def configure_logging() -> None:
     logger.propagate = False
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
+    for message in (".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"):
+        warnings.filterwarnings("ignore", message=message)
+    os.environ.setdefault("WANDB_SILENT", "true")
 
 
 def rewrite(arguments: Sequence[str]) -> list[str]:
@@ -146,8 +151,8 @@ def _explain(config_name: str, overrides: list[str], error: Exception) -> str:
         node = OmegaConf.select(config, parent) if parent else config
         if node is None:
             return f"unknown key '{key}'. {_nearest(key, _all_keys(config))}"
-        if isinstance(node, DictConfig) and leaf not in node and not override.startswith("+"):
-            siblings = [f"{parent}.{k}" if parent else str(k) for k in node]
+        if isinstance(node, DictConfig) and leaf not in node and override[0] != "+":
+            siblings = [f"{parent}.{k}".lstrip(".") for k in map(str, node)]
             return f"unknown key '{key}'. {_nearest(key, siblings)}"
     return " ".join(str(error).split())
 

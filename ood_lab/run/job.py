@@ -27,6 +27,7 @@ from rich.console import Console
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
+from ood_lab.features.progress import ExtractionProgressBar
 from ood_lab.models import Backbone, load_weights, train_transform
 from ood_lab.run import checkpoints
 from ood_lab.run.commandline import JOB_VARIABLE, fail
@@ -178,7 +179,6 @@ class Job:
         if not self.is_main:
             return []
         nodes = [f"logger.{name}" for name in self.cfg.logger or {}]
-        os.environ.setdefault("WANDB_SILENT", "true")
         loggers = [self.build(node, save_dir=str(self.folder)) for node in nodes]
         for logger in loggers:
             logger.log_hyperparams(self.settings)
@@ -203,7 +203,7 @@ class Job:
         """The Trainer that extracts features: same devices, no logger, no checkpoint."""
         trainer: L.Trainer = self.build(
             "trainer",
-            callbacks=[],
+            callbacks=[ExtractionProgressBar()] if self.cfg.callbacks else [],
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,

@@ -13,7 +13,7 @@ def bottle(u: Array, v: Array, p: Proportions) -> Figure:
     wide, neck = 0.30 + 0.04 * p[0], 0.11 + 0.02 * p[1]
     heights = [-0.78, -0.74, 0.12, 0.3, 0.42, 0.8]
     body = profile(u, v, heights, [wide - 0.04, wide, wide, 0.7 * wide, neck, neck])
-    return Figure(body, body, -0.1 + 0.1 * p[2], 0.13, wide)
+    return Figure(body, body, -0.135 + 0.1 * p[2], 0.2, wide)
 
 
 def goblet(u: Array, v: Array, p: Proportions) -> Figure:
@@ -22,7 +22,7 @@ def goblet(u: Array, v: Array, p: Proportions) -> Figure:
     cup = profile(u, v, [-0.1, 0.0, 0.24, 0.68], [0.06, 0.26, wide, wide - 0.05 + 0.03 * p[1]])
     stem = box(u, v, (0.0, -0.38), (0.04, 0.34))
     foot = ellipse(u, v, (0.0, -0.74), (0.32, 0.06))
-    return Figure(union(cup, stem, foot), cup, 0.24 + 0.08 * p[2], 0.13, wide)
+    return Figure(union(cup, stem, foot), cup, 0.205 + 0.08 * p[2], 0.2, wide)
 
 
 def bucket(u: Array, v: Array, p: Proportions) -> Figure:
@@ -32,7 +32,7 @@ def bucket(u: Array, v: Array, p: Proportions) -> Figure:
     rim = box(u, v, (0.0, 0.16), (wide + 0.04, 0.04))
     bail = ring(u, v, (0.0, 0.16), (wide, 0.5 + 0.06 * p[1]), 0.03)
     solid = union(body, rim, np.maximum(bail, 0.16 - v))
-    return Figure(solid, body, -0.2 + 0.1 * p[2], 0.13, wide)
+    return Figure(solid, body, -0.235 + 0.1 * p[2], 0.2, wide)
 
 
 def flask(u: Array, v: Array, p: Proportions) -> Figure:
@@ -40,7 +40,7 @@ def flask(u: Array, v: Array, p: Proportions) -> Figure:
     wide, neck = 0.54 + 0.05 * p[0], 0.12 + 0.02 * p[1]
     body = profile(u, v, [-0.68, -0.56, 0.2, 0.62], [wide - 0.05, wide, neck, neck])
     lip = box(u, v, (0.0, 0.64), (neck + 0.06, 0.04))
-    return Figure(union(body, lip), body, -0.4 + 0.08 * p[2], 0.13, 0.4)
+    return Figure(union(body, lip), body, -0.435 + 0.08 * p[2], 0.2, 0.4)
 
 
 def bell(u: Array, v: Array, p: Proportions) -> Figure:
@@ -50,7 +50,7 @@ def bell(u: Array, v: Array, p: Proportions) -> Figure:
     body = profile(u, v, heights, [wide, 0.42, 0.32, 0.28, 0.2, 0.06])
     loop = ring(u, v, (0.0, 0.58), (0.11, 0.13), 0.04)
     clapper = ellipse(u, v, (0.06 * p[1], -0.56), (0.11, 0.11))
-    return Figure(union(body, loop, clapper), body, -0.2 + 0.1 * p[2], 0.1, 0.34)
+    return Figure(union(body, loop, clapper), body, -0.225 + 0.1 * p[2], 0.15, 0.34)
 
 
 def axe(u: Array, v: Array, p: Proportions) -> Figure:
@@ -58,7 +58,7 @@ def axe(u: Array, v: Array, p: Proportions) -> Figure:
     haft = capsule(u, v, (-0.22, -0.76), (-0.02 + 0.04 * p[0], 0.7), 0.055, 0.05)
     # The blade widens to the right: a profile along u instead of v.
     blade = profile(v - 0.42, u, [-0.16, 0.1, 0.46, 0.54], [0.15, 0.13, 0.34 + 0.04 * p[1], 0.26])
-    return Figure(union(haft, blade), blade, 0.32 + 0.06 * p[2], 0.1, 0.4)
+    return Figure(union(haft, blade), blade, 0.295 + 0.06 * p[2], 0.15, 0.4)
 
 
 def sword(u: Array, v: Array, p: Proportions) -> Figure:
@@ -67,7 +67,7 @@ def sword(u: Array, v: Array, p: Proportions) -> Figure:
     guard = box(u, v, (0.0, -0.4), (0.24 + 0.04 * p[1], 0.045))
     grip = box(u, v, (0.0, -0.6), (0.05, 0.2))
     pommel = ellipse(u, v, (0.0, -0.82), (0.09, 0.08))
-    return Figure(union(blade, guard, grip, pommel), blade, -0.2 + 0.1 * p[2], 0.1, 0.1)
+    return Figure(union(blade, guard, grip, pommel), blade, -0.225 + 0.1 * p[2], 0.15, 0.1)
 
 
 def lamp(u: Array, v: Array, p: Proportions) -> Figure:
@@ -76,7 +76,7 @@ def lamp(u: Array, v: Array, p: Proportions) -> Figure:
     shade = profile(u, v, [0.04, 0.66], [wide, 0.26 + 0.04 * p[1]])
     pole = box(u, v, (0.0, -0.3), (0.045, 0.4))
     foot = ellipse(u, v, (0.0, -0.7), (0.34, 0.08))
-    return Figure(union(shade, pole, foot), shade, 0.16 + 0.08 * p[2], 0.1, wide)
+    return Figure(union(shade, pole, foot), shade, 0.135 + 0.08 * p[2], 0.15, wide)
 
 
 def stool(u: Array, v: Array, p: Proportions) -> Figure:
@@ -86,4 +86,4 @@ def stool(u: Array, v: Array, p: Proportions) -> Figure:
     seat = box(u, v, (0.0, 0.3), (wide, 0.11))
     leg = capsule(u, v, (wide - 0.14, 0.25), (wide - 0.02, -0.66), 0.05)
     rail = box(u, v, (0.0, -0.24 + 0.1 * p[1]), (wide - 0.1, 0.035))
-    return Figure(union(seat, leg, rail), seat, 0.25 + 0.03 * p[2], 0.1, wide)
+    return Figure(union(seat, leg, rail), seat, 0.225 + 0.03 * p[2], 0.15, wide)

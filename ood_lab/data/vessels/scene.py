@@ -19,7 +19,7 @@ from ood_lab.data.vessels.styles import STYLES, Layers
 from ood_lab.data.vessels.texture import smooth
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
-RENDERER = "vessels-1"
+RENDERER = "vessels-2"
 
 
 def generator(seed: int, index: int, stream: str) -> np.random.Generator:
@@ -112,8 +112,8 @@ def mask(scene: Scene) -> NDArray[np.bool_]:
 
 def _ornament(scene: Scene, figure: Figure, u: Array, v: Array, rng: np.random.Generator) -> Array:
     if not figure.belt_height:
-        # Blotch outlines: contour lines of a smooth field.
-        return (np.abs(smooth(rng, 9) - 0.5) < 0.045).astype(np.float32)
+        # Dark blotches, without lines: lines would pass for an ornament of the dated vessels.
+        return 0.6 * (smooth(rng, 6) > 0.55).astype(np.float32)
     repeats = scene.bronze.repeats if scene.bronze else 6.0
     a = u * (repeats / (2.0 * figure.half_width))
     b = (v - figure.belt_bottom) * (1.0 / figure.belt_height)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import timm
+import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
 from torch import nn
 
@@ -153,7 +154,9 @@ def module_backbone(
 def _create(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     _check_timm_name(name)
     try:
-        return timm.create_model(name, pretrained=pretrained, **kwargs)
+        net = timm.create_model(name, pretrained=pretrained, **kwargs)
+        # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
+        return net.to(memory_format=torch.channels_last)
     except OSError as error:
         raise UserError(
             f"the pretrained weights of {name} cannot be downloaded or read: "

@@ -120,7 +120,7 @@ WRONG = {
     "missing checkpoint": (["ckpt=nowhere/run"], "nowhere/run"),
     "no weights": ([], "ckpt="),
     "missing folder": (["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"], "nowhere"),
-    "model not named": (["model=timm", "ckpt=x.pt"], "x.pt"),
+    "model not named": (["model=timm"], "model.name"),
     "no detector": (["detector=[]"], "no detector"),
 }
 

@@ -58,7 +58,8 @@ def test_another_models_head_keeps_its_classes(photos, capsys):
     model = ("model=timm", "model.name=resnet18", f"model.weights={photos}/net.pt")
     kwargs = ("model.kwargs.layers=[1,1,1,1]", "model.kwargs.channels=[8,8,16,16]")
     data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
-    shape = ("model.kwargs.num_classes=7", "model.backbone.input_size=32")
+    shape = ("model.backbone.num_classes=7", "model.backbone.input_size=32")
+    shape += ("model.backbone.allow_transform_mismatch=true",)
     status = call("eval.py", *data, *model, *kwargs, *shape, *SMALL, f"paths.outputs={photos}/o")
     assert status == 0
     assert "ID accuracy is not defined" in " ".join(capsys.readouterr().out.split())

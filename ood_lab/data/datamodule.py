@@ -49,6 +49,8 @@ class OODDataModule(L.LightningDataModule):
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
         on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+        info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
+            ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the OOD sets in order.
@@ -71,6 +73,7 @@ class OODDataModule(L.LightningDataModule):
         on_broken: Literal["stop", "skip"] = "stop",
         on_duplicates: Literal["warn", "stop"] = "warn",
         cache_dir: str | os.PathLike[str] | None = None,
+        info: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -86,10 +89,16 @@ class OODDataModule(L.LightningDataModule):
         self.on_broken: Literal["stop", "skip"] = on_broken
         self.on_duplicates: Literal["warn", "stop"] = on_duplicates
         self.cache_dir = cache_dir
+        self.info = dict(info or {})
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
         self._train_view: ImageDataset | None = None
+
+    @property
+    def sources(self) -> dict[str, Path]:
+        """Where each set is read from, whether it is there or not; empty for generated data."""
+        return {}
 
     @abstractmethod
     def build_splits(self) -> Mapping[str, ImageDataset]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -58,6 +59,14 @@ class FolderDataModule(OODDataModule):
         self.split = list(split)
         self.split_seed = split_seed
         self.identify: Identify = identify
+
+    @property
+    def sources(self) -> dict[str, Path]:
+        """The folder or list file of each set."""
+        return {
+            name: Path(source["path"] if isinstance(source, Mapping) else source)
+            for name, source in {**self.id_sources, **self.ood_sources}.items()
+        }
 
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the sources and splits off what is missing."""

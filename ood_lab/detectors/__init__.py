@@ -2,6 +2,7 @@
 
 from ood_lab.detectors.ash import ASH
 from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score
+from ood_lab.detectors.calibration import CalibratedDetector, Rule
 from ood_lab.detectors.dice import DICE
 from ood_lab.detectors.ebo import EBO
 from ood_lab.detectors.gradnorm import GradNorm
@@ -15,6 +16,7 @@ from ood_lab.detectors.odin import ODIN
 from ood_lab.detectors.openmax import OpenMax
 from ood_lab.detectors.rankfeat import RankFeat
 from ood_lab.detectors.react import ReAct
+from ood_lab.detectors.saved import load_detector, save_detector
 from ood_lab.detectors.vim import ViM
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "MLS",
     "MSP",
     "ODIN",
+    "CalibratedDetector",
     "Detector",
     "DetectorRefusal",
     "GradNorm",
@@ -34,7 +37,10 @@ __all__ = [
     "OpenMax",
     "RankFeat",
     "ReAct",
+    "Rule",
     "ViM",
     "check_memory",
     "checked_score",
+    "load_detector",
+    "save_detector",
 ]

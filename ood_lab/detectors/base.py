@@ -27,10 +27,19 @@ class Detector(ABC):
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors; ``score`` reads nothing else of the fit
             split, so that a fitted detector can be saved without pickling.
+        arguments: what the constructor was called with (positional, by keyword), so that a saved
+            detector can be built again.
     """
 
     name: str = "detector"
     fit_split: FitSplit | None = None
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Notes the arguments here, so that no subclass has to."""
+        detector = super().__new__(cls)
+        detector.arguments = args, kwargs
+        return detector
 
     def __init__(self, fit_split: FitSplit | None = None) -> None:
         if fit_split not in (None, *get_args(FitSplit)):

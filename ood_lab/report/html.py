@@ -68,7 +68,7 @@ def write_report(
         store = Thumbnails(load_image)
         mistakes = find_mistakes(scores, view.detectors, view.sets, id_dataset, classes, store)
         thumbnails = store.uris
-    page = _template().render(
+    page = page_template().render(
         title=title,
         sentence=fpr95_sentence(protocol),
         facts=_facts(view),
@@ -90,7 +90,8 @@ def write_report(
     return path
 
 
-def _template() -> Any:
+def page_template() -> Any:
+    """The page of a report, to be rendered with all of its variables."""
     environment = Environment(
         loader=PackageLoader("ood_lab.report", "."),
         autoescape=True,

@@ -78,18 +78,40 @@ def configure_logging() -> None:
     os.environ.setdefault("WANDB_SILENT", "true")
 
 
-def rewrite(arguments: Sequence[str]) -> list[str]:
-    """Opens the keys of :data:`OPEN_KEYS` and narrows a DDP child to its one job.
+def rewrite(line: Sequence[str]) -> list[str]:
+    """Opens the keys of :data:`OPEN_KEYS`, quotes paths, and narrows a DDP child to its one job.
 
     Lightning starts the other ranks with the command line of the first one. In a multirun that
     line describes the whole sweep, so a child takes the overrides of the running job instead.
     """
-    arguments = list(arguments)
+    arguments = list(line)
     job = os.environ.get(JOB_VARIABLE)
     if job and int(os.environ.get("LOCAL_RANK", 0)) > 0:
         added = [a for a in arguments if a.startswith("hydra.")]  # by Lightning: run dir, name
         arguments = json.loads(job) + added
-    return [f"++{a}" if a.startswith(OPEN_KEYS) else a for a in arguments]
+    # Hydra reads overrides on one side of a flag only.
+    arguments.sort(key=lambda a: a not in ("-m", "--multirun"))
+    opened = [f"++{a}" if a.startswith(OPEN_KEYS) else a for a in arguments]
+    return [a if a.startswith("-") else _quoted(a) for a in opened]
+
+
+def _quoted(override: str) -> str:
+    """Quotes values that Hydra's grammar cannot read bare, such as a path with ``seed=0`` in it."""
+    key, equals, value = override.partition("=")
+    if not equals or value[:1] in ("'", '"', "[", "{") or _reads(override):
+        return override
+    parts = [
+        v if _reads(f"{key}={v}") else "'" + v.replace("'", "\\'") + "'" for v in value.split(",")
+    ]
+    return f"{key}={','.join(parts)}"
+
+
+def _reads(override: str) -> bool:
+    try:
+        OverridesParser.create().parse_override(override)
+    except HydraException:
+        return False
+    return True
 
 
 def check_overrides(config_name: str, overrides: Sequence[str]) -> None:

@@ -22,6 +22,7 @@ NEUTRAL_KEYS = ("paths", "logger", "callbacks", "force", "tags", "hydra", "seed"
 NEUTRAL_PATHS = (
     ("data", "num_workers"),
     ("data", "cache_dir"),
+    ("data", "info"),
 )
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
 

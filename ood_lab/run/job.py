@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import logging
-import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import redirect_stderr
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import lightning as L
-import wandb
-from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from hydra.types import RunMode
 from hydra.utils import get_class, get_method, instantiate
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.loggers import Logger
@@ -30,13 +27,11 @@ from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionProgressBar
 from ood_lab.models import Backbone, load_weights, train_transform
 from ood_lab.run import checkpoints
-from ood_lab.run.commandline import JOB_VARIABLE, fail
-from ood_lab.run.folder import RunFolder, config_hash, environment
+from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.wandb_log import log_results
-from ood_lab.tasks import show_run
+from ood_lab.tasks import Tuning, show_run
 
 log = logging.getLogger(__name__)
-DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 class Job:
@@ -117,21 +112,28 @@ class Job:
             data.save_splits(self.folder / "splits")
         return data
 
+    def open_data(self) -> OODDataModule:
+        """:attr:`data`, for a task that may do without: nothing is read before the call."""
+        return self.data
+
     @cached_property
     def backbone(self) -> Backbone:
-        """The backbone with its weights, its transform given to the data."""
-        return self._backbone(None if self._keeps_its_head else len(self.data.classes))
+        """The backbone with its weights, for the classes of the data."""
+        return self.load_backbone(self.data.classes)
 
     @property
     def _keeps_its_head(self) -> bool:
         """Weights that come with their own classes keep them."""
         return bool(self.cfg.model.pretrained or self.cfg.model.weights) and not self.cfg.ckpt
 
-    def _backbone(self, num_classes: int | None) -> Backbone:
+    def load_backbone(self, classes: Sequence[str]) -> Backbone:
+        """The backbone with its weights; its head is for ``classes`` unless it keeps its own."""
+        given = self.cfg.model.backbone.num_classes
+        file = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
+        num_classes = given or (None if self._keeps_its_head else len(classes))
         backbone: Backbone = self.build("model.backbone", num_classes=num_classes)
-        if self.cfg.ckpt:
-            file = checkpoints.weights_file(Path(self.cfg.ckpt))
-            checkpoints.check_classes(Path(self.cfg.ckpt), self.data.classes)
+        if file:
+            checkpoints.check_classes(Path(self.cfg.ckpt), classes)
             load_weights(backbone, file)
         elif not (self.cfg.model.pretrained or self.cfg.model.weights):
             raise UserError(
@@ -166,12 +168,22 @@ class Job:
     @cached_property
     def detectors(self) -> dict[str, Detector]:
         """The chosen detectors, by the key of their YAML."""
-        detectors = {str(name): self.build(f"detector.{name}") for name in self.cfg.detector or {}}
-        for name, detector in detectors.items():
-            detector.name = name
+        names = map(str, self.cfg.get("detector") or {})
+        detectors = {name: self._detector(name) for name in names}
         if not detectors:
             raise UserError("no detector chosen: set detector=[knn,vim] or leave it at all of them")
         return detectors
+
+    def _detector(self, name: str, **settings: Any) -> Detector:
+        """The detector of that YAML, ``settings`` in place of the YAML's."""
+        detector: Detector = self.build(f"detector.{name}", **settings)
+        detector.name = name
+        return detector
+
+    @property
+    def tuning(self) -> Tuning:
+        """How detector settings are chosen."""
+        return Tuning(**self.settings["tuning"], build=self._detector)
 
     @cached_property
     def loggers(self) -> list[Logger]:
@@ -179,9 +191,10 @@ class Job:
         if not self.is_main:
             return []
         nodes = [f"logger.{name}" for name in self.cfg.logger or {}]
-        loggers = [self.build(node, save_dir=str(self.folder)) for node in nodes]
-        for logger in loggers:
-            logger.log_hyperparams(self.settings)
+        with redirect_stderr(io.StringIO()):  # Lightning passes W&B an option that W&B warns of
+            loggers = [self.build(node, save_dir=str(self.folder)) for node in nodes]
+            for logger in loggers:
+                logger.log_hyperparams(self.settings)
         return loggers
 
     def trainer(self) -> L.Trainer:
@@ -241,49 +254,3 @@ class Job:
             self.run_folder.write("manifest.json", json.dumps(self.manifest, indent=2, default=str))
             self.run_folder.write("DONE", self.manifest["finished"] + "\n")
             log.info("everything lies in %s", self.folder)
-
-
-@contextmanager
-def job(cfg: DictConfig) -> Iterator[Job]:
-    """Opens the run folder, seeds, yields the :class:`Job`, and leaves a clean process behind.
-
-    Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
-    """
-    cfg = checkpoints.inherit(cfg, list(HydraConfig.get().overrides.task))
-    if missing := sorted(OmegaConf.missing_keys(cfg)):
-        raise UserError(f"give a value to {', '.join(f'{key}=...' for key in missing)}")
-    settings = OmegaConf.to_container(cfg, resolve=True)
-    assert isinstance(settings, dict)
-    stamp = checkpoints.stamp(cfg.ckpt)
-    digest = config_hash({**{str(k): v for k, v in settings.items()}, "ckpt_stamp": stamp})
-    folder = RunFolder(Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}")
-    L.seed_everything(int(cfg.seed), workers=True, verbose=False)
-    this = Job(cfg, folder)
-    before = {name: os.environ.get(name) for name in DDP_VARIABLES}
-    os.environ[JOB_VARIABLE] = json.dumps(list(HydraConfig.get().overrides.task))
-    failed = True
-    try:
-        if this.is_main:
-            folder.open(force=bool(cfg.force))
-            if not folder.done:
-                folder.write("config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
-        yield this
-        failed = False
-    except UserError as error:
-        if HydraConfig.get().mode == RunMode.RUN:
-            fail(error)  # Hydra would add lines of its own
-        raise
-    finally:
-        wandb.finish(exit_code=int(failed))
-        folder.close()
-        _restore(before)
-
-
-def _restore(variables: dict[str, str | None]) -> None:
-    """Undoes what Lightning's DDP launcher left, so the next job of a sweep starts its own."""
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    os.environ.pop(JOB_VARIABLE, None)

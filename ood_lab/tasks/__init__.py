@@ -1,6 +1,11 @@
 """What a job does: a task is a function of built objects; it never sees a configuration."""
 
+from ood_lab.tasks.compare import compare
+from ood_lab.tasks.data_check import data_check
+from ood_lab.tasks.predict import predict
 from ood_lab.tasks.score import score
 from ood_lab.tasks.tables import show_run
+from ood_lab.tasks.tuning import Tuning
+from ood_lab.tasks.verify import verify
 
-__all__ = ["score", "show_run"]
+__all__ = ["Tuning", "compare", "data_check", "predict", "score", "show_run", "verify"]

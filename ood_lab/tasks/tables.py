@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report import console_tables
 
+log = logging.getLogger(__name__)
 LEVELS = ("semantic_level", "covariate_level")
 
 
@@ -44,19 +46,23 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     os.replace(temporary, path)
 
 
-def show(results: pd.DataFrame, manifest: Mapping[str, Any]) -> None:
+def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame) -> None:
     """Prints the tables of a run."""
     table = console_tables(
         results,
         protocol=manifest["protocol"],
+        significance=best,
         refused=manifest["refused"],
         title=manifest["title"],
     )
     Console().print(table)
+    for warning in manifest["warnings"]:
+        log.warning(warning)
 
 
 def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
     results = folder / "results.parquet"
     if results.exists():
-        show(pd.read_parquet(results), json.loads((folder / "manifest.json").read_text()))
+        manifest = json.loads((folder / "manifest.json").read_text())
+        show(pd.read_parquet(results), manifest, pd.read_parquet(folder / "best.parquet"))

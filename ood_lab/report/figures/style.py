@@ -121,6 +121,8 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
 
     Where there is no room for the gap they are evenly spaced.
     """
+    if not len(positions):
+        return []
     order = np.argsort(positions, kind="stable")
     gap = min(gap, (high - low) / max(len(positions) - 1, 1))
     moved = np.asarray(positions, dtype=float)[order]

@@ -1,0 +1,48 @@
+"""Content that sets meant to be apart have in common."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import pandas as pd
+
+from ood_lab.data.check_report import Overlap
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.files import FileDataset
+
+
+def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list[Overlap]:
+    """What ``second`` shares with each of ``firsts``.
+
+    Files are the same if their sha256 is; only files of equal size are read. Sets that are not
+    files share everything if their identities agree, and nothing else is known of them.
+    """
+    return [found for first in firsts if (found := _shared(first, second))]
+
+
+def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
+    if isinstance(first, FileDataset) and isinstance(second, FileDataset):
+        return _shared_files(first, second)
+    if first.identity != second.identity:
+        return None
+    example = (str(second.table["path"].iat[0]), str(first.table["path"].iat[0]))
+    return Overlap(first.name, second.name, len(second), example)
+
+
+def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
+    sizes = {d.name: pd.Series([os.path.getsize(p) for p in d.paths]) for d in (first, second)}
+    common = set(sizes[first.name]) & set(sizes[second.name])
+    tables = []
+    for data in (first, second):
+        paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
+        hashes = content_hashes(paths, data.cache_dir)
+        tables.append(pd.DataFrame({"path": paths.to_numpy(), "sha256": hashes}))
+    there, here = (table[table["sha256"] != ""] for table in tables)
+    twins = here[here["sha256"].isin(there["sha256"])]
+    if twins.empty:
+        return None
+    twin = twins.iloc[0]
+    other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
+    return Overlap(first.name, second.name, len(twins), (str(twin["path"]), str(other)))

@@ -1,0 +1,148 @@
+"""A calibrated detector as one file, without pickle.
+
+A safetensors file: ``id_scores``, ``fitted.<name>`` for every tensor of ``Detector.fitted``, and in
+the metadata, under :data:`KEY`, one JSON text with the class of the detector, its constructor's
+arguments, the rule, the threshold and what the features came from.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.calibration import CalibratedDetector, Rule
+from ood_lab.errors import UserError
+
+#: Entry of the metadata that makes a safetensors file one of ours.
+KEY = "ood_lab_detector"
+#: Raised when the file's content changes.
+FORMAT = 1
+_FITTED = "fitted."
+
+
+def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) -> None:
+    """Writes the file, whole or not at all.
+
+    Raises:
+        UserError: a constructor's argument is no plain value, or the file cannot be written.
+    """
+    place, detector = Path(path), calibrated.detector
+    positional, keyword = detector.arguments
+    description = {
+        "format": FORMAT,
+        "class": _qualified(type(detector)),
+        "args": positional,
+        "kwargs": keyword,
+        "name": detector.name,
+        "describe": detector.describe(),
+        "rule": {"name": calibrated.rule.name, "level": calibrated.rule.level},
+        "threshold": calibrated.threshold,
+        "classes": calibrated.classes,
+        "weights_sha256": calibrated.weights_sha256,
+        "transform": calibrated.transform,
+    }
+    try:
+        text = json.dumps(description)
+    except (TypeError, ValueError) as error:
+        raise UserError(
+            f"detector {detector.name} cannot be saved: {error}; give its constructor plain "
+            "numbers, texts and lists"
+        ) from error
+    tensors = {"id_scores": calibrated.id_scores} | {
+        _FITTED + name: value.contiguous() for name, value in detector.fitted.items()
+    }
+    temporary = place.with_name(f".{place.name}.tmp")
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, temporary, metadata={KEY: text})
+        os.replace(temporary, place)
+    except (OSError, SafetensorError) as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise UserError(f"detector file '{place}' cannot be written: {error}") from error
+
+
+def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
+    """Reads a file of :func:`save_detector`; nothing named in the file is imported.
+
+    The class must be one of this package, or a subclass of :class:`Detector` that the program
+    has already imported.
+
+    Raises:
+        UserError: no such file, another kind of file, a damaged one, or an unknown class.
+    """
+    place = Path(path)
+    if not place.is_file():
+        raise UserError(f"detector file '{place}' does not exist")
+    description, tensors = _read(place)
+    if description.get("format") != FORMAT:
+        raise UserError(
+            f"detector file '{place}' has format {description.get('format')}, this version reads "
+            f"{FORMAT}: fit and save the detector again"
+        )
+    try:
+        detector = _build(description, place)
+        detector.fitted = {
+            name.removeprefix(_FITTED): value
+            for name, value in tensors.items()
+            if name.startswith(_FITTED)
+        }
+        return CalibratedDetector(
+            detector,
+            tensors["id_scores"],
+            Rule(**description["rule"]),
+            float(description["threshold"]),
+            [str(name) for name in description["classes"]],
+            str(description["weights_sha256"]),
+            str(description["transform"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(
+            f"detector file '{place}' is damaged ({type(error).__name__}: {error}): "
+            "fit and save the detector again"
+        ) from error
+
+
+def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(place, framework="pt") as file:
+            description = json.loads((file.metadata() or {})[KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise UserError(
+            f"'{place}' is no detector file, or damaged: give a file of <run>/detectors/, as "
+            "task=predict writes it"
+        ) from error
+    return (description if isinstance(description, dict) else {}), tensors
+
+
+def _build(description: dict[str, Any], place: Path) -> Detector:
+    known = {_qualified(cls): cls for cls in _subclasses(Detector)}
+    wanted = description["class"]
+    if wanted not in known:
+        raise UserError(
+            f"detector file '{place}' holds a {wanted}, which is not known here: import that "
+            "class first (choose its YAML with detector=[...])"
+        )
+    detector = known[wanted](*description["args"], **description["kwargs"])
+    detector.name = str(description["name"])
+    return detector
+
+
+def _subclasses(cls: type[Detector]) -> Iterator[type[Detector]]:
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
+
+
+def _qualified(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,125 @@
+"""One long table over models, detectors and OOD sets from several runs that compare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.report.leaderboard_best import Pairs, mark_best
+from ood_lab.report.leaderboard_runs import FinishedRun
+
+#: Of every OOD set; ``fpr95`` is the headline one under the protocol.
+SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
+MEAN = "mean"
+COLUMNS = [
+    *("model", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric", "n_id"),
+    *("n_ood", "value", "seed_std", "sampling_half_width", "best", "protocol"),
+]
+_ROW = ["model", "detector", "settings", "run", "ood", "metric"]
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """Comparable runs as one table.
+
+    Attributes:
+        rows: columns :data:`COLUMNS`. ``value`` is the mean over ``n_seeds`` seeds and
+            ``seed_std`` their standard deviation (n - 1; NaN for one seed);
+            ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
+            ``ood`` = ``mean``: over all ``sets``, NaN where a run lacks one of them.
+        sets: OOD sets in shift order.
+        shift_order: the sets of the DAD.
+        protocol: which FPR95 ``fpr95`` is.
+        runs: what it was made of.
+    """
+
+    rows: pd.DataFrame
+    sets: list[str]
+    shift_order: tuple[str, ...]
+    protocol: str
+    runs: Sequence[FinishedRun]
+
+
+def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
+    """Aggregates the seeds of each configuration and marks the best of every column.
+
+    Args:
+        runs: one group of :func:`comparable_groups`.
+    """
+    shift_order = next((run.shift_order for run in runs if run.shift_order), ())
+    known = dict.fromkeys(ood for run in runs for ood in run.view.sets)
+    sets = [s for s in shift_order if s in known] + [s for s in known if s not in shift_order]
+    single = pd.DataFrame(row for run in runs for row in _rows_of(run, sets))
+    rows = _aggregate(single)
+    rows["protocol"] = protocol = runs[0].manifest["protocol"]
+    rows["best"] = mark_best(rows, _pairs(runs, rows))
+    return Leaderboard(rows[COLUMNS], sets, shift_order, protocol, runs)
+
+
+def _rows_of(run: FinishedRun, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """Every number of one run, one seed."""
+    view = run.view
+    model = str(view.table["model"].iloc[0])
+    common = {"model": model, "run": run.sweep, "seed": run.seed}
+
+    def row(metric: str, detector: str | None, ood: str | None) -> dict[str, Any]:
+        estimate = view.get(metric, detector, ood)
+        return {
+            **common,
+            "metric": metric,
+            "detector": detector,
+            "settings": run.settings(detector) if detector else None,
+            "ood": ood,
+            "n_id": estimate.n_id,
+            "n_ood": estimate.n_ood,
+            "value": estimate.value,
+            "sampling_half_width": estimate.half_width,
+        }
+
+    yield row("id_accuracy", None, None)
+    present = set(view.table["metric"])
+    for detector in view.detectors:
+        for metric in (m for m in SET_METRICS if m in present):
+            cells = [row(metric, detector, ood) for ood in sets]
+            yield from (cell for cell in cells if cell["n_ood"])
+            if len(sets) > 1:
+                # A mean over other sets than its neighbours' would not compare: NaN if one lacks.
+                values = [cell["value"] for cell in cells]
+                sizes = {"n_id": view.n_id, "n_ood": sum(cell["n_ood"] for cell in cells)}
+                missing = {"sampling_half_width": np.nan}  # sets share their ID images
+                yield {**cells[0], "ood": MEAN, "value": np.mean(values), **sizes, **missing}
+        if "dad" in present:
+            yield row("dad", detector, None)
+
+
+def _aggregate(single: pd.DataFrame) -> pd.DataFrame:
+    """Mean and standard deviation over the seeds of a configuration."""
+    seeds = single.groupby(_ROW, dropna=False, sort=False)
+    rows = seeds.agg(
+        seeds=("seed", lambda s: " ".join(map(str, sorted(s)))),
+        n_seeds=("seed", "size"),
+        n_id=("n_id", "max"),
+        n_ood=("n_ood", "max"),
+        value=("value", lambda v: v.mean(skipna=False)),
+        seed_std=("value", lambda v: v.std(ddof=1, skipna=False)),
+        sampling_half_width=("sampling_half_width", lambda h: h.mean(skipna=False)),
+    )
+    return rows.reset_index()
+
+
+def _pairs(runs: Sequence[FinishedRun], rows: pd.DataFrame) -> Pairs:
+    """``(run, metric, set, detector)`` → not significantly worse than the best of its run.
+
+    Only for configurations with one seed: such a test knows nothing of other seeds.
+    """
+    lonely = set(rows.loc[rows["n_seeds"] == 1, "run"])
+    return {
+        (run.sweep, test["metric"], test["ood"], test["detector"]): bool(test["best"])
+        for run in runs
+        if run.best is not None and run.sweep in lonely
+        for test in run.best.to_dict("records")
+    }

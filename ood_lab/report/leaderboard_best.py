@@ -1,0 +1,67 @@
+"""Which rows of a leaderboard are not significantly worse than the best of their column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+from scipy.stats import ttest_ind_from_stats
+
+from ood_lab.report.view import HIGHER_IS_BETTER
+
+#: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
+Pairs = Mapping[tuple[Any, ...], bool]
+Row = Mapping[Any, Any]
+
+ALPHA = 0.05
+#: DAD describes and does not rank; the accuracy belongs to the model, not to the detector.
+_UNRANKED = ("dad", "id_accuracy")
+RULE = (
+    "Compared with the best value of the column. Detectors of one run with one seed: the paired "
+    "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
+    "Welch's t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a "
+    "and b the half-widths of the two 95% sampling intervals. No mark where no test is possible, "
+    "as for the mean over sets of a single seed."
+)
+
+
+def mark_best(rows: pd.DataFrame, pairs: Pairs) -> pd.Series:
+    """True for every row that is not significantly worse than the best of its column.
+
+    A column is one OOD set and metric; see :data:`RULE`.
+
+    Args:
+        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``.
+        pairs: outcome of the tests inside runs of one seed.
+    """
+    best = pd.Series(False, index=rows.index)
+    ranked = rows[~rows["metric"].isin(_UNRANKED) & rows["value"].notna()]
+    seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
+    for (_, metric), column in ranked.groupby(["ood", "metric"], sort=False):
+        higher = metric in HIGHER_IS_BETTER
+        leader = column["value"].idxmax() if higher else column["value"].idxmin()
+        records = column.to_dict("index")
+        others = {
+            index: _not_worse(row, records[leader], pairs, seeds_vary)
+            for index, row in records.items()
+            if index != leader
+        }
+        if any(outcome is not None for outcome in others.values()):
+            marked = [leader, *(index for index, outcome in others.items() if outcome)]
+            best |= best.index.isin(marked)
+    return best
+
+
+def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:
+    """Outcome of the test of ``row`` against the best of its column; None without a test."""
+    key = (row["run"], row["metric"], row["ood"], row["detector"])
+    if row["run"] == leader["run"] and key in pairs:
+        return pairs[key]
+    # Seeds that all gave the same number say nothing about chance.
+    if seeds_vary and row["seed_std"] + leader["seed_std"] > 0:
+        stats = [x[k] for x in (row, leader) for k in ("value", "seed_std", "n_seeds")]
+        return bool(ttest_ind_from_stats(*stats, equal_var=False).pvalue >= ALPHA)
+    reach = math.hypot(row["sampling_half_width"], leader["sampling_half_width"])
+    return None if math.isnan(reach) else abs(row["value"] - leader["value"]) <= reach

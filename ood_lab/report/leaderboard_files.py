@@ -1,0 +1,195 @@
+"""The leaderboard as CSV, Markdown, LaTeX, one HTML page, and for the terminal."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Group
+from rich.text import Text
+
+from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
+from ood_lab.report.html import page_template
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
+from ood_lab.report.leaderboard import Leaderboard
+from ood_lab.report.leaderboard_table import WideTable, wide_table
+from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "±": r"$\pm$",
+    "²": "$^2$",
+    "×": r"$\times$",
+}
+
+
+def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard") -> list[Path]:
+    """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
+
+    Returns:
+        The files.
+    """
+    wide = wide_table(board)
+    texts = {
+        "csv": board.rows.to_csv(index=False),
+        "md": markdown(wide),
+        "tex": latex(wide),
+        "html": html(board, wide, name),
+    }
+    for kind, text in texts.items():
+        part = folder / f".{name}.{kind}.tmp"
+        part.write_text(text, encoding="utf-8")
+        os.replace(part, folder / f"{name}.{kind}")
+    return [folder / f"{name}.{kind}" for kind in texts]
+
+
+def _spans(table: HtmlTable) -> Iterator[tuple[str, str, int, int]]:
+    """Text and note of every group of columns, with its first column and the one behind."""
+    start = 0
+    for text, note, span in table.groups:
+        yield text, note, start, start + span
+        start += span
+
+
+def markdown(wide: WideTable) -> str:
+    """A pipe table; the best are bold."""
+
+    def line(cells: list[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    def show(cell: Cell) -> str:
+        return f"**{cell.text}**" if cell.best else cell.text
+
+    table = wide.table
+    heads = [
+        " ".join(filter(None, (text, head.text, f"({note})" if note else "", head.note)))
+        for text, note, start, end in _spans(table)
+        for head in table.heads[start:end]
+    ]
+    rule = ["---"] * wide.names + ["---:"] * (len(heads) - wide.names)
+    lines = [line(heads), line(rule), *(line([show(c) for c in row]) for row in table.rows)]
+    notes = "\n".join(f"- {note}" for note in wide.notes)
+    return f"{table.caption}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
+
+
+def _escape(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)
+
+
+def latex(wide: WideTable) -> str:
+    """A booktabs table, as wide as the page; the best are bold."""
+
+    def show(cell: Cell) -> str:
+        return rf"\textbf{{{_escape(cell.text)}}}" if cell.best else _escape(cell.text)
+
+    def line(cells: list[str]) -> str:
+        return "  " + " & ".join(cells) + r" \\"
+
+    table, tops, rules = wide.table, [], []
+    for text, note, start, end in _spans(table):
+        title = _escape(f"{text} ({note})" if note else text)
+        tops.append(rf"\multicolumn{{{end - start}}}{{c}}{{{title}}}")
+        rules += [rf"\cmidrule(lr){{{start + 1}-{end}}}"] if text else []
+    heads = [_escape(f"{head.text} {head.note}".strip()) for head in table.heads]
+    columns = "l" * wide.names + "r" * (len(heads) - wide.names)
+    return "\n".join(
+        [
+            r"% needs \usepackage{booktabs,graphicx}",
+            r"\begin{table*}",
+            r"\centering",
+            rf"\caption{{{_escape(table.caption)}}}",
+            r"\resizebox{\textwidth}{!}{%",
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"  \toprule",
+            line(tops),
+            "  " + " ".join(rules),
+            line(heads),
+            r"  \midrule",
+            *(line([show(cell) for cell in row]) for row in table.rows),
+            r"  \bottomrule",
+            r"\end{tabular}}",
+            rf"\par\smallskip\footnotesize {_escape(' '.join(wide.notes))}",
+            r"\end{table*}",
+            "",
+        ]
+    )
+
+
+def html(board: Leaderboard, wide: WideTable, name: str = "leaderboard") -> str:
+    """The page of a run's report with the leaderboard as its table."""
+    rows = board.rows.dropna(subset=["detector"])
+    models, detectors = rows["model"].nunique(), rows["detector"].nunique()
+    best = wide.table.rows[0]
+    named = ", ".join(cell.text for cell in best[1 : wide.names] if cell.text)
+    auroc = f"{best[wide.names].text}%"
+    facts = [
+        ("Models", str(models), f"{rows['run'].nunique()} configurations"),
+        ("Detectors", str(detectors), f"{len(wide.table.rows)} rows"),
+        ("OOD sets", str(len(board.sets)), ", ".join(board.sets)),
+        ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
+    ]
+    runs = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
+    notes = [note.partition(": ")[::2] for note in wide.notes]
+    return page_template().render(
+        title="Leaderboard",
+        sentence=fpr95_sentence(board.protocol),
+        facts=facts,
+        warnings=[],
+        main=wide.table,
+        tested=True,
+        refused={},
+        details=[_settings_table(board)],
+        figures=[],
+        mistakes=[],
+        thumbnails=[],
+        definitions=[*DEFINITIONS, *notes],
+        manifest=runs,
+        downloads=[f"{name}.{kind}" for kind in ("csv", "md", "tex")],
+    )
+
+
+def _settings_table(board: Leaderboard) -> HtmlTable:
+    """Where every row comes from and with which hyperparameters."""
+    keys = ["detector", "model", "run", "seeds", "settings"]
+    rows = board.rows.dropna(subset=["detector"]).drop_duplicates(["run", "detector"])
+    cells = [[Cell(str(row[k]), str(row[k])) for k in keys] for row in rows.to_dict("records")]
+    return HtmlTable("Runs and settings", [Head(k, "ascending") for k in keys], cells)
+
+
+def terminal(wide: WideTable, title: str, width: int) -> Group:
+    """The leaderboard for ``rich``: summaries, and the single sets where they fit too."""
+    table = wide.table
+    names = [" · ".join(c.text for c in row[: wide.names] if c.text) for row in table.rows]
+    first = Column((" · ".join(h.text for h in table.heads[: wide.names]),), list(map(Text, names)))
+    columns = {
+        text or table.heads[start].text: _column(table, text, note, start, end)
+        for text, note, start, end in list(_spans(table))[1:]
+    }
+    whole = pack([first, *columns.values()], width)
+    if len(whole) > 1 and "mean" in columns:
+        kept = [c for name, c in columns.items() if name in ("mean", "DAD", "ID acc.")]
+        whole = pack([first, *kept], width)
+    notes = Text(
+        f"{table.caption}\n* = not significantly worse than the best of its column.", "dim"
+    )
+    return Group(*(build(part, title) for part in whole), notes)
+
+
+def _column(table: HtmlTable, text: str, note: str, start: int, end: int) -> Column:
+    """A group of one or two columns as one column of the terminal."""
+    parts = [_numbers([row[k] for row in table.rows]) for k in range(start, end)]
+    heads = [head.text for head in table.heads[start:end]]
+    below = [note, "  ".join(heads)] if text else [heads[0], table.heads[start].note]
+    below = [line for line in below if line]
+    together = parts[0] if len(parts) == 1 else beside(*parts)
+    return Column((*break_name(text, 14), *below), together)
+
+
+def _numbers(cells: list[Cell]) -> list[Text]:
+    return numbers([c.text for c in cells], {i for i, c in enumerate(cells) if c.best})

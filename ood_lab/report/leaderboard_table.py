@@ -1,0 +1,160 @@
+"""The leaderboard as one table of cells, from which every format is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
+from ood_lab.report.leaderboard import MEAN, Leaderboard
+from ood_lab.report.leaderboard_best import RULE
+from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
+
+_SHOWN = {"auroc": Head("AUROC"), "fpr95": Head("FPR95", "ascending")}
+_KEY = ["run", "detector"]
+
+
+@dataclass(frozen=True)
+class WideTable:
+    """``table`` starts with ``names`` columns that say what a row is; ``notes`` explain it."""
+
+    table: HtmlTable
+    names: int
+    notes: tuple[str, ...]
+
+
+def wide_table(board: Leaderboard) -> WideTable:
+    """One row a detector of a run, best mean AUROC first; then the sets in shift order."""
+    return _Layout(board).table()
+
+
+def _differing(settings: pd.Series) -> pd.Series:
+    """The settings of one detector that not all of its rows share."""
+    items = settings.str.split("; ")
+    common = set.intersection(*map(set, items))
+    return items.map(lambda pairs: "; ".join(p for p in pairs if p not in common))
+
+
+class _Layout:
+    """Look-ups by run, detector, metric and set, and the columns made of them."""
+
+    def __init__(self, board: Leaderboard) -> None:
+        self.board = board
+        rows = board.rows
+        records = rows.astype(object).where(rows.notna(), None).to_dict("records")
+        self.cells = {(r["run"], r["detector"], r["metric"], r["ood"]): r for r in records}
+        self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
+        self.rows = self._ordered(rows)
+        self.seeds = int(rows["n_seeds"].max())
+
+    def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """``model, detector, settings, run, seeds, n_seeds``, a row of the table each."""
+        named = rows[rows["detector"].notna()].drop_duplicates(_KEY)
+        auroc = rows[(rows["metric"] == "auroc") & (rows["ood"] == self.summary)]
+        named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
+        named = named.sort_values("value", ascending=False, kind="stable")
+        named["settings"] = named.groupby("detector")["settings"].transform(_differing)
+        return named
+
+    def table(self) -> WideTable:
+        names = self._names()
+        groups, heads, columns = (
+            [("", "", len(names))],
+            [h for h, _ in names],
+            [c for _, c in names],
+        )
+
+        def add(group: tuple[str, str], *parts: tuple[Head, list[Cell]]) -> None:
+            groups.append((*group, len(parts)))
+            heads.extend(head for head, _ in parts)
+            columns.extend(cells for _, cells in parts)
+
+        def add_set(ood: str, note: str) -> None:
+            add((ood, note), *((head, self._column(m, ood)) for m, head in _SHOWN.items()))
+
+        first, *others = dict.fromkeys([self.summary, *self.board.sets])
+        add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
+        if most := math.comb(len(self.board.shift_order), 2):
+            head = Head("DAD", note=f"of {most}")
+            add(("", ""), (head, self._column("dad", None, "{:.1f}".format)))
+        add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
+        for ood in others:
+            add_set(ood, f"n {self._n_ood(ood):,}")
+        halves = [(Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in _SHOWN.items()]
+        add(("95% sampling", "median half-width"), *halves)
+        n_id = int(self.board.rows["n_id"].max())
+        caption = f"In %, ID test n = {n_id:,}. {fpr95_sentence(self.board.protocol)}."
+        rows = list(zip(*columns, strict=True))
+        return WideTable(HtmlTable(caption, heads, rows, groups), len(names), self._notes())
+
+    def _names(self) -> list[tuple[Head, list[Cell]]]:
+        """As many naming columns as it takes to tell the rows apart."""
+
+        def column(key: str, title: str) -> tuple[Head, list[Cell]]:
+            return Head(title, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
+
+        shown = [column("detector", "detector")]
+        keys = ["detector"]
+        if self.rows["model"].nunique() > 1:
+            keys.append("model")
+            shown.append(column("model", "model"))
+        if self.rows["settings"].any():
+            keys.append("settings")
+            shown.append(column("settings", "settings"))
+        if self.rows.duplicated(keys).any():
+            shown.append(column("run", "run"))
+        if self.seeds > 1:
+            counts = [Cell(str(n), int(n)) for n in self.rows["n_seeds"]]
+            shown.append((Head("seeds"), counts))
+        return shown
+
+    def _column(
+        self, metric: str, ood: str | None, show: Callable[[float], str] = percent
+    ) -> list[Cell]:
+        of_model = metric == "id_accuracy"
+        keys = [(run, None if of_model else name) for run, name in self.rows[_KEY].to_numpy()]
+        return [self._cell(self.cells.get((*key, metric, ood), {}), show) for key in keys]
+
+    def _cell(self, row: dict[Any, Any], show: Callable[[float], str]) -> Cell:
+        if row.get("value") is None:
+            return Cell(MISSING)
+        value, std, half = (row[k] for k in ("value", "seed_std", "sampling_half_width"))
+        if row["n_seeds"] == 1 and row["metric"] == "dad":
+            return Cell(f"{value:.0f}", value)
+        spread = "" if std is None else f" ± {show(std)}"
+        interval = "" if half is None else f"±{show(half)}"
+        return Cell(show(value) + spread, value, interval, bool(row["best"]))
+
+    def _halves(self, metric: str) -> list[Cell]:
+        """Median over the sets of the half-width of the sampling interval."""
+        found = []
+        for run, detector in self.rows[_KEY].to_numpy():
+            cells = [self.cells.get((run, detector, metric, s), {}) for s in self.board.sets]
+            halves = [h for c in cells if (h := c.get("sampling_half_width")) is not None]
+            half = float(np.median(halves)) if halves else math.nan
+            found.append(Cell(percent(half), half if halves else ""))
+        return found
+
+    def _n_ood(self, ood: str) -> int:
+        rows = self.board.rows
+        return int(rows.loc[rows["ood"] == ood, "n_ood"].max())
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = ["Bold or *: not significantly worse than the best of the column. " + RULE]
+        if self.seeds > 1:
+            notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
+        notes.append(
+            "95% sampling: half-width of the bootstrap interval over images (mean over seeds); it "
+            "is no spread over seeds."
+        )
+        if self.board.shift_order:
+            order = " < ".join(self.board.shift_order)
+            notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
+        if self.summary == MEAN:
+            notes.append(f"mean: over all {len(self.board.sets)} sets, {MISSING} where one lacks.")
+        return tuple(notes)

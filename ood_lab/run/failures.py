@@ -1,0 +1,37 @@
+"""Jobs of a sweep that failed: printed when it happens, and kept with how to repeat them."""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import logging
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+log = logging.getLogger(__name__)
+COLUMNS = ("time", "overrides", "folder", "error", "traceback")
+
+
+def record_failure(file: Path, overrides: Sequence[str], folder: Path, error: Exception) -> None:
+    """Appends one row to ``failures.csv``; parallel jobs take turns.
+
+    Args:
+        file: the CSV, made with its header if missing.
+        overrides: the command line that repeats this job alone.
+        folder: the run folder of the job.
+        error: what ended it.
+    """
+    line = " ".join(str(error).split())
+    log.error("this job failed, the others go on: %s", line)
+    log.error("its overrides: %s", " ".join(overrides))
+    trace = "".join(traceback.format_exception(error))
+    row = (time.strftime("%Y-%m-%dT%H:%M:%S%z"), " ".join(overrides), str(folder), line, trace)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("a", newline="") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        writer = csv.writer(stream)
+        if stream.tell() == 0:
+            writer.writerow(COLUMNS)
+        writer.writerow(row)

@@ -1,0 +1,99 @@
+"""Which images are looked at, and the features of each set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.detectors import Detector
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.features.extract import extract
+from ood_lab.models import Backbone, weights_sha256
+
+
+def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
+    """Names of the OOD sets to evaluate: all, or only those with the asked level columns.
+
+    Raises:
+        UserError: no set has such levels.
+    """
+    axes = list(shift["axes"])
+    leveled = [n for n in data.ood_names if any(a in data.splits[n].table for a in axes)]
+    if shift["sets"]:
+        return [n for n in data.ood_names if axes or "semantic_level" not in data.splits[n].table]
+    if not leveled:
+        raise UserError(
+            f"no OOD set has a column {' or '.join(axes)}: use shift=sets, or give a manifest "
+            "with that column"
+        )
+    return leveled
+
+
+def split_by_columns(
+    detectors: Mapping[str, Detector], backbone: Backbone
+) -> tuple[dict[str, Detector], dict[str, str]]:
+    """Detectors the backbone can serve, and the reason for each of the others."""
+    usable: dict[str, Detector] = {}
+    refused: dict[str, str] = {}
+    for name, detector in detectors.items():
+        try:
+            if detector.column is not None:
+                detector.column.layers(backbone)
+            usable[name] = detector
+        except UserError as error:
+            refused[name] = str(error)
+    return usable, refused
+
+
+def extract_banks(
+    data: OODDataModule,
+    backbone: Backbone,
+    detectors: Mapping[str, Detector],
+    ood_sets: Sequence[str],
+    extractor: L.Trainer,
+    root: Path,
+    selection: Sequence[str] = (),
+) -> dict[str, FeatureBank]:
+    """One bank a split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
+
+    Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``.
+    Empty on the other ranks, which have done their share of the pass.
+    """
+    fitted_on = {d.fit_split for d in detectors.values()}
+    weights = weights_sha256(backbone)
+    banks = {}
+    for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
+        evaluated = split == "test" or split in ood_sets
+        if evaluated or split in fitted_on or split in selection:
+            columns = _columns(detectors, split, evaluated)
+            bank = extract(
+                extractor,
+                backbone,
+                data.predict_dataset(split),
+                root,
+                columns,
+                batch_size=data.eval_batch_size,
+                num_workers=data.num_workers,
+                weights=weights,
+            )
+            if bank is not None:
+                banks[split] = bank
+    return banks
+
+
+def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[Column]:
+    """What the detectors need of the pass over this split, each once."""
+    wanted: dict[str, Column] = {}
+    for detector in detectors.values():
+        column = detector.column
+        if column is not None and (
+            evaluated or (column.needed_for_fit and detector.fit_split == split)
+        ):
+            wanted[column.key] = column
+    return list(wanted.values())

@@ -1,0 +1,134 @@
+"""Detectors with a threshold: fitted here on the run's own ID images, or read from files."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from ood_lab.detectors import (
+    CalibratedDetector,
+    Detector,
+    DetectorRefusal,
+    Rule,
+    check_memory,
+    checked_score,
+    load_detector,
+)
+from ood_lab.detectors.calibration import DEFAULT_LEVELS
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+log = logging.getLogger(__name__)
+
+
+def chosen_rule(rule: str | None, tpr: float | None, alpha: float | None) -> Rule | None:
+    """The rule that the options of the task describe; None where all are None.
+
+    Raises:
+        UserError: options of two rules, or an impossible value.
+    """
+    levels = {"tpr": tpr, "conformal": alpha}
+    named = [n for n in (*levels, rule) if n and (n == rule or levels[n] is not None)]
+    if len(set(named)) > 1:
+        raise UserError(
+            "task.tpr belongs to task.rule=tpr, task.alpha to task.rule=conformal: set one of them"
+        )
+    if not named:
+        return None
+    level = levels.get(named[0])
+    return Rule(named[0], DEFAULT_LEVELS.get(named[0], 0.0) if level is None else level)
+
+
+def load_detectors(
+    files: str | os.PathLike[str] | Sequence[str], rule: Rule | None
+) -> dict[str, CalibratedDetector]:
+    """Saved detectors by name, under the given rule or, where it is None, their own.
+
+    Args:
+        files: one or more files of :func:`~ood_lab.detectors.save_detector`; of a folder, all.
+        rule: of the threshold.
+
+    Raises:
+        UserError: a wrong file, two detectors of one name.
+    """
+    ready: dict[str, CalibratedDetector] = {}
+    for file in _expanded([files] if isinstance(files, (str, os.PathLike)) else files):
+        saved = load_detector(file)
+        if saved.detector.name in ready:
+            raise UserError(
+                f"task.detector_file: two files hold a detector '{saved.detector.name}'"
+            )
+        ready[saved.detector.name] = saved if rule is None else saved.under(rule)
+    if not ready:
+        raise UserError(f"task.detector_file={files} holds no .safetensors file")
+    return ready
+
+
+def _expanded(places: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
+    for place in map(Path, places):
+        yield from sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
+
+
+def fit_detectors(
+    detectors: Mapping[str, Detector],
+    banks: Mapping[str, FeatureBank],
+    refused: dict[str, str],
+    rule: Rule,
+    classes: list[str],
+    seed: int,
+    limit: int,
+) -> dict[str, CalibratedDetector]:
+    """Fits every detector and takes its threshold from ID images that it was not fitted on.
+
+    Those are the val split. A detector that is itself fitted on val gets a seeded random half of
+    it, and its threshold comes from the other half.
+
+    Args:
+        detectors: by name.
+        banks: ``val``, and ``train`` where a detector is fitted on it.
+        refused: detectors that cannot work here are added, with the reason.
+        rule: of the threshold.
+        classes: names of the ID classes.
+        seed: of the halves.
+        limit: bytes a fit may take.
+
+    Raises:
+        UserError: too few held-out images; no detector works.
+    """
+    ready: dict[str, CalibratedDetector] = {}
+    for name, detector in detectors.items():
+        held_out = banks["val"]
+        fit_bank = banks[detector.fit_split] if detector.fit_split else held_out
+        if detector.fit_split == "val":
+            fit_bank, held_out = _halves(banks["val"], seed)
+        try:
+            check_memory(detector, len(fit_bank), *reversed(fit_bank.head_weight.shape), limit)
+            if detector.fit_split:
+                detector.fit(fit_bank)
+            ready[name] = CalibratedDetector.of(
+                detector,
+                checked_score(detector, held_out),
+                rule,
+                classes=classes,
+                weights_sha256=held_out.manifest["weights_sha256"],
+                transform=held_out.manifest["transform"],
+            )
+        except DetectorRefusal as refusal:
+            refused[name] = str(refusal)
+            log.warning("%s is left out: %s", name, refusal)
+    if not ready:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UserError(f"no chosen detector works here. {reasons}")
+    return ready
+
+
+def _halves(bank: FeatureBank, seed: int) -> tuple[FeatureBank, FeatureBank]:
+    """To fit on and to calibrate on, the larger half first."""
+    order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(seed))
+    middle = (len(bank) + 1) // 2
+    first, second = order[:middle].sort().values, order[middle:].sort().values
+    return bank.rows(first), bank.rows(second)

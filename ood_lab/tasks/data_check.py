@@ -1,0 +1,73 @@
+"""What the data is, whether it is there, and what the check says of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.hints import missing_path
+from ood_lab.errors import UserError
+
+
+def data_check(*, build: Callable[[str], Any]) -> None:
+    """Prints licence, source and expected tree, present or missing a set, and the check report.
+
+    Nothing is downloaded and no backbone is built.
+
+    Args:
+        build: makes the object of a configuration node; ``data`` is asked for.
+
+    Raises:
+        UserError: a set is missing, a list is not the expected one, or the check finds an error.
+    """
+    data: OODDataModule = build("data")
+    console = Console()
+    console.print(_facts(data))
+    wrong: list[str] = []
+    table = Table(title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    for heading in ("set", "path", "state", "sha256 of the list"):
+        table.add_column(heading, overflow="fold")
+    for name, path in data.sources.items():
+        state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
+        if state != "present":
+            wrong.append(f"{name} is {state}")
+        table.add_row(name, str(path), state, digest, style=None if state == "present" else "red")
+    if data.sources:
+        console.print(table)
+    missing = [path for path in data.sources.values() if not path.exists()]
+    if wrong:
+        nearest = f" ({missing_path(missing[0])})" if missing else ""
+        raise UserError(f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}")
+    data.setup()
+    console.print(data.report)
+
+
+def _facts(data: OODDataModule) -> Table:
+    """The metadata of the data set's YAML."""
+    table = Table(title=data.name, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    for key in ("licence", "source", "redistribute", "tree"):
+        value = data.info.get(key)
+        words = {None: "not stated", True: "yes", False: "no"}
+        table.add_row(key, words[value] if value is None or value in (True, False) else str(value))
+    table.show_header = False
+    return table
+
+
+def _state(path: Path, expected: str | None) -> tuple[str, str]:
+    """``present``, ``missing`` or ``not the expected list``, and the sha256 of a list file."""
+    if not path.exists():
+        return "missing", ""
+    if path.is_dir():
+        return "present", ""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if expected and digest != expected:
+        return "not the expected list", digest
+    return "present", digest

@@ -1,0 +1,67 @@
+"""Figures and the one-page report of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.features.bank import FeatureBank
+from ood_lab.report import write_figures, write_report
+
+#: Files of a run folder that the page links to.
+DOWNLOADS = ("results.csv", "results.parquet", "scores.parquet", "manifest.json", "config.yaml")
+
+
+def write_page(
+    folder: Path,
+    data: OODDataModule,
+    banks: Mapping[str, FeatureBank],
+    scores: pd.DataFrame,
+    results: pd.DataFrame,
+    best: pd.DataFrame,
+    manifest: Mapping[str, Any],
+) -> None:
+    """Writes ``figures/`` and ``report.html`` into the run folder.
+
+    Args:
+        folder: run folder.
+        data: to show images.
+        banks: by name of the set; their features are drawn.
+        scores: the scores table.
+        results: the results table.
+        best: which detectors are not significantly worse than the best.
+        manifest: what made the numbers.
+    """
+    evaluated = scores["dataset"].unique()
+    figures = write_figures(
+        folder / "figures",
+        results,
+        scores,
+        protocol=manifest["protocol"],
+        significance=best,
+        features={name: banks[name].features.numpy() for name in evaluated},
+        classes=data.classes,
+    )
+
+    def load_image(dataset: str, index: int) -> Image.Image:
+        return data.splits[dataset].load_image(index)
+
+    write_report(
+        folder / "report.html",
+        results,
+        scores,
+        figures=figures,
+        manifest=manifest,
+        protocol=manifest["protocol"],
+        significance=best,
+        refused=manifest["refused"],
+        load_image=load_image,
+        classes=data.classes,
+        downloads=DOWNLOADS,
+        title=manifest["title"],
+    )

@@ -1,0 +1,200 @@
+"""New images without labels: predicted class, score, p-value and verdict of every detector."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.detectors import (
+    CalibratedDetector,
+    Detector,
+    Rule,
+    checked_score,
+    save_detector,
+)
+from ood_lab.detectors.calibration import DEFAULT_LEVELS
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.features.extract import extract
+from ood_lab.features.identity import transform_text
+from ood_lab.models import Backbone, weights_sha256
+from ood_lab.tasks import tables
+from ood_lab.tasks.banks import split_by_columns
+from ood_lab.tasks.calibrate import chosen_rule, fit_detectors, load_detectors
+from ood_lab.tasks.detect import memory_limit
+from ood_lab.tasks.images import Images, read_images
+
+log = logging.getLogger(__name__)
+BankOf = Callable[..., FeatureBank | None]
+
+
+def predict(
+    *,
+    open_data: Callable[[], OODDataModule],
+    load_backbone: Callable[[Sequence[str]], Backbone],
+    detectors: dict[str, Detector],
+    extractor: L.Trainer,
+    folder: Path,
+    features_root: Path,
+    seed: int,
+    manifest: dict[str, Any],
+    images: str | Mapping[str, str],
+    detector_file: str | Sequence[str] | None = None,
+    rule: str | None = None,
+    tpr: float | None = None,
+    alpha: float | None = None,
+    batch_size: int = 256,
+    num_workers: int = 0,
+    memory_limit_gb: float | None = None,
+) -> None:
+    """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
+
+    The table has a row an image: ``path, predicted``, for every detector ``<name>_score``
+    (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood``, and ``error`` (why an image
+    could not be read). Held-out ID images are the val split, see
+    :func:`~ood_lab.tasks.calibrate.fit_detectors`; p-values and thresholds are those of
+    :class:`~ood_lab.detectors.calibration.Rule`.
+
+    Args:
+        open_data: the ID data; only called where detectors are fitted.
+        load_backbone: with weights, for the given classes.
+        detectors: to be fitted; unused with ``detector_file``.
+        extractor: Trainer whose ``predict`` runs the backbone.
+        folder: run folder.
+        features_root: folder of the feature banks.
+        seed: of the halves of val, for detectors fitted on val.
+        manifest: filled with what made the numbers.
+        images: folder, table or list.
+        detector_file: saved detectors to use instead of fitting.
+        rule: ``tpr`` or ``conformal``; None = as ``tpr`` or ``alpha`` say.
+        tpr: share of held-out ID images that is accepted.
+        alpha: largest false alarm rate on ID images.
+        batch_size: images a forward.
+        num_workers: loader processes.
+        memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
+
+    Raises:
+        UserError: see the checks; a saved detector of another backbone.
+    """
+    chosen, limit = chosen_rule(rule, tpr, alpha), memory_limit(memory_limit_gb)
+    pictures = read_images(images)
+    ready = load_detectors(detector_file, chosen) if detector_file else {}
+    data = None if ready else open_data()
+    classes = data.classes if data else next(iter(ready.values())).classes
+    backbone = load_backbone(classes)
+    weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
+    for saved in ready.values():
+        saved.check_backbone(weights, transform)
+    wanted = {name: saved.detector for name, saved in ready.items()} or detectors
+    usable, refused = split_by_columns(wanted, backbone)
+    if not usable:
+        raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
+    bank_of: BankOf = partial(
+        extract,
+        extractor,
+        backbone,
+        root=features_root,
+        batch_size=batch_size,
+        num_workers=num_workers,
+        weights=weights,
+    )
+    banks = _id_banks(data, usable, backbone, bank_of) if data else {}
+    pictures.readable.transform = backbone.transform
+    bank = bank_of(pictures.readable, columns=_columns(usable.values()))
+    if bank is None:  # on the other ranks
+        return
+    if data:
+        chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
+        ready = fit_detectors(usable, banks, refused, chosen, classes, seed, limit)
+        for name, calibrated in ready.items():
+            save_detector(folder / "detectors" / f"{name}.safetensors", calibrated)
+    table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
+    tables.write_csv(table, folder / "predictions.csv")
+    manifest |= {
+        "images": {"source": str(images), "identity": pictures.readable.identity},
+        "classes": classes,
+        "backbone": dict(bank.manifest),
+        "detectors": {name: _summary(table, name, ready[name]) for name in ready},
+        "refused": refused,
+    }
+    _show(table, manifest, folder / "predictions.csv")
+
+
+def _id_banks(
+    data: OODDataModule, detectors: Mapping[str, Detector], backbone: Backbone, bank_of: BankOf
+) -> dict[str, FeatureBank]:
+    """ID val, and train where a detector is fitted on it; empty on the other ranks."""
+    data.use_transform(eval=backbone.transform)
+    on_train = [d for d in detectors.values() if d.fit_split == "train"]
+    columns = {"train": _columns(on_train, to_fit=True), "val": _columns(detectors.values())}
+    banks = {
+        split: bank_of(data.predict_dataset(split), columns=wanted)
+        for split, wanted in columns.items()
+        if split == "val" or on_train
+    }
+    return {split: bank for split, bank in banks.items() if bank is not None}
+
+
+def _columns(detectors: Iterable[Detector], to_fit: bool = False) -> list[Column]:
+    """What the detectors need of a pass over images to score (or only to fit on)."""
+    columns = [column for d in detectors if (column := d.column) is not None]
+    return [column for column in columns if column.needed_for_fit or not to_fit]
+
+
+def predictions(
+    images: Images, bank: FeatureBank, ready: Mapping[str, CalibratedDetector]
+) -> pd.DataFrame:
+    """The table of :func:`predict`; unreadable images have no values but an ``error``."""
+    classes = next(iter(ready.values())).classes
+    # A head of other classes than the data's (a pretrained one) has no names here.
+    named = len(classes) == bank.logits.shape[1]
+    predicted = [classes[i] if named else f"class {i}" for i in bank.predictions.tolist()]
+    columns: dict[str, Any] = {"predicted": predicted}
+    for name, calibrated in ready.items():
+        scores = checked_score(calibrated.detector, bank)
+        columns[f"{name}_score"] = scores.numpy()
+        columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
+        columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
+    found = pd.DataFrame(columns, index=pd.Index(images.rows))
+    return images.table[["path"]].join(found).assign(error=images.table["error"])
+
+
+def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> dict[str, Any]:
+    """What was decided about the images, and by what."""
+    flagged = table[f"{name}_is_ood"]
+    return calibrated.detector.describe() | {
+        "rule": str(calibrated.rule),
+        "threshold_score": calibrated.threshold,
+        "held_out": len(calibrated.id_scores),
+        "flagged": int(flagged.sum()),
+        "share_flagged": float(flagged.mean()),
+    }
+
+
+def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
+    unreadable = int((table["error"] != "").sum())
+    shown = Table(title=f"{len(table):,} images, {unreadable:,} of them unreadable")
+    for heading in ("detector", "rule"):
+        shown.add_column(heading)
+    for heading in ("held-out ID", "threshold", "flagged as OOD"):
+        shown.add_column(heading, justify="right")
+    for name, found in manifest["detectors"].items():
+        shown.add_row(
+            name,
+            found["rule"],
+            f"{found['held_out']:,}",
+            f"{found['threshold_score']:.4g}",
+            f"{found['flagged']:,} ({found['share_flagged']:.1%})",
+        )
+    Console().print(shown)
+    log.info("predictions: %s", file)

@@ -1,0 +1,151 @@
+"""Published numbers: one YAML file a table, one row a number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.errors import UserError
+
+#: The files that come with the project.
+SHIPPED = Path(__file__).resolve().parents[2] / "conf" / "reference"
+ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
+PROTOCOL = (
+    *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
+    *("n", "detectors"),
+)
+#: Metrics that are no share, so that they are printed as they are and not in percent.
+PLAIN_METRICS = ("dad", "correlation")
+
+Field = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One published table.
+
+    Attributes:
+        name: stem of its file.
+        about: ``title, paper, arxiv, table, checkpoint, data``.
+        protocol: how it was measured, by path: ``("n", "test")``, ``("detectors", "knn", "k")``.
+        tolerance: by metric, in the unit of the value.
+    """
+
+    name: str
+    about: Mapping[str, str | None]
+    protocol: Mapping[Field, Any]
+    tolerance: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """One published number, as printed (percent, except DAD and correlations)."""
+
+    reference: Reference
+    detector: str
+    ood: str
+    metric: str
+    value: float
+
+    @property
+    def name(self) -> str:
+        """``file/detector/set/metric``."""
+        return f"{self.reference.name}/{self.detector}/{self.ood}/{self.metric}"
+
+    @property
+    def tolerance(self) -> float:
+        """Largest difference that still counts as the same number."""
+        return self.reference.tolerance[self.metric]
+
+    @property
+    def scale(self) -> float:
+        """What a value of the results table is multiplied by to be comparable."""
+        return 1 if self.metric.startswith(PLAIN_METRICS) else 100
+
+    def protocol(self) -> Iterator[tuple[Field, Any]]:
+        """The protocol fields that bear on this number; None = it needs one nobody states."""
+        depends_on_fpr = self.metric == "dad" or self.metric.endswith("fpr95")
+        several_sets = self.ood in ("all", "mean")
+        relevant = {
+            "fpr95": depends_on_fpr,
+            "aupr": self.metric.startswith("aupr"),
+            "shift_order": several_sets,
+        }
+        for path, value in self.reference.protocol.items():
+            wanted = relevant.get(path[0], True)
+            if path[0] == "detectors":
+                wanted = path[1] == self.detector
+            elif path[0] == "n":
+                wanted = several_sets or path[1] in ("test", self.ood)
+            if wanted:
+                yield path, value
+        if depends_on_fpr and ("fpr95",) not in self.reference.protocol:
+            yield ("fpr95",), None
+
+
+def read_references(folder: str | Path | None = None) -> list[PublishedRow]:
+    """All rows of the files in ``folder``; None = those that come with the project.
+
+    Raises:
+        UserError: no such folder, no file in it, or a file that is not as it should be.
+    """
+    place = SHIPPED if folder is None else Path(folder)
+    if not place.is_dir():
+        raise missing_path(place)
+    files = sorted(place.glob("*.yaml"))
+    if not files:
+        raise UserError(f"there is no reference file (*.yaml) in {place}")
+    return [row for file in files for row in _read(file)]
+
+
+def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedRow]:
+    """Rows whose name, or the beginning of it up to a slash, fits ``pattern`` (``*`` = anything).
+
+    Raises:
+        UserError: there is none; the message holds the nearest name.
+    """
+    rows = list(rows)
+    found = [r for r in rows if fnmatchcase(r.name, pattern) or fnmatchcase(r.name, f"{pattern}/*")]
+    if found:
+        return found
+    depth = pattern.count("/") + 1
+    names = dict.fromkeys("/".join(row.name.split("/")[:depth]) for row in rows)
+    raise UserError(f"task.row={pattern} fits no published number: {suggestion(pattern, names)}")
+
+
+def _read(file: Path) -> Iterator[PublishedRow]:
+    try:
+        content = yaml.safe_load(file.read_text())
+    except yaml.YAMLError as error:
+        raise UserError(f"{file} is no valid YAML: {' '.join(str(error).split())}") from error
+    keys = {*ABOUT, "protocol", "tolerance", "rows"}
+    if not isinstance(content, Mapping) or set(content) != keys:
+        given = set(content) if isinstance(content, Mapping) else set()
+        wrong = [f"no {k}" for k in sorted(keys - given)] + sorted(map(str, given - keys))
+        raise UserError(f"{file}: expected the keys {', '.join(sorted(keys))}; found {wrong}")
+    protocol = dict(_flat(content["protocol"] or {}))
+    if unknown := {path[0] for path in protocol} - set(PROTOCOL):
+        first = sorted(unknown)[0]
+        raise UserError(f"{file}: protocol.{first} is unknown: {suggestion(first, PROTOCOL)}")
+    about = {key: content[key] for key in ABOUT}
+    reference = Reference(file.stem, about, protocol, content["tolerance"])
+    for path, value in _flat(content["rows"]):
+        if len(path) != 3 or not isinstance(value, int | float):
+            raise UserError(f"{file}: rows.{'.'.join(path)} is no detector.set.metric: number")
+        if path[2] not in reference.tolerance:
+            raise UserError(f"{file}: tolerance.{path[2]} is missing")
+        yield PublishedRow(reference, *path, float(value))
+
+
+def _flat(node: Any, path: Field = ()) -> Iterator[tuple[Field, Any]]:
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _flat(value, (*path, str(key)))
+    else:
+        yield path, node

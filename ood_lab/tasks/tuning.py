@@ -1,0 +1,240 @@
+"""Chooses detector settings without looking at what is evaluated."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.hints import suggestion
+from ood_lab.data.overlap import shared_content
+from ood_lab.data.splits import ID_SPLITS
+from ood_lab.detectors import Detector
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.tasks.synthetic import synthetic_outliers
+from ood_lab.tasks.trial import Candidate, Settings, Trial
+
+log = logging.getLogger(__name__)
+#: Where the outliers of the selection come from.
+OUTLIERS = {
+    "none": "nothing is chosen",
+    "val_ood": "the OOD sets in tuning.sets, which are not evaluated",
+    "id_only": "shuffled and mixed features of the ID images",
+}
+#: Added to the name of a detector whose settings were chosen.
+SUFFIX = "_tuned"
+
+
+@dataclass
+class Selection:
+    """What was chosen.
+
+    Attributes:
+        record: for the manifest.
+        detectors: with the chosen settings, not fitted, by ``<name>_tuned``.
+        warnings: an optimum at the edge of its grid, a grid of which nothing works.
+    """
+
+    record: dict[str, Any]
+    detectors: dict[str, Detector] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How settings are chosen: the best mean AUROC of the ID validation images against outliers.
+
+    A detector is fitted on its own split. One that is fitted on ``val`` is fitted on one random
+    half of it and judged on the other, so that no image serves both ends. Ties go to the default
+    settings, then to the first in the grid. Test images are never touched.
+
+    Args:
+        mode: ``none``, ``val_ood`` (outliers = ``sets``) or ``id_only``
+            (:func:`~ood_lab.tasks.synthetic.synthetic_outliers`).
+        sets: names of OOD sets for ``val_ood``; they are not evaluated.
+        grids: ``{detector: {setting: [value, ...]}}``; all combinations are tried.
+        build: ``build(detector, **settings)`` gives the detector with other settings.
+    """
+
+    mode: str
+    sets: Sequence[str]
+    grids: Mapping[str, Mapping[str, Sequence[Any]]]
+    build: Callable[..., Detector]
+
+    @property
+    def splits(self) -> list[str]:
+        """Sets whose features the selection reads, besides those that detectors are fitted on."""
+        return [] if self.mode == "none" else ["val", *self.sets]
+
+    def evaluated(
+        self, data: OODDataModule, ood_sets: Sequence[str], detectors: Mapping[str, Detector]
+    ) -> list[str]:
+        """The OOD sets that remain to be evaluated, once everything has been checked.
+
+        Raises:
+            UserError: an unknown mode, set or detector, no OOD set left, a detector that needs
+                the network, or content that the selection shares with what is evaluated or
+                that tuning sets share with ID.
+        """
+        self._check_options(data)
+        left = [name for name in ood_sets if name not in self.sets]
+        if not left:
+            raise UserError(
+                f"tuning.sets={list(self.sets)} leaves no OOD set to evaluate: keep one out"
+            )
+        if self.mode != "none":
+            self._check_grids(detectors)
+            self._check_content(data, left)
+        return left
+
+    def _check_options(self, data: OODDataModule) -> None:
+        if self.mode not in OUTLIERS:
+            raise UserError(f"tuning.mode={self.mode}: {suggestion(self.mode, OUTLIERS)}")
+        if (self.mode == "val_ood") != bool(self.sets):
+            raise UserError(
+                "tuning.sets goes with tuning=val_ood and names OOD sets for selection only; "
+                f"this data has {', '.join(data.ood_names)}"
+            )
+        for name in self.sets:
+            if name not in data.ood_names:
+                raise UserError(
+                    f"tuning.sets names '{name}', which is no OOD set: "
+                    f"{suggestion(name, data.ood_names)}"
+                )
+
+    def _check_grids(self, detectors: Mapping[str, Detector]) -> None:
+        for name, grid in self.grids.items():
+            if name not in detectors:
+                raise UserError(f"tuning.grids.{name}: {suggestion(name, detectors)}")
+            if detectors[name].column is not None:
+                raise UserError(
+                    f"tuning.grids.{name}: {name} works inside the extraction pass and cannot be "
+                    f"tuned on extracted features; set detector.{name} by hand"
+                )
+            for key, values in grid.items():
+                if not isinstance(values, Sequence) or isinstance(values, str) or not values:
+                    raise UserError(f"tuning.grids.{name}.{key}={values}: give a list of values")
+
+    def _check_content(self, data: OODDataModule, evaluated: Sequence[str]) -> None:
+        apart = {"val": ["test", *evaluated]} | {s: [*ID_SPLITS, *evaluated] for s in self.sets}
+        for name, others in apart.items():
+            found = shared_content([data.splits[o] for o in others], data.splits[name])
+            if found:
+                raise UserError(
+                    f"tuning={self.mode} would choose settings on what is evaluated or on ID: "
+                    f"{'; '.join(map(str, found))}. Remove these images from '{name}'"
+                )
+
+    def select(
+        self,
+        detectors: Mapping[str, Detector],
+        banks: Mapping[str, FeatureBank],
+        limit: int,
+        seed: int,
+    ) -> Selection:
+        """Tries every grid on the banks of the fit splits, ``val`` and the tuning sets.
+
+        Args:
+            detectors: those that work on this backbone; others' grids are left alone.
+            banks: by split; only those named above are read.
+            limit: bytes a fit may take.
+            seed: of the halves of ``val`` and of the synthetic outliers.
+        """
+        if self.mode == "none":
+            return Selection({"mode": self.mode})
+        selection = Selection(
+            {
+                "mode": self.mode,
+                "sets": list(self.sets),
+                "criterion": f"mean AUROC of ID val against {OUTLIERS[self.mode]}",
+                "detectors": {},
+            }
+        )
+        chosen = {n: grid for n, grid in self.grids.items() if n in detectors and grid}
+        for name, grid in chosen.items():
+            fit, identity = _fit_and_judge(detectors[name], banks, seed)
+            outliers = {s: banks[s] for s in self.sets} or synthetic_outliers(identity, seed)
+            trial = Trial(name, self.build, fit, {"val": identity, **outliers}, limit)
+            self._choose(trial, grid, selection)
+        return selection
+
+    def _choose(
+        self, trial: Trial, grid: Mapping[str, Sequence[Any]], selection: Selection
+    ) -> None:
+        name, refused = trial.name, []
+        default = trial.run({}, grid)
+        candidates: list[Candidate] = []
+        for values in itertools.product(*grid.values()):
+            settings = dict(zip(grid, values, strict=True))
+            candidate = trial.run(settings, grid)
+            if isinstance(candidate, str):
+                refused.append({**settings, "reason": candidate})
+            elif candidate.used not in [c.used for c in candidates]:
+                candidates.append(candidate)
+        if not candidates:
+            reason = refused[0]["reason"]
+            selection.warnings.append(f"{name}: no point of its grid works here: {reason}")
+            return
+        usual = default.used if isinstance(default, Candidate) else None
+        best = max(candidates, key=lambda c: (c.auroc, c.used == usual))
+        selection.record["detectors"][name] = {
+            "grid": {key: list(values) for key, values in grid.items()},
+            "chosen": best.describe(),
+            "default": default.describe() if isinstance(default, Candidate) else default,
+            "candidates": [c.describe() for c in candidates],
+            "refused": refused,
+        }
+        selection.warnings += _at_the_edge(name, best, candidates)
+        tuned = self.build(name, **best.settings)
+        tuned.name = name + SUFFIX
+        selection.detectors[tuned.name] = tuned
+        log.info("%s: %s chosen, mean AUROC %.1f%%", name, _words(best.used), 100 * best.auroc)
+
+
+def beside(detectors: Mapping[str, Detector], tuned: Mapping[str, Detector]) -> dict[str, Detector]:
+    """All detectors, each tuned one right after its default."""
+    both: dict[str, Detector] = {}
+    for name, detector in detectors.items():
+        both[name] = detector
+        if name + SUFFIX in tuned:
+            both[name + SUFFIX] = tuned[name + SUFFIX]
+    return both
+
+
+def _fit_and_judge(
+    detector: Detector, banks: Mapping[str, FeatureBank], seed: int
+) -> tuple[FeatureBank | None, FeatureBank]:
+    """The bank to fit on and the ID bank to judge on, without an image in both."""
+    val = banks["val"]
+    if detector.fit_split != "val":
+        return (banks[detector.fit_split] if detector.fit_split else None), val
+    order = torch.randperm(len(val), generator=torch.Generator().manual_seed(seed))
+    half = len(val) // 2
+    return val.rows(order[:half].sort().values), val.rows(order[half:].sort().values)
+
+
+def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) -> list[str]:
+    """One warning a numeric setting whose best value has nothing as good inside the grid."""
+    found = []
+    for key, value in best.used.items():
+        values = {c.used[key] for c in candidates}
+        if len(values) < 2 or not all(isinstance(v, int | float) for v in values):
+            continue
+        ends = {min(values), max(values)}
+        if {c.used[key] for c in candidates if c.auroc == best.auroc} <= ends:
+            found.append(
+                f"{name}{SUFFIX}: the best {key}={value:g} is at the edge of its grid "
+                f"({min(values):g} to {max(values):g}): add values beyond it to "
+                f"tuning.grids.{name}.{key}"
+            )
+    return found
+
+
+def _words(settings: Settings) -> str:
+    return ", ".join(f"{key}={value}" for key, value in settings.items())

@@ -1,0 +1,233 @@
+"""Is a finished run's number the published one? Protocols first, then the numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import yaml
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from ood_lab.data.hints import missing_path
+from ood_lab.errors import UserError
+from ood_lab.tasks.references import Field, PublishedRow, matching_rows, read_references
+from ood_lab.tasks.tables import write_csv
+
+#: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
+MEANING = {
+    "openood": {"fpr95": "ood_positive", "aupr": "trapezoid"},
+    "hendrycks": {"fpr95": "id_positive", "aupr": "average_precision"},
+}
+WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in the run"
+STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
+
+
+def verify(*, folder: Path, run: str, row: str, references: str | None = None) -> None:
+    """Compares a finished run with published numbers; writes ``verify.csv``.
+
+    A row counts as outside its tolerance only when no protocol field that bears on it differs.
+
+    Args:
+        folder: run folder of this comparison.
+        run: run folder to compare.
+        row: ``file``, ``file/detector``, ``file/detector/set`` or ``file/detector/set/metric``;
+            ``*`` stands for anything.
+        references: folder of reference files; None = those that come with the project.
+
+    Raises:
+        UserError: unknown row, no finished run, none of the rows in it, or rows of the same
+            protocol outside their tolerance.
+    """
+    rows = matching_rows(read_references(references), row)
+    results, facts = read_run(Path(run))
+    table = compare(rows, results, facts)
+    if (table["verdict"] == ABSENT).all():
+        held = ", ".join(results["detector"].dropna().unique())
+        sets = ", ".join(results["ood"].dropna().unique())
+        raise UserError(
+            f"{run} holds none of the {len(rows)} numbers of task.row={row}; "
+            f"it has the detectors {held} on the sets {sets}"
+        )
+    differences = protocol_differences(rows, facts)
+    write_csv(table, folder / "verify.csv")
+    Console().print(_page(rows, differences, table))
+    outside = int((table["verdict"] == OUTSIDE).sum())
+    if outside:
+        judged = int(table["verdict"].isin([WITHIN, OUTSIDE]).sum())
+        raise UserError(
+            f"{outside} of {judged} numbers measured the same way are outside their tolerance "
+            f"(task.row={row}, {run})"
+        )
+
+
+def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The results table of a finished run, and what is known of how it was measured.
+
+    Raises:
+        UserError: no such folder, or no finished run in it.
+    """
+    if not run.is_dir():
+        raise missing_path(run)
+    if not (run / "results.parquet").exists() or not (run / "manifest.json").exists():
+        raise UserError(
+            f"{run} holds no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
+            "with results.parquet and manifest.json"
+        )
+    results = pd.read_parquet(run / "results.parquet")
+    manifest = json.loads((run / "manifest.json").read_text())
+    config = yaml.safe_load((run / "config.yaml").read_text())
+    accuracy = manifest["id_accuracy"]
+    counts = results.dropna(subset=["ood"]).groupby("ood")["n_ood"].max()
+    return results, {
+        **MEANING[manifest["protocol"]],
+        "model": manifest["model"],
+        "transform": manifest["backbone"]["transform"],
+        "dataset": config["data"]["name"],
+        "id_accuracy": None if accuracy is None else 100 * accuracy,
+        "shift_order": manifest["shift_order"],
+        "n": {"test": int(results["n_id"].max()), **counts.to_dict()},
+        "detectors": manifest["detectors"],
+    }
+
+
+def compare(
+    rows: Sequence[PublishedRow], results: pd.DataFrame, facts: Mapping[str, Any]
+) -> pd.DataFrame:
+    """One row a published number: ``row, ours, theirs, delta, tolerance, verdict, differs``."""
+    found = []
+    for row in rows:
+        ours = row.scale * _value(row, results, facts["shift_order"])
+        delta = ours - row.value
+        # A detector the run does not have has no settings to differ in.
+        differs = (
+            [".".join(f) for f, _, _ in _differing(row, facts)] if not math.isnan(ours) else []
+        )
+        if math.isnan(ours):
+            verdict = ABSENT
+        elif differs:
+            verdict = OTHER
+        else:
+            verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE
+        found.append(
+            {
+                "row": row.name,
+                "ours": ours,
+                "theirs": row.value,
+                "delta": delta,
+                "tolerance": row.tolerance,
+                "verdict": verdict,
+                "differs": " ".join(differs),
+            }
+        )
+    return pd.DataFrame(found)
+
+
+def protocol_differences(rows: Sequence[PublishedRow], facts: Mapping[str, Any]) -> pd.DataFrame:
+    """Every protocol field that differs for a row the run has: ``field, ours, theirs, rows``."""
+    counted: dict[tuple[str, str, str], int] = {}
+    for row in rows:
+        if row.detector in facts["detectors"]:
+            for field, ours, theirs in _differing(row, facts):
+                key = (".".join(field), _shown(ours, "not recorded"), _shown(theirs, "not stated"))
+                counted[key] = counted.get(key, 0) + 1
+    found = [(*key, count) for key, count in counted.items()]
+    return pd.DataFrame(found, columns=["field", "ours", "theirs", "rows"])
+
+
+def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str]) -> float:
+    """The run's number for a published row, NaN where it has none."""
+    whole = results["semantic_level"].isna() & results["covariate_level"].isna()
+    table = results[
+        whole & (results["detector"] == row.detector) & (results["metric"] == row.metric)
+    ]
+    if row.ood == "all":
+        chosen = table[table["ood"].isna()]
+    elif row.ood == "mean":
+        chosen = table[table["ood"].isin(shift_order)]
+    else:
+        chosen = table[table["ood"] == row.ood]
+    return float(chosen["value"].mean())
+
+
+def _differing(row: PublishedRow, facts: Mapping[str, Any]) -> list[tuple[Field, Any, Any]]:
+    found = []
+    for field, theirs in row.protocol():
+        ours = reduce(lambda node, key: (node or {}).get(key), field, facts)  # type: ignore[arg-type, return-value]
+        if not _agree(ours, theirs, row.reference.tolerance.get(field[-1], 0)):
+            found.append((field, ours, theirs))
+    return found
+
+
+def _agree(ours: Any, theirs: Any, tolerance: float) -> bool:
+    if ours is None or theirs is None:
+        return False
+    if isinstance(theirs, str):
+        return theirs.lower() in str(ours).lower()
+    if isinstance(theirs, list):
+        return (
+            isinstance(ours, list)
+            and len(ours) == len(theirs)
+            and all(_agree(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
+        )
+    if isinstance(theirs, bool) or not isinstance(ours, int | float):
+        return bool(ours == theirs)
+    return math.isclose(ours, theirs, rel_tol=1e-6, abs_tol=tolerance + 1e-9)
+
+
+def _shown(value: Any, nothing: str) -> str:
+    if value is None:
+        return nothing
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return " ".join(text.split())
+
+
+def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.DataFrame) -> Group:
+    """What is printed: sources, fields that differ, numbers, one line of summary."""
+    sources = [
+        Text(
+            "; ".join(
+                f"{key}: {value}" for key, value in reference.about.items() if value is not None
+            )
+        )
+        for reference in {row.reference.name: row.reference for row in rows}.values()
+    ]
+    parts: list[Any] = [*sources, Text("every protocol field that is stated agrees", style="green")]
+    if len(differences):
+        parts[-1] = _grid("Protocol fields that differ", differences, ["rows"])
+    shown = table.assign(differs=table["differs"].where(table["verdict"] == OTHER, ""))
+    parts.append(_grid("Numbers", shown, ["ours", "theirs", "delta", "tolerance"]))
+    counts = table["verdict"].value_counts()
+    parts.append(Text(", ".join(f"{counts[v]} {v}" for v in STYLES if v in counts)))
+    return Group(*parts)
+
+
+def _grid(title: str, table: pd.DataFrame, numbers: Sequence[str]) -> Table:
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    for column in table.columns:
+        right = column in numbers
+        grid.add_column(column, justify="right" if right else "left", overflow="fold")
+    for record in table.to_dict("records"):
+        cells = [_cell(str(column), value) for column, value in record.items()]
+        grid.add_row(*cells, style=STYLES.get(record.get("verdict", "")))
+    return grid
+
+
+def _cell(column: str, value: Any) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    if math.isnan(value):
+        return "–"
+    return (
+        f"{value:+.2f}"
+        if column == "delta"
+        else f"{value:.6g}"
+        if column == "tolerance"
+        else f"{value:.2f}"
+    )

@@ -1,0 +1,184 @@
+"""One table over several runs: aggregation, marks, refusals, every format."""
+
+import io
+import re
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+from finished_runs import IDENTITY, write_run
+from rich.console import Console
+
+from ood_lab.errors import UserError
+from ood_lab.report.leaderboard import make_leaderboard
+from ood_lab.report.leaderboard_files import terminal, write_leaderboard
+from ood_lab.report.leaderboard_runs import check_comparable, comparable_groups, read_run
+from ood_lab.report.leaderboard_table import wide_table
+
+KNN = [(0.70, 0.80), (0.72, 0.80), (0.77, 0.80)]
+SENTENCE = "share of ID rejected when 95"
+
+
+def board_of(*paths):
+    groups = comparable_groups([read_run(path) for path in paths])
+    check_comparable(groups)
+    return make_leaderboard(groups[0])
+
+
+def row_of(board, detector, ood, metric="auroc", run=None):
+    rows = board.rows
+    rows = rows[(rows.detector == detector) & (rows.ood == ood) & (rows.metric == metric)]
+    return (rows if run is None else rows[rows.run == run]).squeeze()
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("outputs") / "name" / "aaaa"
+    return [
+        write_run(folder, {"knn": v, "a_b": (0.5, 0.6)}, seed=s, half=0.01 * (s + 1))
+        for s, v in enumerate(KNN)
+    ]
+
+
+def test_seeds_become_mean_and_std_apart_from_the_interval(swept):
+    row = row_of(board_of(*swept), "knn", "near")
+    near = [values[0] for values in KNN]
+    assert row.value == pytest.approx(statistics.mean(near))
+    assert row.seed_std == pytest.approx(statistics.stdev(near))
+    assert row.sampling_half_width == pytest.approx(0.02)
+    assert (row.n_seeds, row.seeds, row.n_id, row.n_ood) == (3, "0 1 2", 100, 30)
+    mean = row_of(board_of(*swept), "knn", "mean")
+    assert mean.seed_std == pytest.approx(statistics.stdev([(a + b) / 2 for a, b in KNN]))
+    assert np.isnan(mean.sampling_half_width)
+
+
+def test_one_seed_has_no_std(swept):
+    assert np.isnan(board_of(swept[0]).rows.seed_std).all()
+
+
+def test_learnt_values_are_no_settings(swept):
+    assert set(board_of(*swept).rows.settings.dropna()) == {"k=5"}
+
+
+def test_other_settings_of_a_detector_are_other_rows(tmp_path, swept):
+    other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, k=50)
+    table = wide_table(board_of(*swept, other)).table
+    position = [head.text for head in table.heads].index("settings")
+    shown = [(row[0].text, row[position].text) for row in table.rows]
+    assert sorted(shown) == [("a_b", ""), ("knn", "k=5"), ("knn", "k=50")]
+
+
+def test_the_mean_needs_every_set(tmp_path, swept):
+    less = write_run(tmp_path / "name" / "bbbb", {"knn": (0.9,)}, sets=("near",))
+    board = board_of(less)
+    assert board.sets == ["near"]
+    board = make_leaderboard([read_run(path) for path in (*swept, less)])
+    assert row_of(board, "knn", "near", run="name/bbbb").value == pytest.approx(0.9)
+    assert np.isnan(row_of(board, "knn", "mean", run="name/bbbb").value)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"protocol": "hendrycks"}, "openood and hendrycks"),
+        ({"data": IDENTITY | {"far": "other"}}, "content of the data (far)"),
+        ({"data": IDENTITY | {"test": "x", "train": "y"}}, "content of the data (train, test)"),
+        ({"sets": ("far", "near")}, "near < far and far < near"),
+    ],
+)
+def test_what_does_not_compare_shares_no_table(tmp_path, swept, change, named):
+    other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, **change)
+    groups = comparable_groups([read_run(path) for path in (*swept, other)])
+    assert [len(group) for group in groups] == [3, 1]
+    with pytest.raises(UserError, match=re.escape(named)) as error:
+        check_comparable(groups)
+    for words in (str(swept[0]), str(other), "task.split=true"):
+        assert words in str(error.value)
+
+
+def test_a_set_that_one_run_lacks_is_no_conflict(tmp_path, swept):
+    data = {name: IDENTITY[name] for name in ("train", "test", "near")}
+    other = write_run(tmp_path / "n" / "b", {"knn": (0.9,)}, sets=("near",), data=data)
+    own = write_run(tmp_path / "n" / "c", {"knn": (0.9,)}, sets=("mine",))
+    runs = [read_run(path) for path in (other, own)]
+    assert len(comparable_groups(runs)) == 2  # shift orders (near) and (mine)
+    assert len(comparable_groups([read_run(swept[0]), read_run(swept[1])])) == 1
+
+
+def test_a_single_run_is_marked_by_its_own_tests(tmp_path):
+    best = [("near", "auroc", d, d != "c") for d in "abc"]
+    aurocs = {"a": (0.9, 0.9), "b": (0.7, 0.8), "c": (0.899, 0.5)}
+    board = board_of(write_run(tmp_path / "n" / "a", aurocs, best=best))
+    # b is far below a and c very near: only the paired test can have said so.
+    assert [bool(row_of(board, d, "near").best) for d in "abc"] == [True, True, False]
+    assert not row_of(board, "a", "mean").best
+
+
+def test_runs_of_one_seed_are_marked_by_their_intervals(tmp_path):
+    values = {"x": 0.90, "y": 0.887, "z": 0.885}  # sqrt(2) * 0.01 = 0.0141
+    paths = [write_run(tmp_path / m / m, {"knn": (v, v)}, model=m) for m, v in values.items()]
+    board = board_of(*paths)
+    marked = [bool(row_of(board, "knn", "near", run=f"{m}/{m}").best) for m in values]
+    assert marked == [True, True, False]
+    lower = row_of(board, "knn", "near", "fpr95", run="x/x")  # the lowest is the best
+    assert lower.best
+
+
+def test_seeds_are_marked_by_welch(tmp_path, swept):
+    # Welch's t of knn's mean 0.73 against a constant: (0.73 - x) / (0.036 / sqrt(3)) with 2
+    # degrees of freedom, where 4.303 is the 5% point: x must lie below 0.6404.
+    def others(folder, value):
+        return [
+            write_run(folder, {"knn": (value, value)}, seed=s, model="other", half=0.5)
+            for s in range(3)
+        ]
+
+    worse = others(tmp_path / "n" / "worse", 0.6399)
+    equal = others(tmp_path / "n" / "equal", 0.6409)
+    board = board_of(*swept, *worse, *equal)
+    assert row_of(board, "knn", "near", run="name/aaaa").best
+    assert row_of(board, "knn", "near", run="n/equal").best
+    assert not row_of(board, "knn", "near", run="n/worse").best
+
+
+def test_every_format_holds_the_numbers_and_the_protocol(tmp_path, swept):
+    board = board_of(*swept)
+    files = write_leaderboard(board, tmp_path)
+    assert sorted(p.suffix for p in files) == [".csv", ".html", ".md", ".tex"]
+    csv = pd.read_csv(files[0])
+    np.testing.assert_allclose(csv.value, board.rows.value)
+    assert set(csv.protocol) == {"openood"}
+    console = Console(file=io.StringIO(), width=160)
+    console.print(terminal(wide_table(board), "title", console.width))
+    shown = console.file.getvalue()
+    for text in (*(p.read_text() for p in files[1:]), shown):
+        plain = text.replace(r"$\pm$", "±")
+        assert SENTENCE in " ".join(text.split())
+        assert "73.0 ± 3.6" in plain  # mean and std of KNN's near
+        assert "DAD" in text
+    markdown, latex = files[1:3] if files[1].suffix == ".md" else files[2:0:-1]
+    assert "**73.0 ± 3.6**" in markdown.read_text()
+    assert r"\textbf{73.0 $\pm$ 3.6}" in latex.read_text()
+    assert r"a\_b" in latex.read_text()
+
+
+def test_latex_rows_are_as_long_as_the_table_says(tmp_path, swept):
+    text = write_leaderboard(board_of(*swept), tmp_path)[2].read_text()
+    columns = re.search(r"\\begin\{tabular\}\{([lr]+)\}", text)[1]
+    rows = [line for line in text.splitlines() if line.endswith(r" \\")]
+    spans = [
+        sum(int(s) for s in re.findall(r"\\multicolumn\{(\d+)\}", row))
+        or len(re.split(r"(?<!\\)&", row))
+        for row in rows
+    ]
+    assert spans == [len(columns)] * 4
+    body = re.sub(r"\\[%_&#$]", "", text.split("\n", 1)[1])
+    assert "%" not in body.replace("{!}{%", "")
+
+
+def test_the_page_sorts_and_loads_nothing(tmp_path, swept):
+    text = write_leaderboard(board_of(*swept), tmp_path)[3].read_text()
+    assert "http" not in text
+    assert 'data-sort="0.73' in text
+    assert str(swept[1]) in text

@@ -1,0 +1,68 @@
+"""What data_check prints, and when it fails."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from cli import call
+from PIL import Image
+
+from ood_lab.run.folder import config_hash
+
+
+@pytest.fixture
+def images(tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+    rng = np.random.default_rng(0)
+    for folder in ("id/cat", "id/dog", "far"):
+        (tmp_path / folder).mkdir(parents=True)
+        for i in range(10):
+            pixels = rng.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / folder / f"{i}.png")
+    return tmp_path
+
+
+def check(images, *more):
+    places = (f"data.id.train={images}/id", f"paths.outputs={images}/outputs")
+    return call("eval.py", "task=data_check", "data=folder", *places, *more)
+
+
+def test_present_and_missing(images, capsys):
+    assert check(images, f"data.ood.far={images}/far") == 0
+    out = capsys.readouterr().out
+    for words in ("licence", "yours", "redistribute", "no", "DIR/<class>/<image>", "present"):
+        assert words in out
+    assert "split off train" in out  # the check report
+    assert not list(images.rglob("*.safetensors"))
+    assert check(images, f"data.ood.far={images}/fra", f"data.ood.near={images}/far") == 1
+    out, error = capsys.readouterr()
+    assert "missing" in out
+    assert "present" in out
+    assert "1 of 3 sources: far is missing" in error
+    assert f"{images}/far" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_list_with_another_sha256(images, capsys):
+    listing = images / "far.txt"
+    listing.write_text("".join(f"far/{i}.png -1\n" for i in range(10)))
+    digest = hashlib.sha256(listing.read_bytes()).hexdigest()
+    source = (f"data.ood.far={listing}", f"data.root={images}")
+    assert check(images, *source, f"data.info.sha256={{far: {digest}}}") == 0
+    assert digest in capsys.readouterr().out
+    assert check(images, *source, "data.info.sha256={far: 00}") == 1
+    assert "far is not the expected list" in capsys.readouterr().err
+
+
+def test_the_builtin_data(tmp_path, capsys):
+    sizes = ("data.train=33", "data.val=22", "data.test=22", "data.per_shift_set=5")
+    arguments = (*sizes, "data.per_cell=1", f"paths.outputs={tmp_path}")
+    assert call("eval.py", "task=data_check", *arguments) == 0
+    out = capsys.readouterr().out
+    assert "Apache-2.0" in out
+    assert "transferred_bronze" in out
+
+
+def test_what_is_known_of_the_data_is_no_part_of_a_run():
+    bare = {"data": {"name": "x"}}
+    assert config_hash({"data": {"name": "x", "info": {"licence": "MIT"}}}) == config_hash(bare)

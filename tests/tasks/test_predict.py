@@ -1,0 +1,141 @@
+"""``task=predict``: a folder of images in, a table out; fitted detectors used again from file."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+
+from ood_lab.data.vessels_module import VesselsDataModule
+
+SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
+SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
+NAMES = ["knn", "odin", "gram", "rankfeat", "react", "klm"]
+NO_DATA = ["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"]
+
+
+@pytest.fixture(scope="module")
+def outputs(tmp_path_factory):
+    return tmp_path_factory.mktemp("outputs")
+
+
+@pytest.fixture(scope="module")
+def trained(outputs):
+    arguments = ("logger=none", "task.report=false", "shift=sets", f"detector=[{','.join(NAMES)}]")
+    assert call("train.py", "experiment=smoke", *SMALL, *arguments, f"paths.outputs={outputs}") == 0
+    return run_folders(outputs)[-1]
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """ID test as PNG in nested folders, with one file that is no image."""
+    folder = tmp_path_factory.mktemp("pictures")
+    data = VesselsDataModule(**SIZES)
+    data.setup()
+    for i in range(SIZES["test"]):
+        place = folder / ("first" if i < 30 else "second/deeper") / f"{i:03}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        data.splits["test"].load_image(i).save(place)
+    (folder / "first" / "zzz.png").write_text("no image")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def predict(trained, outputs):
+    def run(*arguments):
+        line = (f"ckpt={trained}", f"paths.outputs={outputs}", "logger=none", "name=predict")
+        status = call("eval.py", "task=predict", *line, *arguments)
+        return run_folders(outputs / "predict")[-1] if status == 0 else None
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def fitted(predict, pictures):
+    return predict(f"task.images={pictures}", f"detector=[{','.join(NAMES)}]")
+
+
+def table(folder):
+    return pd.read_csv(folder / "predictions.csv", dtype={"error": str}, keep_default_na=True)
+
+
+def test_the_table_holds_what_the_score_task_finds(fitted, trained):
+    found = table(fitted)
+    assert len(found) == SIZES["test"] + 1
+    read = found[found.error.isna()]
+    scores = pd.read_parquet(trained / "scores.parquet").query("dataset == 'test'")
+    classes = json.loads((trained / "manifest.json").read_text())["classes"]
+    assert read.predicted.tolist() == [classes[i] for i in scores.pred]
+    for name in ("knn", "odin", "gram", "rankfeat"):  # the others are fitted on half of val here
+        np.testing.assert_allclose(read[f"{name}_score"], scores[name], rtol=1e-5, atol=1e-5)
+
+
+def test_an_unreadable_image_is_a_row_with_an_error(fitted):
+    (row,) = table(fitted).dropna(subset="error").to_dict("records")
+    assert row.pop("path").endswith("first/zzz.png")
+    assert "identify image" in row.pop("error")
+    assert all(pd.isna(value) for value in row.values())
+
+
+def test_verdicts_follow_from_held_out_id_images(fitted):
+    found = table(fitted).query("error.isna()")
+    summary = json.loads((fitted / "manifest.json").read_text())["detectors"]
+    for name in NAMES:
+        n = 50 if name in ("react", "klm") else 100  # of the 100 in val
+        assert summary[name]["held_out"] == n
+        score, flagged = found[f"{name}_score"], found[f"{name}_is_ood"].astype(bool)
+        assert flagged.tolist() == (score > summary[name]["threshold_score"]).tolist()
+        p = found[f"{name}_p_value"]
+        np.testing.assert_allclose(p * (n + 1), (p * (n + 1)).round(), atol=1e-9)
+        assert p[flagged].max() <= (1 + 0.05 * n) / (n + 1)
+        # 5% of ID, give or take four standard errors of both samples.
+        assert flagged.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 * (1 / n + 1 / 80))
+        assert p.mean() == pytest.approx(0.5, abs=0.2)
+
+
+def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
+    saved = f"task.detector_file={fitted}/detectors"  # all of the folder
+    again = predict(f"task.images={pictures}", saved, *NO_DATA)
+    assert again != fitted
+    before = table(fitted)
+    pd.testing.assert_frame_equal(table(again)[before.columns], before, rtol=1e-6)
+    assert not (again / "detectors").exists()
+
+
+def test_a_list_of_images_under_another_rule(fitted, predict, pictures, tmp_path):
+    paths = [f"second/deeper/{i:03}.png" for i in range(79, 39, -1)]
+    pd.DataFrame({"path": paths}).to_csv(tmp_path / "list.csv", index=False)
+    source = f"task.images={{path: '{tmp_path}/list.csv', root: '{pictures}'}}"
+    file = f"task.detector_file={fitted}/detectors/odin.safetensors"
+    found = table(predict(source, file, "task.alpha=0.2", *NO_DATA))
+    assert [path.removeprefix(f"{pictures}/") for path in found.path] == paths
+    assert found.odin_is_ood.tolist() == (found.odin_p_value <= 0.2).tolist()
+    before = table(fitted).set_index("path").loc[found.path]
+    np.testing.assert_allclose(found.odin_p_value, before.odin_p_value)
+
+
+def test_wrong_input_is_one_line(predict, pictures, fitted, tmp_path, capsys):
+    images, knn = f"task.images={pictures}", "detector=[knn]"
+    (tmp_path / "only.png").write_text("no image")
+    (tmp_path / "file").write_text("no detector")
+    cases = {
+        "images=...": (knn,),
+        "nowhere' does not exist": (knn, "task.images=nowhere"),
+        "1 of 1 images cannot be read": (knn, f"task.images={tmp_path}"),
+        "set one of them": (knn, images, "task.tpr=0.9", "task.alpha=0.1"),
+        "rule=mean is unknown": (knn, images, "task.rule=mean"),
+        "needs 999 held-out": (knn, images, "task.alpha=0.001"),
+        "is no detector file": (images, f"task.detector_file={tmp_path}/file"),
+        "holds no .safetensors file": (images, f"task.detector_file={tmp_path}"),
+        "two files hold a detector 'knn'": (
+            images,
+            "task.detector_file=['{0}','{0}']".format(fitted / "detectors" / "knn.safetensors"),
+        ),
+    }
+    for message, arguments in cases.items():
+        assert predict(*arguments) is None
+        error = capsys.readouterr().err.strip()
+        assert error.startswith("error:")
+        assert message in error
+        assert len(error.splitlines()) == 1

@@ -1,0 +1,155 @@
+"""Published numbers are well formed, and a run is compared with those measured the same way."""
+
+import json
+import re
+
+import pandas as pd
+import pytest
+from cli import ROOT, call
+
+from ood_lab.errors import UserError
+from ood_lab.tasks import verify
+from ood_lab.tasks.references import matching_rows, read_references
+
+ROWS = read_references()
+CIFAR = matching_rows(ROWS, "cifar10")
+
+
+@pytest.fixture(autouse=True)
+def _wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+def test_every_file_states_its_source_and_every_row_is_a_possible_number():
+    files = sorted(p.stem for p in (ROOT / "conf" / "reference").glob("*.yaml"))
+    assert sorted({row.reference.name for row in ROWS}) == files
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        about = row.reference.about
+        assert all(about[key] for key in ("title", "paper", "checkpoint", "data"))
+        assert about["arxiv"] is None or re.fullmatch(r"\d{4}\.\d{5}", about["arxiv"])
+        assert 0 <= row.value <= (10 if row.metric == "dad" else 100), row.name
+        assert row.tolerance >= 0
+
+
+def test_the_dad_of_sixteen_methods():
+    rows = matching_rows(ROWS, "shiftedbronzes_dad")
+    assert len(rows) == 16
+    assert sum(row.value for row in rows) == 100
+
+
+def make_run(folder, protocol="openood", **changes):
+    """A run folder that holds exactly the CIFAR rows, but for ``changes`` by row name."""
+    folder.mkdir(parents=True)
+    values = {"detector": [], "ood": [], "metric": [], "value": [], "n_ood": []}
+    for row in CIFAR:
+        number = changes.get(row.name, row.value) / 100
+        n = row.reference.protocol["n", row.ood]
+        for key, value in zip(values, (row.detector, row.ood, row.metric, number, n), strict=True):
+            values[key].append(value)
+    results = pd.DataFrame(values).assign(n_id=5000, semantic_level=None, covariate_level=None)
+    results.to_parquet(folder / "results.parquet")
+    stated = CIFAR[0].reference.protocol
+    detectors = {row.detector: {} for row in CIFAR}
+    for field, value in stated.items():
+        if field[0] == "detectors":
+            detectors[field[1]][field[2]] = value
+    detectors |= changes.get("detectors", {})
+    manifest = {
+        "protocol": protocol,
+        "model": "resnet20",
+        "backbone": {"transform": f"Normalize({stated['transform',]})"},
+        "id_accuracy": 0.8668,
+        "shift_order": [],
+        "detectors": detectors,
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "config.yaml").write_text("data: {name: folder}\n")
+    return folder
+
+
+def run_verify(tmp_path, run, row="cifar10"):
+    tmp_path.mkdir(exist_ok=True)
+    verify(folder=tmp_path, run=str(run), row=row)
+    return pd.read_csv(tmp_path / "verify.csv").set_index("row")
+
+
+def test_the_same_numbers_are_within(tmp_path, capsys):
+    table = run_verify(tmp_path, make_run(tmp_path / "run"))
+    assert len(table) == len(CIFAR)
+    assert set(table.verdict) == {"within"}
+    assert table.delta.abs().max() < 1e-9
+    assert "every protocol field that is stated agrees" in capsys.readouterr().out
+
+
+def test_a_number_outside_fails_and_is_counted(tmp_path):
+    name = "cifar10/knn/crops/auroc"
+    run = make_run(tmp_path / "run", **{name: 94.84 - 0.06})
+    with pytest.raises(UserError, match="1 of 6 numbers"):
+        run_verify(tmp_path, run, "cifar10/knn")
+    table = pd.read_csv(tmp_path / "verify.csv").set_index("row")
+    assert table.verdict[name] == "outside"
+    assert table.delta[name] == pytest.approx(-0.06)
+    assert (table.drop(name).verdict == "within").all()
+    assert set(run_verify(tmp_path, run, "cifar10/msp").verdict) == {"within"}
+
+
+def test_another_setting_is_named_first_and_not_judged(tmp_path, capsys):
+    settings = {"knn": {"k": 7, "fit_split": "train"}}
+    run = make_run(tmp_path / "run", detectors=settings, **{"cifar10/knn/crops/auroc": 10})
+    table = run_verify(tmp_path, run, "cifar10/*/crops")
+    knn = table.index.str.contains("/knn/")
+    assert set(table.verdict[knn]) == {"other protocol"}
+    assert set(table.differs[knn]) == {"detectors.knn.k"}
+    assert set(table.verdict[~knn]) == {"within"}
+    out = capsys.readouterr().out
+    assert 0 < out.index("detectors.knn.k") < out.index("Numbers")
+    assert re.search(r"detectors\.knn\.k\s+7\s+50\s+3\b", out)
+
+
+def test_a_detector_the_run_lacks(tmp_path):
+    with pytest.raises(UserError, match=r"holds none of the 1 numbers.*msp.*inet32"):
+        run_verify(tmp_path, make_run(tmp_path / "run"), "shiftedbronzes_dad/locoop")
+
+
+@pytest.mark.parametrize(("protocol", "same"), [("openood", True), ("hendrycks", False)])
+def test_dad_is_judged_only_under_the_same_fpr(tmp_path, protocol, same):
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    text = (ROOT / "conf/reference/shiftedbronzes_dad.yaml").read_text()
+    text = re.sub(r"(?m)^  (dataset|model|id_accuracy|shift_order): .*\n", "", text)
+    (reference / "mine.yaml").write_text(text)
+    run = make_run(tmp_path / "run", protocol)
+    results = pd.read_parquet(run / "results.parquet")
+    dad = results.iloc[[0]].assign(detector="msp", ood=None, metric="dad", value=7.0)
+    pd.concat([results, dad]).to_parquet(run / "results.parquet")
+    verify(folder=tmp_path, run=str(run), row="mine/msp", references=str(reference))
+    (row,) = pd.read_csv(tmp_path / "verify.csv").itertuples()
+    assert row.ours == row.theirs == 7
+    assert row.verdict == ("within" if same else "other protocol")
+
+
+@pytest.mark.parametrize(
+    ("row", "nearest"), [("cifar", "cifar10"), ("cifar10/kn", "cifar10/knn"), ("zzz", "there is")]
+)
+def test_an_unknown_row_names_the_nearest(row, nearest):
+    with pytest.raises(UserError, match=nearest):
+        matching_rows(ROWS, row)
+
+
+def test_a_malformed_reference_is_named(tmp_path):
+    (tmp_path / "bad.yaml").write_text("title: x\n")
+    with pytest.raises(UserError, match=r"bad\.yaml: expected the keys"):
+        read_references(tmp_path)
+
+
+def test_the_command(tmp_path, capsys):
+    run = make_run(tmp_path / "run", **{"cifar10/vim/inet32/auroc": 50})
+    common = ("task=verify", f"task.run={run}", f"paths.outputs={tmp_path / 'outputs'}")
+    for _ in range(2):  # never "already done"
+        assert call("eval.py", *common, "task.row=cifar10/knn") == 0
+        assert "6 within" in capsys.readouterr().out
+    assert call("eval.py", *common, "task.row=cifar10") == 1
+    error = capsys.readouterr().err.strip()
+    assert error.startswith("error: 1 of 90 numbers")
+    assert len(error.splitlines()) == 1

@@ -126,7 +126,7 @@ def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def _build(description: dict[str, Any], place: Path) -> Detector:
-    known = {_qualified(cls): cls for cls in _subclasses(Detector)}
+    known = {_qualified(cls): cls for cls in _subclasses(Detector)}  # type: ignore[type-abstract]
     wanted = description["class"]
     if wanted not in known:
         raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group
@@ -16,6 +17,9 @@ from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
 
+_TERMINAL_ROWS = 20
+#: Columns that the terminal keeps where the sets do not fit.
+_SUMMARIES = ("DAD", "ID acc.")
 _LATEX = {
     "\\": r"\textbackslash{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
@@ -163,22 +167,24 @@ def _settings_table(board: Leaderboard) -> HtmlTable:
 
 
 def terminal(wide: WideTable, title: str, width: int) -> Group:
-    """The leaderboard for ``rich``: summaries, and the single sets where they fit too."""
-    table = wide.table
+    """The top of the leaderboard for ``rich``: as many summaries and sets as fit one table."""
+    table = replace(wide.table, rows=wide.table.rows[:_TERMINAL_ROWS])
     names = [" · ".join(c.text for c in row[: wide.names] if c.text) for row in table.rows]
-    first = Column((" · ".join(h.text for h in table.heads[: wide.names]),), list(map(Text, names)))
-    columns = {
-        text or table.heads[start].text: _column(table, text, note, start, end)
+    title_of_names = " · ".join(head.text for head in table.heads[: wide.names])
+    first = Column((title_of_names,), [Text(name) for name in names])
+    summary, *others = (
+        (text or table.heads[start].text, _column(table, text, note, start, end))
         for text, note, start, end in list(_spans(table))[1:]
-    }
-    whole = pack([first, *columns.values()], width)
-    if len(whole) > 1 and "mean" in columns:
-        kept = [c for name, c in columns.items() if name in ("mean", "DAD", "ID acc.")]
-        whole = pack([first, *kept], width)
-    notes = Text(
-        f"{table.caption}\n* = not significantly worse than the best of its column.", "dim"
     )
-    return Group(*(build(part, title) for part in whole), notes)
+    some = [column for name, column in others if name in _SUMMARIES]
+    for shown in ([column for _, column in others], some, []):
+        parts = pack([first, summary[1], *shown], width)
+        if len(parts) == 1:
+            break
+    notes = [table.caption, "* = not significantly worse than the best of its column."]
+    if left := len(wide.table.rows) - len(table.rows):
+        notes.append(f"{left} more rows in the files.")
+    return Group(*(build(part, title) for part in parts), Text("\n".join(notes), "dim"))
 
 
 def _column(table: HtmlTable, text: str, note: str, start: int, end: int) -> Column:

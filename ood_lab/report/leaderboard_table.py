@@ -124,11 +124,12 @@ class _Layout:
         if row.get("value") is None:
             return Cell(MISSING)
         value, std, half = (row[k] for k in ("value", "seed_std", "sampling_half_width"))
-        if row["n_seeds"] == 1 and row["metric"] == "dad":
-            return Cell(f"{value:.0f}", value)
         spread = "" if std is None else f" ± {show(std)}"
         interval = "" if half is None else f"±{show(half)}"
-        return Cell(show(value) + spread, value, interval, bool(row["best"]))
+        whole = row["metric"] == "dad" and std is None  # a count, unless it is a mean over seeds
+        return Cell(
+            (f"{value:.0f}" if whole else show(value)) + spread, value, interval, bool(row["best"])
+        )
 
     def _halves(self, metric: str) -> list[Cell]:
         """Median over the sets of the half-width of the sampling interval."""

@@ -106,7 +106,8 @@ def fit_detectors(
         if detector.fit_split == "val":
             fit_bank, held_out = _halves(banks["val"], seed)
         try:
-            check_memory(detector, len(fit_bank), *reversed(fit_bank.head_weight.shape), limit)
+            outputs, width = fit_bank.head_weight.shape
+            check_memory(detector, len(fit_bank), width, outputs, limit)
             if detector.fit_split:
                 detector.fit(fit_bank)
             ready[name] = CalibratedDetector.of(

@@ -14,7 +14,7 @@ from PIL import Image
 from sklearn.metrics import roc_auc_score
 
 from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.detectors import KNN, ODIN, ReAct, ViM
+from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.tasks import Tuning
@@ -22,7 +22,6 @@ from ood_lab.tasks.synthetic import synthetic_outliers
 from ood_lab.tasks.tuning import beside
 
 LIMIT = 2**40
-TARGETS = {"knn": KNN, "vim": ViM, "react": ReAct}
 
 
 def bank(features, labels) -> FeatureBank:
@@ -37,7 +36,7 @@ def banks():
 
     def identity(n):
         labels = torch.arange(n) % 3
-        noise = 0.8 * torch.randn(n, 8, generator=generator)
+        noise = 0.4 * torch.randn(n, 8, generator=generator)
         return bank((2 * torch.eye(3, 8)[labels] + noise).relu(), labels)
 
     far = bank(torch.rand(80, 8, generator=generator), torch.full((80,), -1))
@@ -45,9 +44,10 @@ def banks():
     return {"train": identity(120), "val": identity(60), "far": far}
 
 
-def tuning(mode="val_ood", sets=("far",), **grids):
+def tuning(mode="val_ood", sets=("far",), defaults=None, **grids):
     def build(name, **settings):
-        return TARGETS[name](**settings)
+        targets = {"knn": KNN, "vim": ViM, "react": ReAct, "dial": Dial}
+        return targets[name](**(defaults or {}) | settings)
 
     return Tuning(mode, list(sets), grids, build)
 
@@ -71,25 +71,38 @@ def test_the_best_of_the_grid_is_chosen(banks):
     assert not selection.detectors["knn_tuned"].fitted
 
 
-def test_edges_are_seen_from_both_sides(banks):
-    """Around the optimum of a wide grid: first, last and in the middle of three values."""
-    wide = list(range(1, 61, 3))
-    best = select(tuning(knn={"k": wide}), banks, knn=KNN(k=5))
-    k = best.record["detectors"]["knn"]["chosen"]["k"]
-    assert 4 < k < 55, "the toy data has its optimum inside"
-    for grid, warns in (([k, k + 3], True), ([k - 3, k], True), ([k - 3, k, k + 3], False)):
-        warnings = select(tuning(knn={"k": grid}), banks, knn=KNN(k=5)).warnings
-        assert len(warnings) == warns
-        assert all(f"k={k} " in w and "tuning.grids.knn.k" in w for w in warnings)
+class Dial(Detector):
+    """What tells the sets apart, drowned in noise the further ``turn`` is from 3."""
+
+    def __init__(self, turn: float = 0):
+        super().__init__()
+        self.turn = turn
+
+    def score(self, bank):
+        noise = torch.randn(len(bank), generator=torch.Generator().manual_seed(len(bank)))
+        return (bank.labels < 0) + (0.3 + abs(self.turn - 3)) * noise
+
+    def describe(self):
+        return {"turn": self.turn}
+
+
+@pytest.mark.parametrize(
+    ("grid", "warns"), [([1, 2, 3], 1), ([5, 4, 3], 1), ([5, 3, 1], 0), ([3], 0)]
+)
+def test_an_optimum_at_the_edge_warns(banks, grid, warns):
+    selection = select(tuning(dial={"turn": grid}), banks, dial=Dial())
+    assert selection.record["detectors"]["dial"]["chosen"]["turn"] == 3
+    assert len(selection.warnings) == warns
+    assert all("turn=3 " in w and "tuning.grids.dial.turn" in w for w in selection.warnings)
 
 
 def test_ties_go_to_the_default_and_are_no_edge(banks):
     far = bank(torch.full((80, 8), -3.0), torch.full((80,), -1))  # any k tells it apart
-    tuner = tuning(knn={"k": [1, 5, 20]})
     for default in (20, 5, 1):
+        tuner = tuning(defaults={"k": default}, knn={"k": [1, 5, 20]})
         selection = select(tuner, banks | {"far": far}, knn=KNN(k=default))
-        # The default is rebuilt from its YAML, here from KNN's own arguments.
-        assert selection.record["detectors"]["knn"]["chosen"]["auroc"] == 1
+        chosen = selection.record["detectors"]["knn"]["chosen"]
+        assert (chosen["k"], chosen["auroc"]) == (default, 1)
         assert not selection.warnings
 
 

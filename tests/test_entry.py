@@ -93,6 +93,7 @@ def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
 def test_sweep_reads_one_bank(trained, outputs, capsys):
     banks = sorted(p.name for p in (outputs / "features").iterdir())
     sweep = ("-m", "detector=msp,knn", "seed=0,1", "logger=none", "name=sweep")
+    sweep += ("task.report=false",)
     assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *sweep) == 0
     assert sorted(p.name for p in (outputs / "features").iterdir()) == banks
     folders = run_folders(outputs / "sweep")
@@ -105,6 +106,7 @@ def test_sweep_reads_one_bank(trained, outputs, capsys):
 @pytest.mark.parametrize("axis", ["semantic", "covariate"])
 def test_one_axis_of_shift(trained, outputs, axis):
     arguments = (f"shift={axis}", "detector=[msp]", "logger=none", f"name={axis}")
+    arguments += ("task.report=false",)
     assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *arguments) == 0
     results = read(run_folders(outputs / axis)[-1])
     other = {"semantic": "covariate", "covariate": "semantic"}[axis]

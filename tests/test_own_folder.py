@@ -10,6 +10,7 @@ from cli import call, run_folders
 from PIL import Image
 
 SMALL = ("trainer.max_epochs=1", "metrics.draws=20", "logger=none", "detector=[msp,knn,mds]")
+NO_PAGE = "task.report=false"
 
 
 @pytest.fixture
@@ -60,7 +61,9 @@ def test_another_models_head_keeps_its_classes(photos, capsys):
     data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
     shape = ("model.backbone.num_classes=7", "model.backbone.input_size=32")
     shape += ("model.backbone.allow_transform_mismatch=true",)
-    status = call("eval.py", *data, *model, *kwargs, *shape, *SMALL, f"paths.outputs={photos}/o")
+    status = call(
+        "eval.py", *data, *model, *kwargs, *shape, *SMALL, NO_PAGE, f"paths.outputs={photos}/o"
+    )
     assert status == 0
     assert "ID accuracy is not defined" in " ".join(capsys.readouterr().out.split())
     results = pd.read_parquet(run_folders(photos / "o")[-1] / "results.parquet")
@@ -95,4 +98,4 @@ def test_damage_is_named_in_one_line(photos, capsys, damage):
 
 def test_broken_images_can_be_left_out(photos):
     truncate(photos)
-    assert train(photos, "data.on_broken=skip") == 0
+    assert train(photos, "data.on_broken=skip", NO_PAGE) == 0

@@ -115,6 +115,7 @@ def test_a_list_of_images_under_another_rule(fitted, predict, pictures, tmp_path
     np.testing.assert_allclose(found.odin_p_value, before.odin_p_value)
 
 
+@pytest.mark.slow
 def test_wrong_input_is_one_line(predict, pictures, fitted, tmp_path, capsys):
     images, knn = f"task.images={pictures}", "detector=[knn]"
     (tmp_path / "only.png").write_text("no image")

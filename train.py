@@ -19,6 +19,7 @@ def main(cfg: DictConfig) -> None:
             return
         data = job.data
         model = job.classifier()
+        job.check_task()
         trainer = job.trainer()
         trainer.fit(model, datamodule=data, ckpt_path=job.last_checkpoint)
         job.finish_training(model)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -12,11 +11,13 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.fabric.utilities.seed import pl_worker_init_function
-from torch.utils.data import DataLoader, RandomSampler, Sampler, WeightedRandomSampler
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.data.draws import EpochSampler, TrainingView
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.labels import Labels
@@ -44,7 +45,8 @@ class OODDataModule(L.LightningDataModule):
             unless it is the only one.
         balanced: draw training images so that every class is equally frequent.
         pin_memory: page-locked batches; None = when there is a CUDA device.
-        seed: of the class-balanced draws and of the sample that the check decodes.
+        seed: of the order of training images and their augmentation, together with the seed of the
+            job; and of the sample that the check decodes.
         check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
         on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
@@ -93,7 +95,7 @@ class OODDataModule(L.LightningDataModule):
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
-        self._train_view: ImageDataset | None = None
+        self._train_view: TrainingView | None = None
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -124,6 +126,7 @@ class OODDataModule(L.LightningDataModule):
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
         report.notes[:0] = self.notes
+        Labels.of(splits["train"])  # a hierarchy that is none shows here, not after training
         self.report, self.splits = report, splits
 
     def _check_names(self, ood: Sequence[str]) -> None:
@@ -162,9 +165,7 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         for data in self.splits.values():
             data.transform = eval
-        # A second view of the same table: features of train are extracted without augmentation.
-        self._train_view = copy.copy(self.splits["train"])
-        self._train_view.transform = train or eval
+        self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def predict_dataset(self, split: str) -> ImageDataset:
         """A set by name, with the eval transform.
@@ -184,13 +185,16 @@ class OODDataModule(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training images in random order, with the train transform."""
         self.setup()
-        data = self._train_view or self.splits["train"]
+        chances = self._chances()
+        if self._train_view is None:
+            raise RuntimeError("the training images have no transform: call use_transform first")
+        data = self._train_view
         devices = self.trainer.world_size if self.trainer else 1
         fills_a_batch = len(data) // devices >= self.batch_size
         return self._loader(
             data,
             self.batch_size,
-            sampler=self._balanced_sampler(data) if self.balanced else RandomSampler(data),
+            sampler=EpochSampler(len(data), self.seed, self._epoch, chances),
             drop_last=self.drop_last and fills_a_batch,
             persistent=True,
         )
@@ -205,9 +209,9 @@ class OODDataModule(L.LightningDataModule):
 
     def _loader(
         self,
-        data: ImageDataset,
+        data: Dataset[Batch],
         batch_size: int,
-        sampler: Sampler[int] | None = None,
+        sampler: Sampler[Any] | None = None,
         drop_last: bool = False,
         persistent: bool = False,
     ) -> DataLoader[Batch]:
@@ -222,32 +226,35 @@ class OODDataModule(L.LightningDataModule):
             worker_init_fn=pl_worker_init_function,
         )
 
-    def _balanced_sampler(self, data: ImageDataset) -> Sampler[int]:
-        """Draws with replacement, every class with the same probability, unknowns never.
+    def _epoch(self) -> int:
+        return self.trainer.current_epoch if self.trainer else 0
 
-        The generator is seeded alike on all ranks: Lightning deals one common draw out to them.
-        """
-        labels = data.labels
+    def _chances(self) -> Tensor | None:
+        """For ``balanced``: every class with the same probability, unknowns never."""
+        if not self.balanced:
+            return None
+        labels = self.splits["train"].labels
         known = labels != UNKNOWN
         if not bool(known.any()):
             raise UserError("data.balanced needs labels, and no training image has one")
         counts = torch.bincount(labels[known])
-        weights = torch.zeros(len(labels), dtype=torch.float64)
-        weights[known] = 1 / counts[labels[known]].double()
-        generator = torch.Generator().manual_seed(self.seed)
-        return WeightedRandomSampler(weights.tolist(), len(labels), generator=generator)
+        chances = torch.zeros(len(labels), dtype=torch.float64)
+        chances[known] = 1 / counts[labels[known]].double()
+        return chances
 
     def save_splits(self, folder: str | os.PathLike[str]) -> None:
         """Writes one ``<set>.csv`` a set; those of files can be read back as they were.
 
-        Labels are class names, ``-1`` where unknown; paths are absolute.
+        Labels, levels, categories and shapes are names, ``-1`` where unknown; paths are absolute.
         """
         self.setup()
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         for name, data in self.splits.items():
-            names = dict(enumerate(data.classes)) | {UNKNOWN: str(UNKNOWN)}
-            table = data.table.assign(label=data.table["label"].map(names))
+            table = data.table.copy()
+            for column, words in {"label": data.classes, **data.names}.items():
+                if column in table:
+                    table[column] = table[column].map(dict(enumerate(words)) | {UNKNOWN: "-1"})
             table.to_csv(place / f"{name}.csv", index=False)
 
 

@@ -4,19 +4,22 @@ from ood_lab.models.backbone import Backbone
 from ood_lab.models.build import module_backbone, timm_backbone
 from ood_lab.models.classifier import Classifier
 from ood_lab.models.contract import check_contract
+from ood_lab.models.epoch_seed import EpochSeed
 from ood_lab.models.output import Output
 from ood_lab.models.transform import train_transform
-from ood_lab.models.weights import load_weights, weights_sha256
+from ood_lab.models.weights import load_weights, saved_labels, weights_sha256
 from ood_lab.models.wrapped import WrappedBackbone
 
 __all__ = [
     "Backbone",
     "Classifier",
+    "EpochSeed",
     "Output",
     "WrappedBackbone",
     "check_contract",
     "load_weights",
     "module_backbone",
+    "saved_labels",
     "timm_backbone",
     "train_transform",
     "weights_sha256",

@@ -73,6 +73,16 @@ def load_weights(
     return data_config if isinstance(data_config, dict) else {}
 
 
+def saved_labels(path: str | Path) -> dict[str, Any] | None:
+    """The label space that a checkpoint of this project was trained for; None where it says none.
+
+    Raises:
+        UserError: no such file, unreadable, or pickled objects inside.
+    """
+    labels = _read(Path(path)).get("labels")
+    return labels if isinstance(labels, dict) else None
+
+
 def weights_sha256(module: nn.Module) -> str:
     """Identity of a network's weights.
 

@@ -6,7 +6,6 @@ import difflib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -43,12 +42,22 @@ def weights_file(ckpt: Path) -> Path:
     )
 
 
-def stamp(ckpt: str | None) -> list[Any] | None:
-    """Size and time of the weights file, so that a retrained checkpoint is a new run."""
+def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:
+    """What ``ckpt`` adds to a run's identity, and the stamp (size, time) of its weights file.
+
+    A run folder of the same seed counts as ``<name>/<config hash>``, so that evaluations of the
+    seeds of one training are the seeds of one evaluation.
+
+    Raises:
+        UserError: nothing is there, or the run has no checkpoint.
+    """
     if not ckpt:
-        return None
-    status = weights_file(Path(ckpt)).stat()
-    return [status.st_size, status.st_mtime_ns]
+        return None, None
+    run = Path(ckpt)
+    status = weights_file(run).stat()
+    own = run.is_dir() and run.name == f"seed={seed}"
+    name = "/".join(run.absolute().parts[-3:-1]) if own else ckpt
+    return name, f"{status.st_size} {status.st_mtime_ns}"
 
 
 def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:

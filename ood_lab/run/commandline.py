@@ -9,7 +9,6 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from hydra import compose, initialize_config_dir
@@ -25,8 +24,9 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.validate import REQUEST, validate
+from ood_lab.run.values import CONF, values_of
 
-CONF = Path(__file__).resolve().parents[2] / "conf"
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
 OPEN_KEYS = ("data.ood.", "model.net.", "model.kwargs.")
 #: Holds the overrides of the job that is running, for the other ranks of a DDP job.
@@ -47,7 +47,11 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         sys.argv[1:] = rewrite(sys.argv[1:])
-        check_overrides(config_name, [a for a in sys.argv[1:] if not a.startswith("-")])
+        overrides = [a for a in sys.argv[1:] if not a.startswith("-")]
+        wanted = [o for o in overrides if o != REQUEST]
+        check_overrides(config_name, wanted)
+        if len(wanted) < len(overrides):
+            sys.exit(min(validate(config_name, wanted), 1))
         main()
     except UserError as error:
         fail(error)
@@ -125,7 +129,7 @@ def check_overrides(config_name: str, overrides: Sequence[str]) -> None:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
         raise UserError(f"cannot read the command line: {str(error).splitlines()[0]}") from error
-    values = [_values(override) for override in parsed]
+    values = [values_of(override) for override in parsed]
     first = [options[0] for options in values]
     for position, options in enumerate(values):
         for option in options:
@@ -133,14 +137,6 @@ def check_overrides(config_name: str, overrides: Sequence[str]) -> None:
             _compose(config_name, line, parsed[position])
     if not values:
         _compose(config_name, [], None)
-
-
-def _values(override: Override) -> list[str]:
-    """The override as one or, for a sweep, several plain overrides."""
-    if override.is_sweep_override() and not override.is_delete():
-        prefix = str(override.input_line).split("=", 1)[0]
-        return [f"{prefix}={value}" for value in override.sweep_string_iterator()]
-    return [str(override.input_line)]
 
 
 def _compose(config_name: str, overrides: list[str], suspect: Override | None) -> DictConfig:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import logging
 import os
 import platform
 import shutil
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.errors import UserError
+
+log = logging.getLogger(__name__)
 
 #: Top-level keys that change where or how fast a run works, never its numbers.
 NEUTRAL_KEYS = ("paths", "logger", "callbacks", "force", "tags", "hydra", "seed", "name")
@@ -44,16 +47,23 @@ class RunFolder:
 
     Args:
         path: the directory; created by :meth:`open`.
+        stamp: of the weights file that is evaluated; a run of other weights is not this run.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, stamp: str | None = None) -> None:
         self.path = path
+        self.stamp = stamp
         self._lock: IO[str] | None = None
 
     @property
     def done(self) -> bool:
-        """True once the run has finished."""
-        return (self.path / "DONE").exists()
+        """True once the run has finished, with these very weights."""
+        return (self.path / "DONE").exists() and not self._outdated
+
+    @property
+    def _outdated(self) -> bool:
+        note = self.path / "ckpt_stamp"
+        return note.exists() and note.read_text() != self.stamp
 
     def open(self, force: bool = False) -> None:
         """Creates and locks the folder; ``force`` empties it first.
@@ -79,8 +89,12 @@ class RunFolder:
                 f"another process is running this configuration in {self.path}; "
                 "wait for it, or change name= or seed="
             ) from error
-        if force:
+        if self._outdated:
+            log.warning("the checkpoint has changed since %s: starting anew", self.path)
+        if force or self._outdated:
             self._empty()
+        if self.stamp and not (self.path / "ckpt_stamp").exists():
+            self.write("ckpt_stamp", self.stamp)
 
     def _empty(self) -> None:
         for entry in self.path.iterdir():

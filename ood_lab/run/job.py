@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import logging
+import re
 import time
 from collections.abc import Sequence
 from contextlib import redirect_stderr
@@ -15,7 +16,7 @@ from typing import Any
 
 import lightning as L
 from hydra.errors import HydraException
-from hydra.utils import get_class, get_method, instantiate
+from hydra.utils import get_class, get_method, get_object, instantiate
 from lightning.fabric.utilities.rank_zero import _get_rank
 from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
@@ -25,7 +26,7 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionProgressBar
-from ood_lab.models import Backbone, load_weights, train_transform
+from ood_lab.models import Backbone, EpochSeed, load_weights, saved_labels, train_transform
 from ood_lab.run import checkpoints
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.wandb_log import log_results
@@ -100,6 +101,11 @@ class Job:
             if isinstance(error.__cause__, UserError):
                 raise error.__cause__ from error
             reason = " ".join(str(error.__cause__ or error).split())
+            if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
+                raise UserError(
+                    f"'{key}.{unknown[1]}' is nothing that {node['_target_']} takes: leave it out, "
+                    f"or choose another {key.split('.')[0]}=..."
+                ) from error
             raise UserError(f"cannot build '{key}': {reason}") from error
 
     @cached_property
@@ -131,7 +137,9 @@ class Job:
         given = self.cfg.model.backbone.num_classes
         file = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
         num_classes = given or (None if self._keeps_its_head else len(classes))
-        backbone: Backbone = self.build("model.backbone", num_classes=num_classes)
+        backbone: Backbone = self.build(
+            "model.backbone", num_classes=num_classes, **self._label_space(file, classes)
+        )
         if file:
             checkpoints.check_classes(Path(self.cfg.ckpt), classes)
             load_weights(backbone, file)
@@ -142,13 +150,33 @@ class Job:
             )
         return backbone
 
+    def _label_space(self, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:
+        """What the builder of the network asks for: names of the classes (for a head of texts),
+        hierarchy and sizes of the labels (for several heads).
+
+        A checkpoint says what its network was built for, so that no data is needed.
+        """
+        target = get_object(self.cfg.model.backbone["_target_"])
+        wanted = inspect.signature(target).parameters
+        known: dict[str, Any] = {"classes": list(classes)} if "classes" in wanted else {}
+        if "labels" in wanted:
+            saved = saved_labels(file) if file else None
+            known["labels"] = saved or self.data.labels.plain()
+        return known
+
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
-        backbone: Backbone = self.build("model.backbone", num_classes=len(self.data.classes))
+        backbone: Backbone = self.build(
+            "model.backbone",
+            num_classes=len(self.data.classes),
+            **self._label_space(None, self.data.classes),
+        )
         if self.cfg.ckpt:
             load_weights(backbone, checkpoints.weights_file(Path(self.cfg.ckpt)))
         self.data.use_transform(
-            train=train_transform(backbone, self.build("model.augment") or []),
+            train=train_transform(
+                backbone, self.build("model.augment"), self.build("model.geometry")
+            ),
             eval=backbone.transform,
         )
         module: L.LightningModule = self.build("model.classifier")(backbone=backbone)
@@ -203,6 +231,7 @@ class Job:
             self.build(f"callbacks.{name}", **self._callback_arguments(name))
             for name in self.cfg.callbacks or {}
         ]
+        callbacks.append(EpochSeed(self.seed))
         trainer: L.Trainer = self.build("trainer", callbacks=callbacks, logger=self.loggers)
         return trainer
 
@@ -224,16 +253,29 @@ class Job:
         )
         return trainer
 
+    def dry_trainer(self) -> L.Trainer:
+        """A Trainer as configured, without callbacks and loggers: can this machine serve it?"""
+        trainer: L.Trainer = self.build("trainer", logger=False, enable_checkpointing=False)
+        return trainer
+
+    def check_task(self) -> None:
+        """Calls the task's ``_check_``, where it has one: its errors come before any long work."""
+        if "_check_" in self.cfg.task:
+            function = get_method(self.cfg.task["_check_"])
+            function(
+                **{name: getattr(self, name) for name in inspect.signature(function).parameters}
+            )
+
     def run_task(self) -> Any:
         """Calls ``cfg.task`` with the objects its parameters name and logs what it returns."""
-        node = {k: v for k, v in self.settings["task"].items() if k != "_target_"}
+        node = {k: v for k, v in self.settings["task"].items() if not k.startswith("_")}
         function = get_method(self.cfg.task["_target_"])
         names = inspect.signature(function).parameters
         provided = {n: getattr(self, n) for n in names if n not in node}
         loggers = self.loggers  # from here on, a failure is a failed W&B run
         results = function(**provided, **node)
         if self.is_main and results is not None:
-            log_results(loggers, results)
+            log_results(loggers, results, self.folder)
         return results
 
     @property

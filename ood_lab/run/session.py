@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,18 +14,13 @@ import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import (
-    InterpolationResolutionError,
-    InterpolationToMissingValueError,
-    MissingMandatoryValue,
-)
 
 from ood_lab.errors import UserError
-from ood_lab.run import checkpoints
-from ood_lab.run.commandline import JOB_VARIABLE, fail
+from ood_lab.run.commandline import JOB_VARIABLE, configure_logging, fail
 from ood_lab.run.failures import record_failure
-from ood_lab.run.folder import RunFolder, config_hash
 from ood_lab.run.job import Job
+from ood_lab.run.prepare import prepare
+from ood_lab.run.resolvers import register_resolvers
 
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -37,6 +31,9 @@ def job(cfg: DictConfig) -> Iterator[Job]:
 
     Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
     """
+    # A launcher of parallel jobs starts processes that never saw the command line.
+    configure_logging()
+    register_resolvers()
     try:
         this = _open(cfg)
     except UserError as error:
@@ -57,26 +54,12 @@ def job(cfg: DictConfig) -> Iterator[Job]:
 
 def _open(cfg: DictConfig) -> Job:
     """The job with its run folder, which only the main process locks and writes."""
-    cfg = checkpoints.inherit(cfg, list(HydraConfig.get().overrides.task))
-    try:
-        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
-    except MissingMandatoryValue as error:
-        raise UserError(f"give a value to {error.full_key}=...") from error
-    except InterpolationToMissingValueError as error:
-        found = re.search(r"Missing mandatory value: (\S+)", str(error))
-        raise UserError(f"give a value to {found[1] if found else error}=...") from error
-    except InterpolationResolutionError as error:
-        raise UserError(str(error).splitlines()[0]) from error
-    assert isinstance(settings, dict)
-    stamp = checkpoints.stamp(cfg.ckpt)
-    digest = config_hash({**{str(k): v for k, v in settings.items()}, "ckpt_stamp": stamp})
-    folder = RunFolder(Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}")
-    L.seed_everything(int(cfg.seed), workers=True, verbose=False)
-    this = Job(cfg, folder)
+    this = prepare(cfg, list(HydraConfig.get().overrides.task))
+    L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
-        folder.open(force=bool(cfg.force))
-        if not folder.done:
-            folder.write("config.yaml", OmegaConf.to_yaml(cfg, resolve=True))
+        this.run_folder.open(force=bool(cfg.force))
+        if not this.run_folder.done:
+            this.run_folder.write("config.yaml", OmegaConf.to_yaml(this.cfg, resolve=True))
     return this
 
 

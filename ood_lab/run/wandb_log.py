@@ -1,29 +1,68 @@
-"""What a run shows in W&B: summary values and one table."""
+"""What a run shows in W&B: summary values, tables, charts, its figures and its report."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
+
+from ood_lab.run.wandb_charts import charts
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
 
-    Levels stay in the table: 500 scalars a run would bury the dashboard.
+    Levels stay in the table: 500 scalars a run would bury the dashboard. ``mean/<detector>/auroc``
+    and ``/fpr95`` are means over the whole OOD sets, for sorting runs and as the goal of a sweep.
     """
     whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
     values = {}
     for row in whole.to_dict("records"):
         parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
+    headline = whole[whole.metric.isin(["auroc", "fpr95"]) & whole.ood.notna()]
+    for metric, rows in headline.groupby("metric"):
+        for detector, mean in rows.groupby("detector")["value"].mean().items():
+            values[f"mean/{detector}/{metric}"] = float(mean)
     return values
 
 
-def log_results(loggers: Sequence[Logger], results: pd.DataFrame) -> None:
-    """Writes the results to every W&B logger, whether the run is online or offline."""
+def dating_values(dating: pd.DataFrame) -> dict[str, float]:
+    """The accuracies of a dating table as ``{dating/level/subset: value}``; recalls stay in it."""
+    accuracies = dating[(dating["metric"] == "accuracy") & dating["value"].notna()]
+    keys = "dating/" + accuracies["level"] + "/" + accuracies["subset"].astype(str)
+    return dict(zip(keys, accuracies["value"].astype(float), strict=True))
+
+
+def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
+    """Writes the results and what lies in the run folder to every W&B logger, online or offline."""
+    file = folder / "dating.csv"
+    dating = pd.read_csv(file) if file.exists() else None
     for logger in loggers:
         if isinstance(logger, WandbLogger):
             logger.experiment.summary.update(summary_values(results))
-            logger.log_table("results", dataframe=results.reset_index(drop=True))
+            if dating is not None:
+                logger.experiment.summary.update(dating_values(dating))
+            logger.experiment.log(
+                {
+                    "results": wandb.Table(dataframe=results.reset_index(drop=True)),
+                    **charts(results),
+                    **({} if dating is None else {"dating": wandb.Table(dataframe=dating)}),
+                    **_pages(folder),
+                }
+            )
+
+
+def _pages(folder: Path) -> dict[str, Any]:
+    """The figures of a run folder and its report, where there are any."""
+    shown: dict[str, Any] = {
+        f"figures/{path.stem}": wandb.Image(str(path))
+        for path in sorted((folder / "figures").glob("*.png"))
+    }
+    if (folder / "report.html").exists():
+        shown["report"] = wandb.Html(str(folder / "report.html"), inject=False)
+    return shown

@@ -68,12 +68,13 @@ def score_banks(
 def suspicious(
     scores: pd.DataFrame, detectors: Sequence[str], ood_sets: Sequence[str]
 ) -> list[str]:
-    """Warnings about scores that cannot mean what they should, one a detector and set."""
-    found = []
+    """Warnings about scores that cannot mean what they should, one a detector and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
     identity = scores[scores.dataset == "test"]
     for name in detectors:
         for ood in ood_sets:
             rows = scores[scores.dataset == ood]
             if warning := score_warning(identity[name].to_numpy(), rows[name].to_numpy()):
-                found.append(f"{name} on {ood}: {warning}")
-    return found
+                fact, _, reason = warning.partition(": ")
+                found.setdefault((name, reason), []).append(f"{ood}: {fact}")
+    return [f"{name}: {reason} ({'; '.join(on)})" for (name, reason), on in found.items()]

@@ -15,10 +15,26 @@ from ood_lab.metrics import Evaluation, best_detectors, results_of
 from ood_lab.models import Backbone
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
+from ood_lab.tasks.dating import dating_of, heads_to_read
 from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
 from ood_lab.tasks.gate import check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
+
+
+def check_choices(
+    *,
+    data: OODDataModule,
+    detectors: Mapping[str, Detector],
+    shift: Mapping[str, Any],
+    tuning: Tuning,
+) -> list[str]:
+    """The OOD sets to evaluate, once data, detectors, shift and tuning are found to go together.
+
+    Raises:
+        UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
+    """
+    return tuning.evaluated(data, chosen_sets(data, shift), detectors)
 
 
 def score(
@@ -40,6 +56,8 @@ def score(
     report: bool = True,
 ) -> pd.DataFrame | None:
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
+
+    Where the ID test set has levels or a category, ``dating.csv`` too.
 
     Args:
         detectors: by the name of their column in the scores table.
@@ -66,9 +84,19 @@ def score(
     """
     data.use_transform(eval=backbone.transform)
     limit = memory_limit(memory_limit_gb)  # before the banks take their share
-    ood_sets = tuning.evaluated(data, chosen_sets(data, shift), detectors)
+    ood_sets = check_choices(data=data, detectors=detectors, shift=shift, tuning=tuning)
     usable, refused = split_by_columns(detectors, backbone)
-    banks = extract_banks(data, backbone, usable, ood_sets, extractor, features_root, tuning.splits)
+    heads = heads_to_read(data, backbone)
+    banks = extract_banks(
+        data,
+        backbone,
+        usable,
+        ood_sets,
+        extractor,
+        features_root,
+        tuning.splits,
+        [heads] if heads else [],
+    )
     if not is_main:
         return None
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
@@ -99,8 +127,13 @@ def score(
         "tuning": selection.record,
         "warnings": selection.warnings + suspicious(scores, list(timing), ood_sets),
     }
+    dating = None
+    if accuracy is not None:
+        dating = dating_of(data, banks["test"], backbone, str(model["name"]), seed)
+    if dating is not None:
+        tables.write_csv(dating, folder / "dating.csv")
     if report:
-        write_page(folder, data, banks, scores, results, best, manifest)
+        write_page(folder, data, banks, scores, results, best, manifest, dating)
     # Last, so that a results table stands for a run that is whole.
     tables.write_csv(results, folder / "results.csv")
     tables.write_table(results, folder / "results.parquet")

@@ -9,7 +9,7 @@ import torch
 from hydra import compose, initialize_config_dir
 from hydra.utils import instantiate
 from pictures import folders, picture, truncate
-from torch.utils.data import RandomSampler
+from torchvision import transforms
 
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.manifest import read_manifest
@@ -118,13 +118,44 @@ def test_balanced_sampler(root):
     data = module(root, balanced=True, batch_size=1, seed=3)
     data.use_transform(eval=to_tensor)
 
-    def draw():
-        sampler = data.train_dataloader().sampler
-        return [data.splits["train"].labels[list(sampler)] for _ in range(50)]
-
-    counts = torch.bincount(torch.cat(draw())).double()
+    sampler = data.train_dataloader().sampler
+    rows = []
+    for epoch in range(50):
+        sampler.epoch = lambda epoch=epoch: epoch
+        rows += [row for row, _ in sampler]
+    counts = torch.bincount(data.splits["train"].labels[rows]).double()
     assert torch.allclose(counts / counts.sum(), torch.full((3,), 1 / 3).double(), atol=0.04)
-    assert torch.equal(torch.cat(draw()), torch.cat(draw()))
+
+
+def test_order_and_augmentation_follow_from_seed_and_epoch_alone(root, monkeypatch):
+    def epoch(number, seed=0, workers=0):
+        monkeypatch.setenv("PL_GLOBAL_SEED", str(seed))
+        data = module(root, num_workers=workers)
+        noisy = transforms.Compose([to_tensor, lambda x: x + torch.rand(()) + np.random.rand()])
+        data.use_transform(eval=to_tensor, train=noisy)
+        loader = data.train_dataloader()
+        loader.sampler.epoch = lambda: number
+        batches = list(loader)
+        return torch.cat([b["index"] for b in batches]), torch.cat([b["image"] for b in batches])
+
+    rows, images = epoch(3)
+    torch.rand(5)  # whatever else was drawn
+    for again in (epoch(3), epoch(3, workers=2)):
+        assert torch.equal(again[0], rows)
+        assert torch.equal(again[1], images)
+    for other in (epoch(4), epoch(3, seed=1)):
+        assert not torch.equal(other[0], rows)
+        assert not torch.equal(other[1].sort(0).values, images.sort(0).values)
+
+
+def test_the_network_does_not_notice_the_augmentation(root):
+    data = module(root)
+    data.use_transform(eval=to_tensor)
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    _ = data.train_dataloader().dataset[0, 77]
+    assert torch.equal(torch.rand(3), expected)
 
 
 class Probe(L.LightningModule):
@@ -161,7 +192,6 @@ def test_a_trainer_takes_it(root, tmp_path):
     )
     trainer.fit(probe, datamodule=data)
     assert len(set(probe.seen)) == 48
-    assert isinstance(data.train_dataloader().sampler, RandomSampler)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,83 @@
+"""Random training images that depend on the seed and the epoch alone.
+
+The order of the images and every draw of the augmentation follow from ``(seed, epoch)``, whatever
+the number of loader processes, and whether the training was interrupted before or not: a resumed
+training ends with the weights of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from torch import Tensor
+from torch.utils.data import Dataset, Sampler
+
+from ood_lab.data.dataset import ImageDataset, Transform
+
+
+class EpochSampler(Sampler[tuple[int, int]]):
+    """Pairs ``(row, seed of its augmentation)``; a new order in every epoch.
+
+    All processes of a job draw the same pairs, which Lightning deals out to them.
+
+    Args:
+        n: number of rows, and of pairs an epoch.
+        seed: beside the job's seed (``seed_everything``).
+        epoch: the number of the epoch that begins.
+        weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.
+    """
+
+    def __init__(
+        self, n: int, seed: int, epoch: Callable[[], int], weights: Tensor | None = None
+    ) -> None:
+        self.n = n
+        self.seed = seed
+        self.epoch = epoch
+        self.weights = weights
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Draws the pairs of the current epoch."""
+        job = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
+        state = np.random.SeedSequence([job, self.seed, self.epoch()]).generate_state(1)
+        generator = torch.Generator().manual_seed(int(state[0]))
+        if self.weights is None:
+            rows = torch.randperm(self.n, generator=generator)
+        else:
+            rows = torch.multinomial(self.weights, self.n, replacement=True, generator=generator)
+        draws = torch.randint(2**32, (self.n,), generator=generator)
+        return zip(rows.tolist(), draws.tolist(), strict=True)
+
+    def __len__(self) -> int:
+        return self.n
+
+
+class TrainingView(Dataset[dict[str, Any]]):
+    """A dataset addressed by the pairs of :class:`EpochSampler`.
+
+    Args:
+        data: the images; not changed.
+        transform: with the augmentation, which may draw from torch, numpy or ``random``.
+    """
+
+    def __init__(self, data: ImageDataset, transform: Transform) -> None:
+        # A second view of the same table: features of train are extracted without augmentation.
+        self.data = copy.copy(data)
+        self.data.transform = transform
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, pair: tuple[int, int]) -> dict[str, Any]:
+        row, seed = pair
+        with isolate_rng(include_cuda=False):  # the network draws from the same generators
+            torch.manual_seed(seed)
+            np.random.seed(seed)
+            random.seed(seed)
+            return self.data[row]

@@ -1,0 +1,52 @@
+"""From a composed configuration to a job that has not begun: nothing is written yet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import (
+    InterpolationResolutionError,
+    InterpolationToMissingValueError,
+    MissingMandatoryValue,
+)
+
+from ood_lab.errors import UserError
+from ood_lab.run import checkpoints
+from ood_lab.run.folder import RunFolder, config_hash
+from ood_lab.run.job import Job
+
+
+def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
+    """The job of a configuration, with its run folder ``<outputs>/<name>/<hash>/seed=<s>``.
+
+    Args:
+        cfg: as Hydra composed it.
+        overrides: of the command line; they win over what is taken over from ``ckpt``.
+
+    Raises:
+        UserError: a mandatory value is missing, an interpolation fails, ``ckpt`` is not there.
+    """
+    cfg = checkpoints.inherit(cfg, list(overrides))
+    settings = _resolved(cfg)
+    origin, stamp = checkpoints.origin(cfg.ckpt, int(cfg.seed))
+    digest = config_hash({**settings, "ckpt": origin})
+    path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
+    return Job(cfg, RunFolder(path, stamp))
+
+
+def _resolved(cfg: DictConfig) -> dict[str, Any]:
+    try:
+        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+    except MissingMandatoryValue as error:
+        raise UserError(f"give a value to {error.full_key}=...") from error
+    except InterpolationToMissingValueError as error:
+        found = re.search(r"Missing mandatory value: (\S+)", str(error))
+        raise UserError(f"give a value to {found[1] if found else error}=...") from error
+    except InterpolationResolutionError as error:
+        raise UserError(str(error).splitlines()[0]) from error
+    assert isinstance(settings, dict)
+    return {str(key): value for key, value in settings.items()}

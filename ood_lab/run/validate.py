@@ -1,0 +1,179 @@
+"""``task=validate``: every job of a sweep composed and built dry, all problems listed at once."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from rich.text import Text
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.errors import UserError
+from ood_lab.run.job import Job
+from ood_lab.run.prepare import prepare
+from ood_lab.run.values import CONF, values_of
+
+#: The override that asks for a validation instead of the work.
+REQUEST = "task=validate"
+
+
+@dataclass
+class DryJob:
+    """One job of a sweep, as far as it can be built without working.
+
+    Attributes:
+        overrides: its command line.
+        state: ``new``, ``resumes``, ``done`` or ``blocked``.
+        folder: its run folder; None when not even that is known.
+        problems: what would stop it.
+    """
+
+    overrides: list[str]
+    state: str = "blocked"
+    folder: Path | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def validate(config_name: str, overrides: Sequence[str]) -> int:
+    """Builds all jobs dry and prints what is missing; returns the number of blocked jobs.
+
+    Data is read and checked as a run would, weights are loaded, detectors, Trainer and module are
+    built; nothing is trained, extracted or written. What several jobs share is built once.
+
+    Args:
+        config_name: ``train`` or ``eval``.
+        overrides: the command line of the sweep, without ``task=validate``.
+    """
+    lines = jobs_of(overrides)
+    built: dict[str, Any] = {}
+    console = Console()
+    jobs = [
+        _dry_build(config_name, line, built)
+        for line in track(lines, f"Validating {len(lines)} jobs", console=console, transient=True)
+    ]
+    console.print(_table(jobs))
+    for problem in dict.fromkeys(problem for job in jobs for problem in job.problems):
+        hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
+        which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
+        console.print(Text.assemble((f"{which}:", "bold red"), " ", problem), soft_wrap=True)
+    blocked = sum(bool(job.problems) for job in jobs)
+    console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
+    return blocked
+
+
+def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
+    """The command line of every job of a sweep, in Hydra's order (the last key runs fastest)."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    options = [values_of(override) for override in parsed if override.get_key_element() != "hydra"]
+    return [list(line) for line in itertools.product(*options)]
+
+
+def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
+    dry = DryJob(overrides)
+    cfg = _composed(config_name, overrides)
+    try:
+        job = prepare(cfg, overrides)
+    except UserError as error:
+        dry.problems.append(str(error))
+        if cfg.ckpt:  # nothing is taken over from it, but the data of the command line can be seen
+            cfg.ckpt = None
+            dry.problems += _problem(lambda: _data(prepare(cfg, overrides), built)) or []
+        return dry
+    dry.folder = job.folder
+    if job.run_folder.done and not job.cfg.force:
+        dry.state = "done"
+        return dry
+    if reason := _unwritable(job.folder):
+        dry.problems.append(reason)
+    steps: list[Callable[[], Any]] = [job.dry_trainer, lambda: _data(job, built)]
+    if config_name == "train":
+        steps += [job.classifier, job.check_task]
+    else:
+        steps += [lambda: _backbone(job, built), job.check_task]
+    for step in steps:
+        if (problem := _problem(step)) is not None:
+            dry.problems += problem
+            if step is not steps[0]:  # all that follows needs the data and the network
+                break
+    if not dry.problems:
+        dry.state = "resumes" if job.last_checkpoint else "new"
+    return dry
+
+
+def _problem(step: Callable[[], Any]) -> list[str] | None:
+    try:
+        step()
+    except UserError as error:
+        return str(error).splitlines()
+    except Exception as error:
+        return [f"{type(error).__name__}: {' '.join(str(error).split())}"]
+    return None
+
+
+def _composed(config_name: str, overrides: list[str]) -> DictConfig:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        cfg = compose(config_name, overrides, return_hydra_config=True)
+    cfg.hydra.job.name = config_name
+    HydraConfig.instance().set_config(cfg)
+    plain = cfg.copy()
+    OmegaConf.set_readonly(plain, False)
+    OmegaConf.set_struct(plain, False)
+    del plain["hydra"]
+    OmegaConf.set_struct(plain, True)
+    return plain
+
+
+def _data(job: Job, built: dict[str, Any]) -> None:
+    """The data of the job, one build for all jobs with the same; all missing sets in one error."""
+    key = "data" + json.dumps(job.settings["data"], sort_keys=True, default=str)
+    if key not in built:
+        data: OODDataModule = job.build("data")
+        missing = {name: path for name, path in data.sources.items() if not path.exists()}
+        if missing:
+            raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))
+        data.setup()
+        built[key] = data
+    job.__dict__["data"] = built[key]
+
+
+def _backbone(job: Job, built: dict[str, Any]) -> None:
+    node = {key: job.settings[key] for key in ("model", "ckpt")}
+    key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
+    if key not in built:
+        built[key] = job.load_backbone(job.data.classes)
+    job.__dict__["backbone"] = built[key]
+
+
+def _unwritable(folder: Path) -> str | None:
+    place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
+        return None
+    return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
+
+
+def _table(jobs: Sequence[DryJob]) -> Table:
+    common = set.intersection(*(set(job.overrides) for job in jobs))
+    title = " ".join([f"{len(jobs)} jobs:", *(o for o in jobs[0].overrides if o in common)])
+    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1))
+    for heading in ("job", "differs by", "state", "run folder"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "job" else "left")
+    for number, job in enumerate(jobs, 1):
+        line = " ".join(o for o in job.overrides if o not in common)
+        state = f"{len(job.problems)} missing" if job.problems else job.state
+        row = (str(number), line, state, str(job.folder or ""))
+        table.add_row(*map(Text, row), style="red" if job.problems else None)
+    return table

@@ -1,0 +1,75 @@
+"""What W&B is shown, live and from run folders."""
+
+import hashlib
+
+import pandas as pd
+import pytest
+import yaml
+from cli import ROOT, call
+from finished_runs import write_run
+from hydra import compose, initialize_config_dir
+from wandb_offline import read_run
+
+from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.wandb_charts import charts
+from ood_lab.run.wandb_log import summary_values
+
+
+def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
+    for seed in (0, 1):
+        run = write_run(
+            tmp_path / "one" / "aaaa", {"knn": (0.7, 0.9), "vim": (0.8, 0.8)}, seed=seed
+        )
+        (run / "report.html").write_text("<p>report")
+    arguments = ("task=wandb_push", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
+    assert call("eval.py", *arguments, "push.wandb.offline=true") == 0, capsys.readouterr().err
+    made = sorted((tmp_path / "made").rglob("offline-run-*"))
+    assert len(made) == 2
+    for seed, folder in enumerate(made):
+        parent = tmp_path / f"read{seed}" / "wandb"
+        parent.mkdir(parents=True)
+        (parent / folder.name).symlink_to(folder)
+        pushed = read_run(parent.parent)
+        name = f"one/aaaa/seed={seed}"
+        assert pushed["run"].display_name == name
+        assert pushed["run"].run_id == hashlib.sha256(name.encode()).hexdigest()[:16]
+        assert pushed["run"].run_group == "one"
+        assert pushed["summary"]["knn/near/auroc"] == pytest.approx(0.7)
+        assert pushed["summary"]["mean/knn/auroc"] == pytest.approx(0.8)
+        results = pd.read_parquet(tmp_path / "one" / "aaaa" / f"seed={seed}" / "results.parquet")
+        assert len(pushed["table"]["data"]) == len(results)
+        assert list(folder.glob("files/media/html/report*.html"))
+        assert list(folder.glob("files/media/table/charts/mean_auroc_table*.json"))
+
+
+def test_charts_hold_the_numbers(tmp_path):
+    run = write_run(tmp_path, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
+    results = pd.read_parquet(run / "results.parquet")
+    level = results[results.metric == "auroc"].assign(semantic_level=1.0, shift_level=None)
+    found = charts(pd.concat([results, level]))
+    assert set(found) == {
+        "charts/mean_auroc",
+        "charts/mean_fpr95",
+        "charts/dad_fpr95",
+        "charts/auroc_semantic_level",
+    }
+    bars = dict(found["charts/mean_auroc"].table.data)
+    assert bars == pytest.approx({"knn": 0.8, "vim": 0.85})
+    assert summary_values(results)["mean/vim/fpr95"] == pytest.approx(0.15)
+
+
+def test_the_wandb_sweep_holds_overrides_that_compose():
+    sweep = yaml.safe_load((ROOT / "conf/wandb_sweep.yaml").read_text())
+    assert (ROOT / sweep["program"]).exists()
+    overrides = []
+    for key, choice in sweep["parameters"].items():
+        value = choice["values"][-1] if "values" in choice else choice["min"]
+        overrides.append(f"{key}={value}")
+    register_resolvers()
+    with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
+        cfg = compose("train", overrides)
+    assert cfg.seed == 2
+    # The goal is a value that runs report: a detector of the default list.
+    _, detector, metric = sweep["metric"]["name"].split("/")
+    assert detector in cfg.detector
+    assert metric == "auroc"

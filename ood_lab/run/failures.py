@@ -14,20 +14,28 @@ log = logging.getLogger(__name__)
 COLUMNS = ("time", "overrides", "folder", "error", "traceback")
 
 
-def record_failure(file: Path, overrides: Sequence[str], folder: Path, error: Exception) -> None:
+def record_failure(
+    file: Path, overrides: Sequence[str], folder: Path | None, error: Exception
+) -> None:
     """Appends one row to ``failures.csv``; parallel jobs take turns.
 
     Args:
         file: the CSV, made with its header if missing.
         overrides: the command line that repeats this job alone.
-        folder: the run folder of the job.
+        folder: the run folder of the job; None where it did not come so far.
         error: what ended it.
     """
     line = " ".join(str(error).split())
     log.error("this job failed, the others go on: %s", line)
     log.error("its overrides: %s", " ".join(overrides))
     trace = "".join(traceback.format_exception(error))
-    row = (time.strftime("%Y-%m-%dT%H:%M:%S%z"), " ".join(overrides), str(folder), line, trace)
+    row = (
+        time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        " ".join(overrides),
+        str(folder or ""),
+        line,
+        trace,
+    )
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("a", newline="") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)

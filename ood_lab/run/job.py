@@ -151,8 +151,7 @@ class Job:
         return backbone
 
     def _label_space(self, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:
-        """What the builder of the network asks for: names of the classes (for a head of texts),
-        hierarchy and sizes of the labels (for several heads).
+        """What the network's builder asks for: class names for texts, label sizes for heads.
 
         A checkpoint says what its network was built for, so that no data is needed.
         """

@@ -13,6 +13,7 @@ import lightning as L
 import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
+from lightning.fabric.utilities.rank_zero import _get_rank
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
@@ -37,7 +38,7 @@ def job(cfg: DictConfig) -> Iterator[Job]:
     try:
         this = _open(cfg)
     except UserError as error:
-        _fail(error)
+        _fail(error, cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
     os.environ[JOB_VARIABLE] = json.dumps(list(HydraConfig.get().overrides.task))
     failed = True
@@ -45,7 +46,7 @@ def job(cfg: DictConfig) -> Iterator[Job]:
         yield this
         failed = False
     except Exception as error:
-        _fail(error, this)
+        _fail(error, cfg, this.folder)
     finally:
         wandb.finish(exit_code=int(failed))
         this.run_folder.close()
@@ -63,15 +64,15 @@ def _open(cfg: DictConfig) -> Job:
     return this
 
 
-def _fail(error: Exception, this: Job | None = None) -> NoReturn:
+def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:
     """Ends a single run with the error's line; in a sweep, notes it down for the others go on."""
     if HydraConfig.get().mode == RunMode.RUN:
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
-    elif this is not None and this.is_main:
+    elif not _get_rank():
         overrides = list(HydraConfig.get().overrides.task)
-        file = Path(this.cfg.paths.outputs) / str(this.cfg.name) / "failures.csv"
-        record_failure(file, overrides, this.folder, error)
+        file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
+        record_failure(file, overrides, folder, error)
     raise error
 
 

@@ -1,0 +1,76 @@
+"""Sweeps: a failing job is noted and the others go on, one folder a job, also side by side."""
+
+import fcntl
+
+import pandas as pd
+import pytest
+from cli import call, run_folders
+
+
+@pytest.fixture
+def sources(tmp_path):
+    from PIL import Image
+
+    for name in ("id/a", "id/b", "near"):
+        (tmp_path / name).mkdir(parents=True)
+        for i in range(12):
+            color = (i * 20, len(name) * 20, 99)
+            Image.new("RGB", (24, 24), color).save(tmp_path / name / f"{i}.png")
+    return tmp_path
+
+
+def checks(sources, *arguments):
+    base = ("task=data_check", "data=folder", "data.num_workers=0", f"data.ood.x={sources}/near")
+    return ("-m", *base, f"paths.outputs={sources}/outputs", *arguments)
+
+
+def failures(sources):
+    return pd.read_csv(sources / "outputs/data_check/failures.csv")
+
+
+def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
+    trains = f"data.id.train={sources}/idd,{sources}/id"
+    assert call("eval.py", *checks(sources, trains)) == 1
+    assert len(run_folders(sources / "outputs")) == 1
+    (row,) = failures(sources).to_dict("records")
+    assert f"data.id.train={sources}/idd" in row["overrides"]
+    assert "does not exist" in row["error"]
+    assert "Traceback" in row["traceback"]
+    assert row["folder"].endswith("seed=0")
+    assert "the others go on" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_folder_that_another_process_works_in_is_a_failure_of_that_job(sources):
+    sweep = checks(sources, f"data.id.train={sources}/id", "seed=0,1")
+    assert call("eval.py", *sweep) == 0
+    first, second = sorted(run_folders(sources / "outputs"))
+    for folder in (first, second):
+        (folder / "DONE").unlink()
+    with (first / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert call("eval.py", *sweep) == 1
+    assert run_folders(sources / "outputs") == [second]
+    (row,) = failures(sources).to_dict("records")
+    assert "another process is running this configuration" in row["error"]
+    assert "seed=0" in row["overrides"]
+
+
+@pytest.mark.slow
+def test_jobs_side_by_side(sources):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    trains = f"data.id.train={sources}/id,{sources}/idd"
+    parallel = ("hydra=joblib", "hydra.launcher.n_jobs=2", "seed=0,1")
+    assert call("eval.py", *checks(sources, trains, *parallel)) == 1
+    folders = run_folders(sources / "outputs")
+    assert {folder.name for folder in folders} == {"seed=0", "seed=1"}
+    assert len({folder.parent for folder in folders}) == 1
+    assert len(failures(sources)) == 2
+
+
+@pytest.mark.slow
+def test_two_processes_a_job_inside_a_sweep(tmp_path):
+    sweep = ("-m", "experiment=smoke", "trainer=ddp_cpu", "seed=0,1", "logger=none")
+    assert call("train.py", *sweep, "detector=[msp]", f"paths.outputs={tmp_path}") == 0
+    folders = run_folders(tmp_path)
+    assert sorted(folder.name for folder in folders) == ["seed=0", "seed=1"]
+    assert len({folder.parent for folder in folders}) == 1

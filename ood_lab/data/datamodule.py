@@ -17,7 +17,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.data.division import apply_levels
 from ood_lab.data.draws import EpochSampler, TrainingView
+from ood_lab.data.fewshot import ALL, few_shot
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.labels import Labels
@@ -51,8 +53,13 @@ class OODDataModule(L.LightningDataModule):
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
         on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+        shots: training images of each class, see :func:`few_shot`; -1 = all. Everything that is
+            fitted on ``train``, detectors too, then sees these alone; val stays whole.
+        shot_seed: of that choice; None = the seed of the job.
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
+        levels: file with measured levels of the OOD sets, see
+            :func:`~ood_lab.data.division.apply_levels`; None = those that the sets bring along.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the OOD sets in order.
@@ -75,7 +82,10 @@ class OODDataModule(L.LightningDataModule):
         on_broken: Literal["stop", "skip"] = "stop",
         on_duplicates: Literal["warn", "stop"] = "warn",
         cache_dir: str | os.PathLike[str] | None = None,
+        shots: int = ALL,
+        shot_seed: int | None = None,
         info: Mapping[str, Any] | None = None,
+        levels: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -91,7 +101,10 @@ class OODDataModule(L.LightningDataModule):
         self.on_broken: Literal["stop", "skip"] = on_broken
         self.on_duplicates: Literal["warn", "stop"] = on_duplicates
         self.cache_dir = cache_dir
+        self.shots = shots
+        self.shot_seed = shot_seed
         self.info = dict(info or {})
+        self.levels = levels
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
@@ -118,6 +131,8 @@ class OODDataModule(L.LightningDataModule):
         if self.splits:
             return
         splits = dict(self.build_splits())
+        if self.shots != ALL:
+            splits["train"] = self._few(splits["train"])
         self._check_names([name for name in splits if name not in ID_SPLITS])
         report = check_data(
             splits, self.check, self.on_broken, self.on_duplicates, self.cache_dir, self.seed
@@ -125,9 +140,22 @@ class OODDataModule(L.LightningDataModule):
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
+        if self.levels:
+            apply_levels(
+                {name: splits[name] for name in splits if name not in ID_SPLITS}, self.levels
+            )
+            self.notes.append(f"levels of shift: {self.levels}")
         report.notes[:0] = self.notes
         Labels.of(splits["train"])  # a hierarchy that is none shows here, not after training
         self.report, self.splits = report, splits
+
+    def _few(self, train: ImageDataset) -> ImageDataset:
+        few = few_shot(train, self.shots, self.shot_seed)
+        self.notes.append(
+            f"train: {len(few):,} of {len(train):,} images, {self.shots} a class; detectors that "
+            "are fitted on train see these alone"
+        )
+        return few
 
     def _check_names(self, ood: Sequence[str]) -> None:
         if not ood:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,10 +35,20 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         table: one row an image, columns ``path`` (str) and ``label`` (int64) at least.
         classes: names of the ID classes, position = label; empty for an OOD set.
         identity: sha256 (hex) of everything that determines the pixels and the labels.
+        names: of the values of a column (``category``, ``shape``, ``level_<n>``), position =
+            value; columns that are not in it hold plain numbers.
     """
 
-    def __init__(self, name: str, table: pd.DataFrame, classes: list[str], identity: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        table: pd.DataFrame,
+        classes: list[str],
+        identity: str,
+        names: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
         self.name = name
+        self.names = {column: tuple(words) for column, words in (names or {}).items()}
         self.table = table.reset_index(drop=True)
         self.classes = classes
         self.identity = identity
@@ -60,6 +70,20 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
         if attributes:
             extras["attributes"] = table[attributes].to_numpy(np.float32, copy=True)
         return extras
+
+    def set_levels(self, levels: Mapping[str, np.ndarray] | None) -> None:
+        """Replaces ``semantic_level`` and ``covariate_level [N] int64``; None takes them away."""
+        self.table = self.table.drop(columns=["semantic_level", "covariate_level"], errors="ignore")
+        if levels is not None:
+            self.table = self.table.assign(**levels)
+        self._extras = self._extra_arrays()
+
+    def names_of(self, column: str) -> tuple[str, ...]:
+        """Names of the values of a label column, position = value; empty without the column."""
+        if column not in self.table:
+            return ()
+        size = int(self.table[column].max()) + 1
+        return self.names.get(column) or tuple(str(value) for value in range(size))
 
     @abstractmethod
     def load_image(self, index: int) -> Image.Image:

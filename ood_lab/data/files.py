@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +14,7 @@ from PIL import ExifTags, Image
 
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.naming import label_columns
 from ood_lab.errors import UserError
 
 Identify = Literal["content", "stat"]
@@ -82,7 +83,8 @@ class FileDataset(ImageDataset):
     """Images in files, as :func:`~ood_lab.data.manifest.read_manifest` lists them.
 
     The identity is a sha256 over ``label, path relative to the common folder, content`` of every
-    row, so a copy of the data in another place has the same identity, and a changed file another.
+    row, and its levels, category, shape and attributes where there are any: a copy of the data in
+    another place has the same identity, a changed file or label another.
 
     Args:
         name: ``train``, ``val``, ``test`` or the name of an OOD set.
@@ -91,6 +93,7 @@ class FileDataset(ImageDataset):
         identify: what stands for the content of a file: ``content`` = its sha256, ``stat`` = its
             size and modification time, for sets too large to be read once more.
         cache_dir: folder that remembers the sha256 of unchanged files; None = none does.
+        names: see :class:`ImageDataset`.
     """
 
     def __init__(
@@ -100,11 +103,12 @@ class FileDataset(ImageDataset):
         classes: Sequence[str],
         identify: Identify = "content",
         cache_dir: str | os.PathLike[str] | None = None,
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.identify = identify
         self.cache_dir = cache_dir
         identity = _identity(table, identify, cache_dir)
-        super().__init__(name, table, list(classes), identity)
+        super().__init__(name, table, list(classes), identity, names)
 
     @property
     def paths(self) -> list[str]:
@@ -118,7 +122,7 @@ class FileDataset(ImageDataset):
     def without(self, rows: Sequence[int]) -> FileDataset:
         """The dataset less the given rows, with its own identity and no transform."""
         rest = self.table.drop(index=list(rows))
-        return FileDataset(self.name, rest, self.classes, self.identify, self.cache_dir)
+        return FileDataset(self.name, rest, self.classes, self.identify, self.cache_dir, self.names)
 
 
 def _identity(
@@ -136,4 +140,6 @@ def _identity(
     for path, label, content in zip(paths, table["label"], contents, strict=True):
         place = Path(os.path.relpath(path, common)).as_posix()
         digest.update(f"{label}\0{place}\0{content}\n".encode("utf-8", "surrogateescape"))
+    if others := label_columns(table):
+        digest.update(table[others].to_csv(index=False).encode())
     return digest.hexdigest()

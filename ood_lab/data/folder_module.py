@@ -14,8 +14,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.files import FileDataset, Identify
+from ood_lab.data.hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.hints import suggestion
 from ood_lab.data.manifest import read_manifest
+from ood_lab.data.naming import align_attributes, encode_names
 from ood_lab.data.splits import ID_SPLITS, stratified_split
 from ood_lab.errors import UserError
 
@@ -33,6 +35,8 @@ class FolderDataModule(OODDataModule):
             stratified by class.
         ood: source of each OOD set, by its name; null = left out.
         name: of the data, for folders and tables.
+        hierarchy: CSV or YAML file with the levels above the classes, see
+            :func:`~ood_lab.data.hierarchy.read_hierarchy`; it replaces columns ``level_<n>``.
         root: folder that relative paths in CSV, Parquet and lists start from; None = the folder
             of that file.
         split: shares of train, val and test when they are split; sum 1.
@@ -46,6 +50,7 @@ class FolderDataModule(OODDataModule):
         id: Mapping[str, Source | None],
         ood: Mapping[str, Source | None],
         name: str = "folder",
+        hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
         split_seed: int = 0,
@@ -55,6 +60,7 @@ class FolderDataModule(OODDataModule):
         super().__init__(name, **options)
         self.id_sources = {split: source for split, source in id.items() if source is not None}
         self.ood_sources = {name: source for name, source in (ood or {}).items() if source}
+        self.hierarchy = hierarchy
         self.root = root
         self.split = list(split)
         self.split_seed = split_seed
@@ -62,11 +68,12 @@ class FolderDataModule(OODDataModule):
 
     @property
     def sources(self) -> dict[str, Path]:
-        """The folder or list file of each set."""
-        return {
+        """The folder or list file of each set, and the hierarchy."""
+        sets = {
             name: Path(source["path"] if isinstance(source, Mapping) else source)
             for name, source in {**self.id_sources, **self.ood_sources}.items()
         }
+        return sets | ({"hierarchy": Path(self.hierarchy)} if self.hierarchy else {})
 
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the sources and splits off what is missing."""
@@ -79,14 +86,27 @@ class FolderDataModule(OODDataModule):
         }
         if not classes:
             self._note("ID has no labels: detectors that need classes will refuse")
-        tables = self._complete(tables)
         outside = {name: self._read(source, [])[0] for name, source in self.ood_sources.items()}
+        names = encode_names(tables, outside)
+        names = self._add_levels(tables, classes, names)
+        tables = self._complete(align_attributes(tables))
         return {
             name: FileDataset(
-                name, table, classes if name in tables else [], self.identify, self.cache_dir
+                name, table, classes if name in tables else [], self.identify, self.cache_dir, names
             )
             for name, table in (tables | outside).items()
         }
+
+    def _add_levels(
+        self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]
+    ) -> dict[str, list[str]]:
+        """Levels from the hierarchy file, else those that the lists bring."""
+        if not self.hierarchy:
+            return complete_levels(tables, classes, names)
+        if not classes:
+            raise UserError(f"data.hierarchy={self.hierarchy} needs labelled training images")
+        source = f"data.hierarchy={self.hierarchy}"
+        return names | add_levels(tables, classes, read_hierarchy(self.hierarchy), source)
 
     def _check_sources(self) -> None:
         for name in self.id_sources:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
+from ood_lab.data.division import cell_lists
 from ood_lab.data.folders import NO_LABEL, image_extensions, instead, read_folder
 from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.data.naming import is_named
 from ood_lab.errors import UserError
 
 
@@ -28,9 +30,12 @@ def read_manifest(
     - a folder with one sub-folder a class (searched to any depth), or a flat folder of images
       without labels; hidden files and folders are left out;
     - a ``.csv``, ``.tsv`` or ``.parquet`` file with a column ``path`` and, where known, ``label``
-      (class name or number, empty or -1 = unknown), ``semantic_level``, ``covariate_level``,
-      ``category``, ``shape``, ``level_<n>`` (integers), ``attribute_<name>`` (0/1) and any others;
-    - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces.
+      (class name or number, empty or -1 = unknown), ``category``, ``shape``, ``level_<n>`` (names
+      or numbers alike, see :func:`~ood_lab.data.naming.encode_names`), ``semantic_level``,
+      ``covariate_level`` (integers), ``attribute_<name>`` (0/1) and any others;
+    - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces;
+    - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of
+      ``task=divide``): ``covariate_level`` i and ``semantic_level`` j.
 
     Folder rows are sorted by path; the rows of a file keep their order.
 
@@ -52,7 +57,9 @@ def read_manifest(
     place = Path(os.path.abspath(Path(source).expanduser()))
     if not place.exists():
         raise missing_path(place)
-    if place.is_dir():
+    if place.is_dir() and (cells := cell_lists(place)):
+        table = _read_cells(cells, root)
+    elif place.is_dir():
         table = read_folder(place, labelled=classes is None or len(classes) > 0)
     else:
         table = _read_file(place)
@@ -65,6 +72,18 @@ def read_manifest(
         table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")
     table["label"] = labels
     return table, names
+
+
+def _read_cells(
+    cells: Mapping[tuple[int, int], Path], root: str | os.PathLike[str] | None
+) -> pd.DataFrame:
+    """The lists of a division's cells, one below the other."""
+    parts = []
+    for (covariate, semantic), file in cells.items():
+        part = _read_file(file)
+        part["path"] = _absolute(part["path"], file, root)
+        parts.append(part.assign(semantic_level=semantic, covariate_level=covariate))
+    return pd.concat(parts, ignore_index=True)
 
 
 def _read_file(file: Path) -> pd.DataFrame:
@@ -133,9 +152,11 @@ def _label_text(label: pd.Series) -> pd.Series:
 
 
 def _check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
-    """Makes the columns that travel with a sample numbers."""
+    """Makes the columns that travel with a sample numbers, or texts where they hold names."""
     for column in map(str, table.columns):
-        if column in INTEGER_COLUMNS or column.startswith("level_"):
+        if is_named(column):
+            table[column] = _numbers_or_names(table[column])
+        elif column in INTEGER_COLUMNS:
             table[column] = _numbers(table[column], source).fillna(UNKNOWN).astype("int64")
         elif column.startswith("attribute_"):
             table[column] = _numbers(table[column], source, allowed={0, 1}).astype("float32")
@@ -152,6 +173,13 @@ def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -
             f"'{source}' column '{column.name}' row {row + 1}: '{column.iloc[row]}' is not {kind}"
         )
     return values
+
+
+def _numbers_or_names(column: pd.Series) -> pd.Series:
+    values = pd.to_numeric(column, errors="coerce")
+    if (column.isna() | (values % 1 == 0)).all():
+        return values.fillna(UNKNOWN).astype("int64")
+    return _label_text(column)
 
 
 def _encode(

@@ -7,7 +7,13 @@ from typing import Any
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.vessels import SHIFTS, ShiftedVessels, VesselsDataset, VesselsGrid
+from ood_lab.data.vessels import (
+    SHIFTS,
+    ShiftedVessels,
+    VesselsDataset,
+    VesselsGrid,
+    VesselsWorld,
+)
 
 
 class VesselsDataModule(OODDataModule):
@@ -55,11 +61,39 @@ class VesselsDataModule(OODDataModule):
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Draws what is on every image; the images themselves are rendered when asked for."""
         splits: dict[str, ImageDataset] = {
-            name: VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
-            for name, n in self.sizes.items()
+            name: self._id_split(name, n) for name, n in self.sizes.items()
         }
         for kind in SHIFTS:
             splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
         if self.per_cell:
             splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)
         return splits
+
+    def _id_split(self, name: str, n: int) -> ImageDataset:
+        return VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
+
+
+class VesselsWorldModule(VesselsDataModule):
+    """Vessels whose train and val sets are :class:`VesselsWorld`: all things, with captions.
+
+    Test and the OOD sets are those of :class:`VesselsDataModule`; ``world``, a third captioned
+    set, comes last.
+
+    Args:
+        world: number of images of that set.
+        options: see :class:`VesselsDataModule`.
+    """
+
+    def __init__(self, world: int, **options: Any) -> None:
+        super().__init__(**options)
+        self.world = world
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """As :class:`VesselsDataModule`, and the captioned set."""
+        world = VesselsWorld("world", self.world, self.seed, self.ambiguity)
+        return {**super().build_splits(), "world": world}
+
+    def _id_split(self, name: str, n: int) -> ImageDataset:
+        if name == "test":
+            return super()._id_split(name, n)
+        return VesselsWorld(name, n, self.seed, self.ambiguity)

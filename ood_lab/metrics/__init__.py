@@ -4,6 +4,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.comparison import best_detectors, significance_of, significance_table
+from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.ood import (
@@ -28,6 +29,7 @@ from ood_lab.metrics.table import COLUMNS, results_of, results_table
 
 __all__ = [
     "COLUMNS",
+    "DATING_COLUMNS",
     "Evaluation",
     "SortedScores",
     "aupr",
@@ -38,6 +40,7 @@ __all__ = [
     "bootstrap",
     "bootstrap_p_values",
     "dad",
+    "dating_table",
     "delong",
     "delong_p_values",
     "fpr_at_tpr",

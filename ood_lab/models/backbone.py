@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from PIL import Image
 from torch import Tensor, nn
 
 from ood_lab.models.output import Output
+from ood_lab.models.weights import load_weights
 
 
 class Backbone(nn.Module):
@@ -37,6 +39,10 @@ class Backbone(nn.Module):
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         raise NotImplementedError
+
+    def load(self, path: str | Path) -> None:
+        """Takes the weights of a checkpoint, see :func:`~ood_lab.models.weights.load_weights`."""
+        load_weights(self, path)
 
     @contextmanager
     def capture(self, layers: Sequence[str]) -> Iterator[dict[str, Tensor]]:

@@ -75,7 +75,7 @@ def timm_backbone(
     if input_size is None:
         input_size = kwargs.get("img_size")
     overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
-    net = _create(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
+    net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
     size = overrides.get("input_size", expected["input_size"])
     backbone = WrappedBackbone(net, _timm_head(net, name, size), name)
@@ -151,7 +151,12 @@ def module_backbone(
     return backbone
 
 
-def _create(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """``timm.create_model`` in the memory layout that is fast.
+
+    Raises:
+        UserError: unknown name, weights not to be had, or arguments that timm refuses.
+    """
     _check_timm_name(name)
     try:
         net = timm.create_model(name, pretrained=pretrained, **kwargs)

@@ -8,7 +8,7 @@ from typing import Any
 from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
-from torchvision.transforms import Compose
+from torchvision.transforms import Compose, Normalize, ToTensor
 
 from ood_lab.errors import UserError
 from ood_lab.models.backbone import Backbone
@@ -21,14 +21,26 @@ _CHOICES = {
 
 
 def train_transform(
-    backbone: Backbone, augment: Sequence[Callable[[Image.Image], Image.Image]] | None = None
+    backbone: Backbone,
+    augment: Sequence[Callable[[Image.Image], Image.Image]] | None = None,
+    geometry: Sequence[Callable[[Image.Image], Image.Image]] | None = None,
 ) -> Callable[[Image.Image], Tensor]:
     """The training transform: ``augment`` on the PIL image, then the evaluation transform.
 
     Augmenting before the resize, crop and normalisation of evaluation keeps training and test
     images alike in everything that the augmentation does not mean to change.
+
+    Args:
+        backbone: its transform is the evaluation transform.
+        augment: steps on the PIL image.
+        geometry: steps that take the place of the resize and crop of evaluation, for methods
+            that are trained on other crops than they are tested on. They come first, so that
+            ``augment`` works on the small image; the normalisation of evaluation ends it.
     """
-    return Compose([*augment, backbone.transform]) if augment else backbone.transform
+    if not geometry:
+        return Compose([*augment, backbone.transform]) if augment else backbone.transform
+    normalise = Normalize(backbone.data_config["mean"], backbone.data_config["std"])
+    return Compose([*geometry, *(augment or []), ToTensor(), normalise])
 
 
 def transform_options(

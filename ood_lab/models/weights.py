@@ -79,8 +79,17 @@ def saved_labels(path: str | Path) -> dict[str, Any] | None:
     Raises:
         UserError: no such file, unreadable, or pickled objects inside.
     """
-    labels = _read(Path(path)).get("labels")
-    return labels if isinstance(labels, dict) else None
+    return saved_entry(path, "labels")
+
+
+def saved_entry(path: str | Path, key: str) -> dict[str, Any] | None:
+    """A dict that a checkpoint holds beside or around its weights; None where it has none.
+
+    Raises:
+        UserError: no such file, unreadable, or pickled objects inside.
+    """
+    entry = _read(Path(path)).get(key)
+    return entry if isinstance(entry, dict) else None
 
 
 def weights_sha256(module: nn.Module) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.figures import FigureFile
 from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
 from ood_lab.report.mistakes import LoadImage, Thumbnails, find_mistakes
@@ -34,6 +35,8 @@ def write_report(
     id_dataset: str = "test",
     downloads: Sequence[str] = (),
     title: str = "OOD detection report",
+    dating: pd.DataFrame | None = None,
+    dating_figure: FigureFile | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
@@ -53,6 +56,8 @@ def write_report(
         id_dataset: the ID test set in ``scores``.
         downloads: files beside the report, by relative name.
         title: what was run.
+        dating: the dating table, where the ID classes have levels or a category.
+        dating_figure: its figure.
 
     Raises:
         UserError: unknown protocol.
@@ -83,6 +88,7 @@ def write_report(
         definitions=DEFINITIONS,
         manifest=flatten(given) if given else [],
         downloads=downloads,
+        dating=_dating(dating, dating_figure, path.parent) if dating is not None else {},
     )
     part = path.with_name(path.name + ".part")
     part.write_text(page, encoding="utf-8")
@@ -120,6 +126,14 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
     facts.append(("ID test images", f"{view.n_id:,}", f"{len(view.detectors)} detectors"))
     return facts
+
+
+def _dating(dating: pd.DataFrame, figure: FigureFile | None, folder: Path) -> dict[str, Any]:
+    return {
+        "tables": dating_tables(dating),
+        "notes": dating_notes(dating),
+        "figure": _embed(figure, folder) if figure else None,
+    }
 
 
 def _embed(figure: FigureFile, folder: Path) -> dict[str, Any]:

@@ -54,7 +54,7 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     known = dict.fromkeys(ood for run in runs for ood in run.view.sets)
     sets = [s for s in shift_order if s in known] + [s for s in known if s not in shift_order]
     single = pd.DataFrame(row for run in runs for row in _rows_of(run, sets))
-    rows = _aggregate(single)
+    rows = aggregate(single)
     rows["protocol"] = protocol = runs[0].manifest["protocol"]
     rows["best"] = mark_best(rows, _pairs(runs, rows))
     return Leaderboard(rows[COLUMNS], sets, shift_order, protocol, runs)
@@ -96,7 +96,7 @@ def _rows_of(run: FinishedRun, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
             yield row("dad", detector, None)
 
 
-def _aggregate(single: pd.DataFrame) -> pd.DataFrame:
+def aggregate(single: pd.DataFrame) -> pd.DataFrame:
     """Mean and standard deviation over the seeds of a configuration."""
     seeds = single.groupby(_ROW, dropna=False, sort=False)
     rows = seeds.agg(

@@ -14,6 +14,7 @@ from ood_lab.report.columns import Column, beside, break_name, build, numbers, p
 from ood_lab.report.html import page_template
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
+from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
 
@@ -28,6 +29,7 @@ _LATEX = {
     "<": "$<$",
     ">": "$>$",
     "±": r"$\pm$",
+    "†": r"$^\dagger$",
     "²": "$^2$",
     "×": r"$\times$",
 }
@@ -36,21 +38,28 @@ _LATEX = {
 def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard") -> list[Path]:
     """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
 
+    Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
+
     Returns:
         The files.
     """
     wide = wide_table(board)
+    accuracies = dating_rows(board.runs)
+    dating = dating_wide(accuracies)
+    tables = [wide, dating] if dating else [wide]
     texts = {
-        "csv": board.rows.to_csv(index=False),
-        "md": markdown(wide),
-        "tex": latex(wide),
-        "html": html(board, wide, name),
+        f"{name}.csv": board.rows.to_csv(index=False),
+        f"{name}.md": "\n".join(map(markdown, tables)),
+        f"{name}.tex": "\n".join(map(latex, tables)),
     }
-    for kind, text in texts.items():
-        part = folder / f".{name}.{kind}.tmp"
+    if dating:
+        texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
+    texts[f"{name}.html"] = html(board, wide, dating, list(texts))
+    for file, text in texts.items():
+        part = folder / f".{file}.tmp"
         part.write_text(text, encoding="utf-8")
-        os.replace(part, folder / f"{name}.{kind}")
-    return [folder / f"{name}.{kind}" for kind in texts]
+        os.replace(part, folder / file)
+    return [folder / file for file in texts]
 
 
 def _spans(table: HtmlTable) -> Iterator[tuple[str, str, int, int]]:
@@ -125,7 +134,9 @@ def latex(wide: WideTable) -> str:
     )
 
 
-def html(board: Leaderboard, wide: WideTable, name: str = "leaderboard") -> str:
+def html(
+    board: Leaderboard, wide: WideTable, dating: WideTable | None, downloads: list[str]
+) -> str:
     """The page of a run's report with the leaderboard as its table."""
     rows = board.rows.dropna(subset=["detector"])
     models, detectors = rows["model"].nunique(), rows["detector"].nunique()
@@ -154,7 +165,8 @@ def html(board: Leaderboard, wide: WideTable, name: str = "leaderboard") -> str:
         thumbnails=[],
         definitions=[*DEFINITIONS, *notes],
         manifest=runs,
-        downloads=[f"{name}.{kind}" for kind in ("csv", "md", "tex")],
+        downloads=downloads,
+        dating={"tables": [dating.table], "notes": dating.notes, "figure": None} if dating else {},
     )
 
 

@@ -28,6 +28,7 @@ class FinishedRun:
         best: its ``ood, metric, detector, best``; None where the run tested nothing.
         manifest: what made its numbers.
         config: its configuration.
+        dating: its dating table; None where its data has neither levels nor a category.
     """
 
     path: Path
@@ -35,6 +36,7 @@ class FinishedRun:
     best: pd.DataFrame | None
     manifest: dict[str, Any]
     config: dict[str, Any]
+    dating: pd.DataFrame | None = None
 
     @property
     def sweep(self) -> str:
@@ -75,13 +77,14 @@ def read_run(path: Path) -> FinishedRun:
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
             "force=true, or leave it out of task.runs"
         )
-    best, config = path / "best.parquet", path / "config.yaml"
+    best, config, dating = (path / name for name in ("best.parquet", "config.yaml", "dating.csv"))
     return FinishedRun(
         path,
         RunView(pd.read_parquet(path / "results.parquet")),
         pd.read_parquet(best) if best.exists() else None,
         manifest,
         yaml.safe_load(config.read_text()) if config.exists() else {},
+        pd.read_csv(dating, keep_default_na=False, na_values=[""]) if dating.exists() else None,
     )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 Axis = str  # "semantic" or "covariate"
 AXES: tuple[Axis, ...] = ("semantic", "covariate")
 #: Metrics of which more is better; of all others less is.
-HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy")
+HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
 
 
 class Estimate(NamedTuple):

@@ -59,10 +59,12 @@ def extract_banks(
     extractor: L.Trainer,
     root: Path,
     selection: Sequence[str] = (),
+    of_test: Sequence[Column] = (),
 ) -> dict[str, FeatureBank]:
     """One bank a split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
 
-    Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``.
+    Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
+    ``of_test`` is computed on ID test besides.
     Empty on the other ranks, which have done their share of the pass.
     """
     fitted_on = {d.fit_split for d in detectors.values()}
@@ -72,6 +74,7 @@ def extract_banks(
         evaluated = split == "test" or split in ood_sets
         if evaluated or split in fitted_on or split in selection:
             columns = _columns(detectors, split, evaluated)
+            columns += of_test if split == "test" else []
             bank = extract(
                 extractor,
                 backbone,

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.features.bank import FeatureBank
-from ood_lab.report import write_figures, write_report
+from ood_lab.report import write_dating_figure, write_figures, write_report
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = ("results.csv", "results.parquet", "scores.parquet", "manifest.json", "config.yaml")
@@ -25,6 +25,7 @@ def write_page(
     results: pd.DataFrame,
     best: pd.DataFrame,
     manifest: Mapping[str, Any],
+    dating: pd.DataFrame | None = None,
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
@@ -36,6 +37,7 @@ def write_page(
         results: the results table.
         best: which detectors are not significantly worse than the best.
         manifest: what made the numbers.
+        dating: the dating table, where there is one.
     """
     evaluated = scores["dataset"].unique()
     figures = write_figures(
@@ -47,6 +49,7 @@ def write_page(
         features={name: banks[name].features.numpy() for name in evaluated},
         classes=data.classes,
     )
+    drawn = None if dating is None else write_dating_figure(folder / "figures", dating)
 
     def load_image(dataset: str, index: int) -> Image.Image:
         return data.splits[dataset].load_image(index)
@@ -62,6 +65,8 @@ def write_page(
         refused=manifest["refused"],
         load_image=load_image,
         classes=data.classes,
-        downloads=DOWNLOADS,
+        downloads=[*DOWNLOADS, *(["dating.csv"] if dating is not None else [])],
+        dating=dating,
+        dating_figure=drawn,
         title=manifest["title"],
     )

@@ -371,7 +371,7 @@ def test_folder_config_is_all_one_needs(root):
     assert list(data.splits) == ["train", "val", "test", "near", "far"]
     assert data.shift_order == ["near", "far"]
     assert isinstance(data.shift_order, list)
-    assert (data.name, data.seed, data.eval_batch_size) == ("folder", 5, 256)
+    assert (data.name, data.seed, data.eval_batch_size) == ("folder", 0, 256)
     with pytest.raises(UserError, match=r"data\.id\.train=DIR"):
         built("+data=folder").setup()
 

@@ -178,7 +178,10 @@ def test_bad_tables(photos):
     refuse(b"paths,label\na,b\n", "no column 'path': did you mean 'paths'")
     refuse(b"path,label\n", "holds no image: it has no rows")
     refuse(b"path,label\n,1\n", "row 1 has no path")
-    refuse(b"path,shape\n" + here + b",round\n", "'shape' row 1: 'round' is not an integer")
+    refuse(
+        b"path,semantic_level\n" + here + b",much\n",
+        "'semantic_level' row 1: 'much' is not an integer",
+    )
     refuse(b"path,attribute_a\n" + here + b",2\n", "'attribute_a' row 1: '2' is not 0 or 1")
     refuse(b"path\n\xff\xfe\n", "cannot read")
     refuse(b"", "cannot read")

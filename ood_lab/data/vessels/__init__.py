@@ -9,9 +9,11 @@ any number of workers. Semantic levels (0 ding and gui, 1 similar vessels, 2 con
 
 from ood_lab.data.vessels.augment import LightAugment
 from ood_lab.data.vessels.bronzes import SHAPES
+from ood_lab.data.vessels.captions import caption_labels, caption_templates
 from ood_lab.data.vessels.dated import VesselsDataset
 from ood_lab.data.vessels.periods import CATEGORIES, CLASSES, DYNASTIES
 from ood_lab.data.vessels.shifted import SHIFTS, ShiftedVessels, VesselsGrid
+from ood_lab.data.vessels.world import VesselsWorld
 
 __all__ = [
     "CATEGORIES",
@@ -23,4 +25,7 @@ __all__ = [
     "ShiftedVessels",
     "VesselsDataset",
     "VesselsGrid",
+    "VesselsWorld",
+    "caption_labels",
+    "caption_templates",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -42,6 +42,7 @@ class SceneDataset(ImageDataset):
         classes: see ``ImageDataset``.
         seed: base seed.
         stream: name of the random stream, different for every data set of an experiment.
+        names: see ``ImageDataset``.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class SceneDataset(ImageDataset):
         classes: list[str],
         seed: int,
         stream: str,
+        names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._scenes = scenes
         self._seed = seed
@@ -72,7 +74,8 @@ class SceneDataset(ImageDataset):
         digest = hashlib.sha256(repr((RENDERER, stream, seed, classes)).encode())
         digest.update(repr(scenes).encode())
         digest.update(columns.to_csv().encode())
-        super().__init__(name, pd.concat([described, columns], axis=1), classes, digest.hexdigest())
+        table = pd.concat([described, columns], axis=1)
+        super().__init__(name, table, classes, digest.hexdigest(), names)
 
     def _image(self, index: int) -> NDArray[np.uint8]:
         if not self._rendered[index]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ood_lab.data.vessels.backgrounds import BACKGROUNDS
 from ood_lab.data.vessels.nouns import BRONZE_HYPERNYMS, NOUNS
-from ood_lab.data.vessels.periods import PERIODS
+from ood_lab.data.vessels.periods import CATEGORIES, PERIODS
 from ood_lab.data.vessels.scene import Scene, pick
 from ood_lab.data.vessels.styles import STYLES
 
@@ -50,7 +50,38 @@ def caption(scene: Scene, rng: np.random.Generator) -> str:
         thing = with_article(pick(rng, tuple(broader)))
     style = STYLES[scene.style]
     broad = len(style.phrases) > 1 and rng.random() < _BROAD_STYLE_SHARE
-    view = with_article(pick(rng, style.phrases[1:]) if broad else style.phrases[0])
-    material = f"made of {style.material}" if style.material else ""
-    parts = (view, "of", thing, material, BACKGROUNDS[scene.background].place)
+    phrase = pick(rng, style.phrases[1:]) if broad else style.phrases[0]
+    return _sentence(phrase, thing, style.material, BACKGROUNDS[scene.background].place)
+
+
+def style_captions(style: str, thing: str) -> tuple[str, ...]:
+    """Captions of ``thing`` in a style by its own name, one a background of the style."""
+    drawn = STYLES[style]
+    return tuple(
+        _sentence(drawn.phrases[0], with_article(thing), drawn.material, BACKGROUNDS[b].place)
+        for b in drawn.backgrounds
+    )
+
+
+def _sentence(phrase: str, thing: str, material: str, place: str) -> str:
+    made = f"made of {material}" if material else ""
+    parts = (with_article(phrase), "of", thing, made, place)
     return " ".join(part for part in parts if part).rstrip(",")
+
+
+def caption_labels() -> list[str]:
+    """Everything that a caption names, with its article: dated bronzes, things, broader words."""
+    bronzes = [f"{period.name} {category}" for period in PERIODS for category in CATEGORIES]
+    broader = [word for noun in NOUNS.values() for word in noun.hypernyms]
+    words = dict.fromkeys([*bronzes, *CATEGORIES, *NOUNS, *BRONZE_HYPERNYMS, *broader])
+    return [with_article(word) for word in words]
+
+
+def caption_templates() -> list[str]:
+    """One caption a style and background, broader phrases for styles too; ``{}`` for the thing."""
+    found = []
+    for style in STYLES.values():
+        for background in style.backgrounds:
+            place = BACKGROUNDS[background].place
+            found += [_sentence(p, "{}", style.material, place) for p in style.phrases]
+    return list(dict.fromkeys(found))

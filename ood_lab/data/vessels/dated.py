@@ -7,13 +7,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.data.vessels.base import SceneDataset, check_counts
-from ood_lab.data.vessels.bronzes import Bronze, sample_bronze
-from ood_lab.data.vessels.periods import CATEGORIES, CLASSES, PERIODS, PRIORS
+from ood_lab.data.vessels.bronzes import SHAPES, Bronze, sample_bronze
+from ood_lab.data.vessels.periods import CATEGORIES, CLASSES, DYNASTIES, PERIODS, PRIORS
 from ood_lab.data.vessels.scene import Scene, generator, pick, sample_scene
 from ood_lab.data.vessels.styles import styles_of_level
 from ood_lab.errors import UserError
 
 _ID_STYLES = styles_of_level(0)
+_NAMES = {"level_0": DYNASTIES, "level_1": CLASSES, "category": CATEGORIES, "shape": SHAPES}
 
 
 def cycle(index: int) -> tuple[int, int]:
@@ -98,4 +99,4 @@ class VesselsDataset(SceneDataset):
                 category, period = divmod(cell, len(PERIODS))
             scenes.append(draw_bronze(rng, category, period, ambiguity, _ID_STYLES))
         bronzes = [scene.bronze for scene in scenes if scene.bronze is not None]
-        super().__init__(name, scenes, _columns(bronzes), list(CLASSES), seed, stream)
+        super().__init__(name, scenes, _columns(bronzes), list(CLASSES), seed, stream, _NAMES)

@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.report.figures.bars import dad_against_fpr95, fpr95_bars
 from ood_lab.report.figures.confusion import confusion
+from ood_lab.report.figures.dating import recall_by_category
 from ood_lab.report.figures.densities import densities
 from ood_lab.report.figures.features import feature_scatter
 from ood_lab.report.figures.heatmap import heatmap
@@ -121,3 +122,26 @@ def write_figures(
             save(figure, file.png, file.svg)
             files.append(file)
     return files
+
+
+def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile | None:
+    """Writes ``dating.png`` and ``dating.svg``: recall of every class, by category.
+
+    Args:
+        folder: made if missing.
+        dating: the dating table of one run.
+
+    Returns:
+        The files; None where no image of the ID test set has a label.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with rc():
+        figure = recall_by_category(dating)
+        if figure is None:
+            return None
+        caption = "Share of the images of a class that are given that class, with 95% intervals."
+        png, svg = folder / "dating.png", folder / "dating.svg"
+        file = FigureFile(png, svg, "Recall of every class", caption)
+        save(figure, file.png, file.svg)
+    return file

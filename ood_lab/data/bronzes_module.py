@@ -1,0 +1,163 @@
+"""ShiftedBronzes: dated bronze ding and gui, and five sets shifted away from their photographs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.bronzes_table import COLOUR, read_annotations, read_boxes, read_splits
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.files import FileDataset, Identify
+from ood_lab.data.folders import instead, read_folder
+from ood_lab.data.hierarchy import add_levels
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.data.naming import encode_names
+from ood_lab.data.splits import stratified_split
+from ood_lab.errors import UserError
+
+Tables = dict[str, pd.DataFrame]
+
+
+class BronzesDataModule(OODDataModule):
+    """The layout that ``docs/data.md`` describes (data of arXiv 2412.12683).
+
+    ID are the annotated images below ``colour/``: the class (and ``level_1``) is the period,
+    ``level_0`` the era, ``category``, ``shape`` and ``attribute_<characteristic>`` where known.
+    OOD sets are folders; the annotated ones among them keep their category.
+
+    Args:
+        root: folder of the data set.
+        ood: folder below ``root``, or a list of them, of each OOD set; null = left out. The order
+            is that of the shift, slightest first.
+        periods: all periods in chronological order, which numbers the classes; None = sorted.
+        split: shares of train, val and test, stratified by category and period; sum 1.
+        split_seed: of the split.
+        splits: folder with ``train.csv``, ``val.csv`` and ``test.csv`` of an earlier run
+            (``<run>/splits``), which is then the split; None = a split is made.
+        name: of the data, for folders and tables.
+        identify: ``content`` or ``stat``, see :class:`FileDataset`.
+        options: see :class:`OODDataModule`.
+    """
+
+    def __init__(
+        self,
+        root: str | os.PathLike[str],
+        ood: Mapping[str, str | Sequence[str] | None],
+        periods: Sequence[str] | None = None,
+        split: Sequence[float] = (0.4, 0.1, 0.5),
+        split_seed: int = 0,
+        splits: str | os.PathLike[str] | None = None,
+        name: str = "shiftedbronzes",
+        identify: Identify = "content",
+        **options: Any,
+    ) -> None:
+        self.root = Path(os.path.abspath(Path(root).expanduser()))
+        self.folders = {
+            key: [self.root / part for part in ([value] if isinstance(value, str) else value)]
+            for key, value in ood.items()
+            if value
+        }
+        super().__init__(name, **{"shift_order": list(self.folders), **options})
+        self.periods = periods
+        self.split = list(split)
+        self.split_seed = split_seed
+        self.given_splits = Path(splits) if splits else None
+        self.identify: Identify = identify
+
+    @property
+    def sources(self) -> dict[str, Path]:
+        """The annotations, the colour images, the folders of the OOD sets, and a given split."""
+        found = {"annotations": self.root / "annotations.csv", COLOUR: self.root / COLOUR}
+        for name, places in self.folders.items():
+            found |= {name if len(places) == 1 else f"{name}/{p.name}": p for p in places}
+        return found | ({"splits": self.given_splits} if self.given_splits else {})
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """Reads the annotations, splits the colour images and lists the OOD folders."""
+        for place in self.sources.values():
+            if not place.exists():
+                raise missing_path(place)
+        annotated = read_annotations(self.root)
+        colour = annotated[annotated["kind"] == COLOUR].reset_index(drop=True)
+        if colour.empty:
+            raise UserError(f"'{self.root / 'annotations.csv'}' has no image below {COLOUR}/")
+        colour = colour.join(read_boxes(self.root, colour["image"]))
+        outside = {name: self._outside(name, annotated) for name in self.folders}
+        classes, names = self._encode(colour, outside)
+        tables = self._divide(colour)
+        return {
+            name: FileDataset(
+                name, table, classes if name in tables else [], self.identify, self.cache_dir, names
+            )
+            for name, table in (tables | outside).items()
+        }
+
+    def _encode(self, colour: pd.DataFrame, outside: Tables) -> tuple[list[str], dict[str, Any]]:
+        """Numbers instead of names, in place; returns the classes and the names by column."""
+        classes = self._classes(colour)
+        source = f"'{self.root / 'annotations.csv'}'"
+        eras = colour.drop_duplicates(["period", "era"]).set_index("period")[["era"]]
+        clash = eras.index[eras.index.duplicated()]
+        if len(clash):
+            both = " and ".join(eras.loc[clash[0], "era"])
+            raise UserError(f"{source}: period '{clash[0]}' has two eras, {both}: it needs one")
+        colour["label"] = colour["period"].map(classes.index).astype(np.int64)
+        names = encode_names({"train": colour}, outside)
+        order = {"era": list(dict.fromkeys(eras.loc[classes, "era"]))}
+        return classes, names | add_levels({"train": colour}, classes, eras, source, order)
+
+    def _classes(self, colour: pd.DataFrame) -> list[str]:
+        """The periods that occur, in chronological order."""
+        present = sorted(colour["period"].unique())
+        if not self.periods:
+            return present
+        for name in present:
+            if name not in self.periods:
+                raise UserError(
+                    f"period '{name}' of annotations.csv is not in data.periods: "
+                    f"{suggestion(name, self.periods)}"
+                )
+        return [name for name in self.periods if name in present]
+
+    def _divide(self, colour: pd.DataFrame) -> Tables:
+        """The ID splits: as given, or 4:1:5 within every category and period."""
+        if self.given_splits:
+            rows = read_splits(self.given_splits, colour["image"])
+            left = len(colour) - sum(map(len, rows.values()))
+            more = f"; {left:,} annotated images are in none" if left else ""
+            self.notes.append(f"split read from {self.given_splits}{more}")
+            return _parts(colour, rows)
+        if len(self.split) != 3 or abs(sum(self.split) - 1) > 1e-6:
+            raise UserError(f"data.split={self.split}: give the shares of train, val, test, sum 1")
+        strata = colour.groupby(["category", "label"]).ngroup().to_numpy()
+        # Test before val: where a stratum has two images, none of them validates.
+        shares = [self.split[2], self.split[1]]
+        train, test, val = stratified_split(strata, shares, self.split_seed)
+        rows = {"train": list(train), "val": list(val), "test": list(test)}
+        counts = ", ".join(f"{len(part):,} {name}" for name, part in rows.items())
+        self.notes.append(f"split by category and period (seed {self.split_seed}): {counts}")
+        return _parts(colour, rows)
+
+    def _outside(self, name: str, annotated: pd.DataFrame) -> pd.DataFrame:
+        """One OOD set; ``category`` where annotated."""
+        parts = []
+        for folder in self.folders[name]:
+            part = read_folder(folder, labelled=False)
+            if part.empty:
+                raise UserError(f"'{folder}' holds no image{instead(folder)}")
+            parts.append(part.assign(kind=folder.name))
+        table = pd.concat(parts, ignore_index=True)
+        known = annotated.set_index("path")["category"]
+        table["category"] = table["path"].map(known).fillna(str(UNKNOWN))
+        table["category_name"] = table["label"].where(table["label"] != str(UNKNOWN), "")
+        return table.assign(label=UNKNOWN)
+
+
+def _parts(table: pd.DataFrame, rows: Mapping[str, Sequence[int]]) -> Tables:
+    return {name: table.iloc[list(part)].reset_index(drop=True) for name, part in rows.items()}

@@ -1,0 +1,123 @@
+"""The annotation tables of ShiftedBronzes."""
+
+from __future__ import annotations
+
+import unicodedata
+from pathlib import Path
+
+import pandas as pd
+
+from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.data.splits import ID_SPLITS
+from ood_lab.errors import UserError
+
+#: Folder of the photographs, which are in distribution.
+COLOUR = "colour"
+_REQUIRED = ("path", "category", "era", "period")
+
+
+def read_annotations(root: Path) -> pd.DataFrame:
+    """Reads ``annotations.csv``: ``path, category, era, period`` and, where known, ``shape``.
+
+    Returns:
+        Text columns ``image`` (path below ``root``, with ``/``), ``path`` (absolute), ``kind``
+        (first folder of ``image``), ``category, era, period, shape`` (``-1`` = unknown shape).
+
+    Raises:
+        UserError: a missing column, an empty cell, an image twice, images that are not there.
+    """
+    file = root / "annotations.csv"
+    table = _read(file, _REQUIRED)
+    for column in _REQUIRED:
+        if (table[column] == "").any():
+            row = int((table[column] == "").to_numpy().argmax()) + 1
+            raise UserError(f"'{file}' row {row} has no {column}")
+    image = table["path"].str.replace("\\", "/").str.removeprefix("./")
+    if image.duplicated().any():
+        raise UserError(f"'{file}' lists '{image[image.duplicated()].iloc[0]}' twice")
+    path = [str(root / name) for name in image]
+    absent = [place for place in path if not Path(place).is_file()]
+    if absent:
+        raise UserError(
+            f"{len(absent):,} of {len(path):,} images of '{file}' are missing; first: "
+            f"{missing_path(absent[0])}"
+        )
+    shape = table["shape"].replace("", str(UNKNOWN)) if "shape" in table else str(UNKNOWN)
+    found = pd.DataFrame({"image": image, "path": path, "kind": image.str.split("/").str[0]})
+    return found.join(table[["category", "era", "period"]]).assign(shape=shape)
+
+
+def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
+    """Reads ``boxes.csv``: a row a box, ``path, characteristic``; coordinates are not read.
+
+    A characteristic is present (1) where a box of its name is on the image. Boxes on other images
+    are left out, and so are characteristics that no image of ``images`` shows.
+
+    Args:
+        root: folder of the data set.
+        images: paths below ``root``.
+
+    Returns:
+        One row an image, columns ``attribute_<characteristic> float32`` (sorted); none without
+        the file.
+    """
+    file = root / "boxes.csv"
+    if not file.exists():
+        return pd.DataFrame(index=images.index)
+    boxes = _read(file, ("path", "characteristic"))
+    boxes["path"] = boxes["path"].str.replace("\\", "/").str.removeprefix("./")
+    boxes = boxes[boxes["path"].isin(set(images)) & (boxes["characteristic"] != "")]
+    if boxes.empty:
+        raise UserError(f"'{file}' names no image below {COLOUR}/: its paths start from '{root}'")
+    present = pd.crosstab(boxes["path"], boxes["characteristic"]).clip(upper=1)
+    present = present.reindex(images, fill_value=0).astype("float32").set_index(images.index)
+    return present.add_prefix("attribute_").rename_axis(columns=None)
+
+
+def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
+    """Reads the split of an earlier run: ``train.csv``, ``val.csv``, ``test.csv``.
+
+    Images are found by their column ``image``, so the data may have moved since.
+
+    Args:
+        folder: ``<run>/splits``.
+        images: paths below ``root``, one a row.
+
+    Returns:
+        Row numbers of each split.
+
+    Raises:
+        UserError: a missing file or column, an unknown image, an image in two places.
+    """
+    row_of = {image: row for row, image in enumerate(images)}
+    seen: dict[str, str] = {}
+    rows: dict[str, list[int]] = {}
+    for split in ID_SPLITS:
+        file = folder / f"{split}.csv"
+        if not file.is_file():
+            raise missing_path(file)
+        rows[split] = []
+        for image in _read(file, ("image",))["image"]:
+            if image not in row_of:
+                raise UserError(
+                    f"'{file}' lists '{image}', which annotations.csv has not: "
+                    f"{suggestion(image, row_of)}"
+                )
+            if image in seen:
+                raise UserError(f"'{image}' is in {seen[image]} and in {split} of '{folder}'")
+            seen[image] = split
+            rows[split].append(row_of[image])
+    return rows
+
+
+def _read(file: Path, required: tuple[str, ...]) -> pd.DataFrame:
+    try:
+        table = pd.read_csv(file, dtype=str, keep_default_na=False, encoding="utf-8-sig")
+    except (UnicodeDecodeError, ValueError, OSError) as error:
+        raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
+    for column in required:
+        if column not in table:
+            nearest = suggestion(column, map(str, table))
+            raise UserError(f"'{file}' has no column '{column}': {nearest}")
+    return table.apply(lambda c: c.str.strip().map(lambda text: unicodedata.normalize("NFC", text)))

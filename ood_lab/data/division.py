@@ -1,0 +1,74 @@
+"""Levels of shift that were measured: lists of a division's cells, and tables of levels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.errors import UserError
+from ood_lab.shift import cell_of_file
+
+LEVELS = ("semantic_level", "covariate_level")
+
+
+def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
+    """The lists ``cov_<i>_sem_<j>.txt`` of a folder by (covariate, semantic) level; often none."""
+    cells = {cell_of_file(entry.name): entry for entry in folder.iterdir() if entry.is_file()}
+    return dict(sorted((cell, path) for cell, path in cells.items() if cell is not None))
+
+
+def apply_levels(sets: Mapping[str, ImageDataset], file: str | os.PathLike[str]) -> None:
+    """Gives OOD sets the measured levels of a file that ``task=divide`` wrote.
+
+    Levels that a set brought along are replaced; sets that the file does not name lose theirs,
+    since levels of two divisions do not compare.
+
+    Args:
+        sets: the OOD sets by name.
+        file: ``levels.parquet`` (or ``.csv``): ``dataset, index, path, semantic_level,
+            covariate_level``, one row an image.
+
+    Raises:
+        UserError: no such file or column, no set of these data in it, or other images.
+    """
+    table = _read(Path(file))
+    named = [name for name in sets if (table["dataset"] == name).any()]
+    if not named:
+        found = sorted(map(str, table["dataset"].unique()))
+        raise UserError(
+            f"data.levels={file} has levels of {', '.join(found)}, the data has "
+            f"{', '.join(sets)}: divide these data first (task=divide)"
+        )
+    for name, data in sets.items():
+        if name not in named:
+            data.set_levels(None)
+            continue
+        rows = table[table["dataset"] == name].sort_values("index")
+        here = data.table["path"].astype(str).to_numpy()
+        same = len(rows) == len(here) and (rows["path"].astype(str).to_numpy() == here).all()
+        if not same:
+            raise UserError(
+                f"data.levels={file} was made for other images of '{name}' ({len(rows)} there, "
+                f"{len(here)} here): divide these data again (task=divide)"
+            )
+        data.set_levels({level: rows[level].to_numpy(np.int64) for level in LEVELS})
+
+
+def _read(file: Path) -> pd.DataFrame:
+    if not file.is_file():
+        raise missing_path(file)
+    try:
+        table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
+    except (ValueError, OSError) as error:
+        raise UserError(f"cannot read data.levels={file}: {str(error).splitlines()[0]}") from error
+    for column in ("dataset", "index", "path", *LEVELS):
+        if column not in table:
+            hint = suggestion(column, map(str, table))
+            raise UserError(f"data.levels={file} has no column '{column}': {hint}")
+    return table

@@ -1,0 +1,184 @@
+"""The levels above the classes, from a file or from the columns of a list."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import yaml
+
+from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.hints import missing_path, suggestion
+from ood_lab.errors import UserError
+
+#: The column of a hierarchy that holds the classes.
+CLASS = "class"
+
+
+def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
+    """Reads a table of the classes and what is above them.
+
+    A CSV file has the column ``class`` and one column a level, coarse to fine, all of names::
+
+        class,dynasty
+        early Shang,Shang
+        late Shang,Shang
+        early Western Zhou,Western Zhou
+
+    A YAML file is the list of these rows: ``- {class: early Shang, dynasty: Shang}``.
+
+    Returns:
+        Index = class, one column of text a level, coarse to fine.
+
+    Raises:
+        UserError: a missing file or column, an empty cell, a class twice, a label with two parents.
+    """
+    file = Path(source)
+    if not file.is_file():
+        raise missing_path(file)
+    table = _read(file)
+    if CLASS not in table:
+        raise UserError(f"'{file}' has no column 'class': {suggestion(CLASS, map(str, table))}")
+    levels = [c for c in table if c != CLASS]
+    if not levels:
+        raise UserError(f"'{file}' has no level beside 'class': add a column such as 'dynasty'")
+    for column in table:
+        if (table[column] == "").any():
+            row = int((table[column] == "").to_numpy().argmax()) + 1
+            raise UserError(f"'{file}' row {row} has no {column}")
+    return check_hierarchy(table.set_index(CLASS)[levels], str(file))
+
+
+def _read(file: Path) -> pd.DataFrame:
+    try:
+        if file.suffix.lower() == ".csv":
+            table = _same_lengths(csv.reader(file.read_text("utf-8-sig").splitlines()))
+        elif file.suffix.lower() in (".yaml", ".yml"):
+            rows = yaml.safe_load(file.read_text("utf-8-sig"))
+            if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+                raise ValueError(
+                    "it is no list of rows such as {class: late Shang, dynasty: Shang}"
+                )
+            table = _same_columns(rows)
+        else:
+            raise ValueError("it is neither .csv nor .yaml")
+    except (UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"cannot read the hierarchy '{file}': {reason}") from error
+    return table.apply(lambda column: column.str.strip())
+
+
+def _same_lengths(lines: Iterable[list[str]]) -> pd.DataFrame:
+    header, *rows = [line for line in lines if line]
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise ValueError(f"row {number} has {len(row)} cells, the header {len(header)}")
+    return pd.DataFrame(rows, columns=[name.strip() for name in header], dtype=str)
+
+
+def _same_columns(rows: Sequence[Mapping[str, object]]) -> pd.DataFrame:
+    for number, row in enumerate(rows, 1):
+        if odd := sorted(map(str, row.keys() ^ rows[0].keys())):
+            raise ValueError(f"row {number} and row 1 differ in column '{odd[0]}'")
+    return pd.DataFrame(rows, dtype=object).astype(str)
+
+
+def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:
+    """Returns the hierarchy (index = class, columns = levels) when it is a tree.
+
+    Raises:
+        UserError: a class twice, or a label with two parents; the message names ``source``.
+    """
+    twice = hierarchy.index[hierarchy.index.duplicated()]
+    if len(twice):
+        raise UserError(f"{source}: class '{twice[0]}' is there twice")
+    for upper, lower in zip(hierarchy.columns, hierarchy.columns[1:], strict=False):
+        for label, parents in hierarchy.groupby(lower)[upper].unique().items():
+            if len(parents) > 1:
+                raise UserError(
+                    f"{source}: {lower} '{label}' has two parents in {upper}, '{parents[0]}' and "
+                    f"'{parents[1]}': rename one, as in '{parents[1]} {label}'"
+                )
+    return hierarchy
+
+
+def add_levels(
+    tables: Mapping[str, pd.DataFrame],
+    classes: Sequence[str],
+    hierarchy: pd.DataFrame,
+    source: str,
+    names: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, list[str]]:
+    """Adds ``level_0 .. level_k`` to every table in place; ``level_k`` is the class itself.
+
+    Args:
+        tables: of the ID sets, with ``label``.
+        classes: names of the classes, position = label.
+        hierarchy: index = class, columns = levels, coarse to fine; may know more classes.
+        source: of the hierarchy, for messages.
+        names: of the labels of a level of the hierarchy, in order; default sorted.
+
+    Returns:
+        Names by column, position = value.
+
+    Raises:
+        UserError: a class is not in the hierarchy.
+    """
+    for name in classes:
+        if name not in hierarchy.index:
+            close = suggestion(name, hierarchy.index)
+            raise UserError(f"{source} lacks the class '{name}' of train: {close}")
+    rows = hierarchy.loc[list(classes)]
+    found: dict[str, list[str]] = {}
+    for table in tables.values():
+        _drop_levels(table)
+    for i, level in enumerate(map(str, rows)):
+        words = list(names[level]) if names else sorted(set(rows[level]))
+        of_class = np.array([*map(words.index, rows[level]), UNKNOWN], dtype=np.int64)
+        for table in tables.values():
+            table[f"level_{i}"] = of_class[table["label"]]  # the last entry is that of label -1
+        found[f"level_{i}"] = words
+    return found | _add_classes(tables, classes, len(found))
+
+
+def complete_levels(
+    tables: Mapping[str, pd.DataFrame], classes: Sequence[str], names: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """Makes the classes the last of the levels that lists have brought, in place.
+
+    A last column that says the same as the class under other numbers is replaced by it.
+
+    Returns:
+        The names with those of the last level.
+    """
+    levels = sorted(c for c in map(str, tables["train"]) if c.startswith("level_"))
+    if not levels or not classes:
+        return dict(names)
+    for name, table in tables.items():
+        own = sorted(c for c in map(str, table) if c.startswith("level_"))
+        if own and own != levels:
+            raise UserError(
+                f"train has the columns {', '.join(levels)}, {name} {', '.join(own)}: "
+                "give all the same levels"
+            )
+    train = tables["train"]
+    known = train[train["label"] != UNKNOWN]
+    pairs = known[["label", levels[-1]]].drop_duplicates()
+    same = len(pairs) == known["label"].nunique() == known[levels[-1]].nunique()
+    return {**names, **_add_classes(tables, classes, len(levels) - same)}
+
+
+def _add_classes(
+    tables: Mapping[str, pd.DataFrame], classes: Sequence[str], level: int
+) -> dict[str, list[str]]:
+    for table in tables.values():
+        table[f"level_{level}"] = table["label"]
+    return {f"level_{level}": list(classes)}
+
+
+def _drop_levels(table: pd.DataFrame) -> None:
+    table.drop(columns=[c for c in table if str(c).startswith("level_")], inplace=True)

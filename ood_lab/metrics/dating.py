@@ -1,0 +1,69 @@
+"""Accuracy of each level of a label hierarchy, and recall of each of its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+
+from ood_lab.metrics.intervals import wilson_interval
+
+DATING_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
+#: Subset of all images.
+ALL = "all"
+
+
+def dating_table(
+    labels: ArrayLike,
+    predictions: ArrayLike,
+    names: Sequence[str],
+    subsets: Mapping[str, ArrayLike] | None = None,
+) -> pd.DataFrame:
+    """Overall accuracy and per-class recall of one level, for all images and for subsets of them.
+
+    - ``accuracy`` = #(prediction = label) / n over the n labelled images (micro average).
+    - ``recall`` of class c = #(prediction = label = c) / #(label = c), the "independent accuracy"
+      of ShiftedBronzes (arXiv 2412.12683). It is no precision: the divisor counts labels.
+
+    Both with Wilson's 95% interval. Images without a label (< 0) are left out.
+
+    Args:
+        labels: ``[N]`` integers, -1 = unknown.
+        predictions: ``[N]`` integers; one outside the classes, such as -1, is wrong.
+        names: of the classes, position = label.
+        subsets: bool masks ``[N]`` by name, such as one a category.
+
+    Returns:
+        Columns :data:`DATING_COLUMNS`, shares in [0, 1]: for each subset, ``all`` first, the
+        accuracy (no ``name``), then the recall of every class. Without images, value and
+        interval are NaN.
+
+    Raises:
+        ValueError: lengths differ, or a label is no class.
+    """
+    label, prediction = np.asarray(labels), np.asarray(predictions)
+    if label.shape != prediction.shape or label.ndim != 1:
+        raise ValueError(f"expected two lists of one length, got {label.shape, prediction.shape}")
+    if label.size and label.max() >= len(names):
+        raise ValueError(f"label {label.max()} is none of the {len(names)} classes")
+    rows: list[tuple[object, ...]] = []
+    everything = np.ones(label.size, dtype=bool)
+    for subset, mask in {ALL: everything, **(subsets or {})}.items():
+        inside = np.asarray(mask, dtype=bool) & (label >= 0)
+        right = inside & (label == prediction)
+        n = np.bincount(label[inside], minlength=len(names))
+        correct = np.bincount(label[right], minlength=len(names))
+        rows.append((subset, "accuracy", None, *_share(correct.sum(), n.sum())))
+        rows += [
+            (subset, "recall", name, *_share(hits, total))
+            for name, hits, total in zip(names, correct, n, strict=True)
+        ]
+    return pd.DataFrame(rows, columns=DATING_COLUMNS)
+
+
+def _share(correct: int, n: int) -> tuple[int, int, float, float, float]:
+    if not n:
+        return 0, 0, np.nan, np.nan, np.nan
+    return int(n), int(correct), correct / n, *wilson_interval(correct / n, n)

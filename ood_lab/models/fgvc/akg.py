@@ -1,0 +1,181 @@
+"""AKG: archaeological knowledge guided dating of bronzes (arXiv 2303.15266)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
+from ood_lab.models.fgvc.blocks import Branch, known_cross_entropy
+from ood_lab.models.fgvc.graph import (
+    GraphLosses,
+    focal_binary_cross_entropy,
+    focal_cross_entropy,
+)
+from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.output import Output
+
+
+class AKGOutput(NamedTuple):
+    """``logits [B, C]``, ``features [B, D]`` and the logits of everything else.
+
+    ``eras [B, N]`` of the sigmoid heads of both levels, coarse first; ``shapes`` and
+    ``shape_potentials [B, K]``; ``attributes [B, A]``; ``category``, None where the data has none.
+    """
+
+    logits: Tensor
+    features: Tensor
+    eras: Tensor
+    shapes: Tensor
+    shape_potentials: Tensor
+    attributes: Tensor
+    category: Tensor | None
+
+
+class AKGNet(FGVCNet):
+    """Four branches on the last map: coarse eras, fine eras, shape, characteristics.
+
+        a_c = sigmoid(Linear(ReLU(e_c + sg(e_f))))      sg = no gradient
+        h   = ReLU(e_f + e_c)
+        a_f = sigmoid(Linear(h)),  u = Linear(h)        u are the logits
+        b   = sigmoid(Linear(ReLU(e_s))),  v = Linear(ReLU(e_s))
+        d   = sigmoid(Linear(ReLU(e_a)))
+
+    Shape and characteristics guide the trunk in training alone; the test path leaves their
+    branches out.
+
+    Deviation from the released code, which has no category: where the data has one, a linear
+    layer on the pooled map tells it.
+    """
+
+    method = "AKG"
+    needs = ("levels", "shapes", "attributes")
+    level_heads = ("coarse",)
+
+    def add_heads(self, width: int = 1024, embedding: int = 512) -> None:
+        """Adds the branches and heads.
+
+        Args:
+            width: hidden channels of a branch.
+            embedding: D.
+
+        Raises:
+            UserError: not two levels.
+        """
+        space, channels = self.labels, self.channels[-1]
+        if len(space.level_sizes) != 2:
+            raise UserError(
+                f"{self.method} dates by a hierarchy of two levels, and the data has "
+                f"{len(space.level_sizes)}: keep two, or choose hrn or yourfl"
+            )
+        self.tree = Hierarchy.of(space, self.method)
+        self.coarse_branch, self.fine_branch, self.shape_branch, self.attribute_branch = (
+            Branch(channels, width, embedding) for _ in range(4)
+        )
+        self.coarse = nn.Linear(embedding, space.level_sizes[0])
+        self.fine = nn.Linear(embedding, space.classes)
+        self.head = nn.Linear(embedding, space.classes)
+        self.shapes = nn.Linear(embedding, space.shapes)
+        self.shape_potentials = nn.Linear(embedding, space.shapes)
+        self.attributes = nn.Linear(embedding, space.attributes)
+        if space.categories:
+            pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+            self.category = nn.Sequential(pool, nn.Linear(channels, space.categories))
+            self.category_head = "category"
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
+        features, _, _ = self._date(self.maps(image)[-1])
+        return Output(self.head(features), features)
+
+    def train_outputs(self, image: Tensor) -> AKGOutput:
+        """All heads on ``image [B, 3, H, W]``."""
+        last = self.maps(image)[-1]
+        features, coarse, category = self._date(last)
+        shape = self.shape_branch(last).relu()
+        return AKGOutput(
+            self.head(features),
+            features,
+            torch.cat([coarse, self.fine(features)], dim=1),
+            self.shapes(shape),
+            self.shape_potentials(shape),
+            self.attributes(self.attribute_branch(last).relu()),
+            category,
+        )
+
+    def _date(self, last: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The features h, the logits of the coarse eras and those of the category."""
+        coarse, fine = self.coarse_branch(last), self.fine_branch(last)
+        logits = self.coarse((coarse + fine.detach()).relu())
+        return (fine + coarse).relu(), logits, self.category(last) if self.category_head else None
+
+
+class AKG(FGVCModule):
+    """Trains :class:`AKGNet`.
+
+        loss = CE(u, class) + L_era + beta FL(v, shape) + lambda L_shape
+               + beta FB(d, characteristics) + lambda L_attributes [ + CE of the category ]
+
+    See :class:`GraphLosses` for the L, FL and FB are focal losses.
+
+    Deviations from the released code: images without a characteristic, whose L_attributes is
+    infinite there, are left out of it; images without a shape (-1) are left out of both shape
+    losses and weigh 1 in L_attributes. Focal probabilities are not clamped to
+    [1e-4, 1 - 1e-4], since the loss is computed from the logits.
+
+    Args:
+        focal_weight: beta.
+        graph_weight: lambda.
+        shape_gamma: exponent of FL.
+        attribute_gamma: exponent of FB.
+        **kwargs: see :class:`FGVCModule`.
+    """
+
+    backbone: AKGNet
+
+    def __init__(
+        self,
+        focal_weight: float = 0.001,
+        graph_weight: float = 0.1,
+        shape_gamma: float = 5.0,
+        attribute_gamma: float = 3.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.focal_weight = focal_weight
+        self.graph_weight = graph_weight
+        self.shape_gamma = shape_gamma
+        self.attribute_gamma = attribute_gamma
+        self.graph = GraphLosses(self.backbone.tree)
+
+    def losses(self, outputs: AKGOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """Terms ``ce``, ``era``, ``shape_focal``, ``shape``, ``attributes_focal``, ``attributes``.
+
+        And ``category``, where the data has any.
+        """
+        levels, shape, attributes = batch["levels"], batch["shape"], batch["attributes"]
+        graph = self.graph(
+            outputs.eras.float().sigmoid(),
+            outputs.shape_potentials.float().sigmoid(),
+            outputs.attributes.float().sigmoid(),
+            levels,
+            shape,
+            attributes,
+        )
+        focal_shape = focal_cross_entropy(outputs.shapes, shape, self.shape_gamma)
+        focal = focal_binary_cross_entropy(outputs.attributes, attributes, self.attribute_gamma)
+        terms = {
+            "ce": known_cross_entropy(outputs.logits, levels[:, -1], self.smoothing),
+            "era": graph["era"],
+            "shape_focal": self.focal_weight * focal_shape,
+            "shape": self.graph_weight * graph["shape"],
+            "attributes_focal": self.focal_weight * focal,
+            "attributes": self.graph_weight * graph["attributes"],
+        }
+        if outputs.category is not None:
+            target = batch["category"]
+            terms["category"] = known_cross_entropy(outputs.category, target, self.smoothing)
+        return terms

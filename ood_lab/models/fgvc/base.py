@@ -1,0 +1,182 @@
+"""What the fine-grained methods share: a pyramid trunk, a linear head, two learning rates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from timm.data import resolve_model_data_config
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.classifier import Classifier
+from ood_lab.models.contract import check_contract
+from ood_lab.models.fgvc.labels import LabelSpace
+from ood_lab.models.fgvc.trunk import channels_first, pyramid
+from ood_lab.models.transform import set_transform, transform_options
+from ood_lab.models.weights import load_weights
+
+
+class FGVCNet(Backbone):
+    """A timm feature pyramid with a method's heads on top.
+
+    A method sets the class attributes, adds its layers in :meth:`add_heads`, and defines
+    :meth:`forward` (the test path, deterministic in eval mode) and :attr:`head`.
+
+    Attributes:
+        method: name in messages.
+        strides: of the maps that :meth:`maps` returns, fine to coarse.
+        needs: which labels beside the class the method trains on, see :class:`LabelSpace`.
+        level_heads: names of the sub-modules whose outputs, in any forward pass, are the logits
+            of the levels above the classes, coarse to fine; empty = the method has none.
+        category_head: the same for the category; None = the method has none.
+        labels: sizes and hierarchy of the labels.
+        channels: channels of the maps.
+
+    Args:
+        name: timm model with a feature pyramid.
+        num_classes: C; the run fills it in.
+        labels: see :meth:`LabelSpace.of`; None = classes alone.
+        kwargs: passed to ``timm.create_model``.
+        pretrained: take timm's weights for the trunk.
+        trunk_weights: take the trunk's weights from this file instead, see :func:`pyramid`.
+        weights: file with the weights of the whole method.
+        input_size: pixels; like all that follow, see ``timm_backbone``.
+        mean: per channel.
+        std: per channel.
+        crop_pct: input_size / size of the resized image.
+        crop_mode: ``squash`` resizes both sides alike.
+        interpolation: ``bilinear``, ...
+        settings: of the method, handed to :meth:`add_heads`.
+
+    Raises:
+        UserError: unknown model, strides or labels the method needs and has not, wrong weights.
+    """
+
+    method: str = "FGVC"
+    strides: tuple[int, ...] = (32,)
+    needs: tuple[str, ...] = ()
+    level_heads: tuple[str, ...] = ()
+    category_head: str | None = None
+
+    def __init__(
+        self,
+        name: str,
+        num_classes: int | None = None,
+        labels: Mapping[str, Any] | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+        pretrained: bool = False,
+        trunk_weights: str | Path | None = None,
+        weights: str | Path | None = None,
+        input_size: int | None = None,
+        mean: float | Sequence[float] | None = None,
+        std: float | Sequence[float] | None = None,
+        crop_pct: float | None = None,
+        crop_mode: str | None = None,
+        interpolation: str | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        self.name = f"{self.method} ({name})"
+        if num_classes is None:
+            raise UserError(
+                f"{self.method} does not come with classes of its own: give a trained one with "
+                "ckpt=<run folder or file>, or set model.backbone.num_classes"
+            )
+        self.labels = LabelSpace.of(num_classes, labels)
+        self.labels.require(self.method, self.needs)
+        self.trunk, self.channels = pyramid(
+            name, self.strides, self.method, pretrained, trunk_weights, kwargs
+        )
+        self.add_heads(**settings)
+        self.to(memory_format=torch.channels_last)
+        known = resolve_model_data_config(self.trunk)
+        options = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+        if weights is not None:
+            known |= load_weights(self, weights, self.name)
+        set_transform(self, known, options)
+        self.transform_overrides = {}
+        check_contract(self)
+
+    def add_heads(self) -> None:
+        """Adds the layers of the method; reads ``channels`` and ``labels``."""
+        raise NotImplementedError
+
+    def maps(self, image: Tensor) -> list[Tensor]:
+        """Feature maps ``[B, channels[i], H / strides[i], W / strides[i]]`` of the trunk."""
+        return channels_first(self.trunk, self.trunk(image))
+
+    def train_outputs(self, image: Tensor) -> Any:
+        """What the losses need; has ``logits [B, C]``. By default the test path."""
+        return self(image)
+
+
+class FGVCModule(Classifier):
+    """Trains an :class:`FGVCNet`: a method overrides :meth:`losses`.
+
+    Args:
+        backbone: the network.
+        optimizer: see :class:`Classifier`; its ``lr`` is that of the new layers.
+        scheduler: see :class:`Classifier`.
+        scheduler_interval: see :class:`Classifier`.
+        trunk_lr: learning rate of the trunk; None = as the new layers.
+        label_smoothing: of the cross-entropy terms of a method that has no targets of its own.
+    """
+
+    backbone: FGVCNet
+
+    def __init__(
+        self,
+        backbone: FGVCNet,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: Literal["step", "epoch"] = "epoch",
+        trunk_lr: float | None = None,
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(backbone, optimizer, scheduler, scheduler_interval, label_smoothing)
+        self.trunk_lr = trunk_lr
+
+    def outputs(self, batch: dict[str, Any]) -> Any:
+        """The method's training outputs, in validation too."""
+        return self.backbone.train_outputs(batch["image"])
+
+    @property
+    def smoothing(self) -> float:
+        """Label smoothing of this step: none outside training."""
+        return self.label_smoothing if self.training else 0.0
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """The trunk with its own learning rate, then everything else."""
+        trunk = list(self.backbone.trunk.parameters())
+        known = {id(p) for p in trunk}
+        rest = [p for p in self.backbone.parameters() if id(p) not in known]
+        slower = {} if self.trunk_lr is None else {"lr": self.trunk_lr}
+        return [{"params": trunk, **slower}, {"params": rest}]
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Adds the label space: a checkpoint can be rebuilt without its data."""
+        super().on_save_checkpoint(checkpoint)
+        space = vars(self.backbone.labels)
+        checkpoint["labels"] = {
+            key: [list(level) for level in value] if key == "parents" else value
+            for key, value in space.items()
+        }
+
+
+def fused_head(heads: Sequence[nn.Linear]) -> nn.Linear:
+    """One linear layer on concatenated features: ``sum_i heads[i](f_i)``.
+
+    ``W [C, sum D_i]`` puts the weights side by side, the bias is the sum of the biases; gradients
+    flow to the heads.
+    """
+    weight = torch.cat([head.weight for head in heads], dim=1)
+    head = nn.Linear(weight.shape[1], weight.shape[0], device="meta")
+    del head.weight, head.bias
+    head.weight = weight  # a view of the heads, not a parameter
+    head.bias = torch.stack([h.bias for h in heads]).sum(0)  # type: ignore[assignment]
+    return head

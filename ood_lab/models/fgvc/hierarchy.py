@@ -1,0 +1,146 @@
+"""Probabilities of the nodes of a label tree."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ood_lab.errors import UserError
+from ood_lab.models.fgvc.blocks import UNKNOWN
+from ood_lab.models.fgvc.labels import LabelSpace
+
+
+class Hierarchy:
+    """A forest of labels, one level below the other, as a model of joint probability.
+
+    Nodes are numbered level by level, coarsest first. A legal state is empty, or a node together
+    with all its ancestors: a child implies its parent, siblings exclude each other, and a path may
+    stop early. With a potential ``a_v`` at every node,
+
+        P(state) = exp(sum of a_v over the state) / Z,    Z = sum over all N + 1 states,
+
+    and ``p(v)`` is the sum of P over the states that contain v, those of v's subtree. Instead of
+    the ``(N + 1) x N`` matrix of states, sums run down and up the levels, in O(N) an image.
+
+    Source: Deng et al., "Large-Scale Object Classification using Label Relation Graphs", ECCV 2014
+    (HEX graphs, here on a tree); Chen et al., "Label Relation Graphs Enhanced Hierarchical
+    Residual Network", arXiv 2201.03194.
+
+    Args:
+        level_sizes: number of labels at each level, coarse to fine.
+        parents: for every level but the coarsest, the parent of each label.
+
+    Attributes:
+        offsets: number of the first node of each level.
+        nodes: number of nodes N.
+
+    Raises:
+        UserError: sizes and parents do not make a forest.
+    """
+
+    def __init__(self, level_sizes: Sequence[int], parents: Sequence[Sequence[int]] = ()) -> None:
+        _check(level_sizes, parents)
+        self.level_sizes = tuple(level_sizes)
+        *self.offsets, self.nodes = itertools.accumulate(self.level_sizes, initial=0)
+        # Not buffers of a module: moving averages of weights average whole numbers, too, and
+        # round them down.
+        self._parents = [torch.tensor(list(above), dtype=torch.long) for above in parents]
+
+    @classmethod
+    def of(cls, labels: LabelSpace, method: str) -> Hierarchy:
+        """The hierarchy of the classes.
+
+        Raises:
+            UserError: its finest level is not the classes, or it is no forest.
+        """
+        finest = labels.level_sizes[-1]
+        if finest != labels.classes:
+            raise UserError(
+                f"{method}: the finest level of the hierarchy has {finest} labels and the data "
+                f"{labels.classes} classes: the last level must number the classes as label does"
+            )
+        return cls(labels.level_sizes, labels.parents)
+
+    def deepest(self, levels: Tensor) -> Tensor:
+        """The node of the finest known label of each row.
+
+        Args:
+            levels: ``[B, L]`` labels coarse to fine, -1 = unknown.
+
+        Returns:
+            ``[B]`` node numbers, -1 where no level is known.
+        """
+        node = torch.full_like(levels[:, 0], UNKNOWN)
+        for level, offset in enumerate(self.offsets):
+            label = levels[:, level]
+            node = torch.where(label == UNKNOWN, node, label + offset)
+        return node
+
+    def log_marginals(self, potentials: Tensor) -> tuple[Tensor, Tensor]:
+        """Log probabilities of the nodes, log of the normaliser; in float32 or better, always.
+
+        Args:
+            potentials: a, ``[B, N]``, any real numbers.
+
+        Returns:
+            ``log p [B, N]`` and ``log Z [B]``.
+        """
+        potentials = potentials.to(torch.promote_types(potentials.dtype, torch.float32))
+        self._parents = [parents.to(potentials.device) for parents in self._parents]
+        paths = self._path_sums(potentials)
+        # Shifted by the largest, so that no exponential overflows; the empty state has sum 0.
+        shift = torch.cat(paths, dim=1).detach().amax(1, keepdim=True).clamp(min=0)
+        mass = [(path - shift).exp() for path in paths]
+        for level in range(len(mass) - 1, 0, -1):
+            mass[level - 1] = mass[level - 1].index_add(1, self._parents[level - 1], mass[level])
+        total = mass[0].sum(1, keepdim=True) + (-shift).exp()
+        # A state far below the largest may vanish in float32; its log stays finite.
+        tiny = torch.finfo(total.dtype).tiny
+        log_mass = torch.cat(mass, dim=1).clamp(min=tiny).log()
+        return log_mass - total.log(), (total.log() + shift).squeeze(1)
+
+    def loss(self, potentials: Tensor, levels: Tensor) -> Tensor:
+        """``-log p`` of the deepest known node, averaged over the images that have one.
+
+        Args:
+            potentials: ``[B, N]``.
+            levels: ``[B, L]`` labels coarse to fine, -1 = unknown.
+
+        Returns:
+            A scalar; 0, with a gradient of 0, where nothing is known.
+        """
+        node = self.deepest(levels)
+        known = node != UNKNOWN
+        log_p = self.log_marginals(potentials)[0].gather(1, node.clamp(min=0)[:, None]).squeeze(1)
+        return -(log_p * known).sum() / known.sum().clamp(min=1)
+
+    def _path_sums(self, potentials: Tensor) -> list[Tensor]:
+        """Sum of the potentials from the root to each node, a tensor a level."""
+        own = potentials.split(self.level_sizes, dim=1)
+        paths = [own[0]]
+        for level in range(1, len(own)):
+            paths.append(own[level] + paths[-1][:, self._parents[level - 1]])
+        return paths
+
+
+def _check(sizes: Sequence[int], parents: Sequence[Sequence[int]]) -> None:
+    if not sizes or min(sizes) < 1 or len(parents) != len(sizes) - 1:
+        raise UserError(
+            f"a hierarchy of {len(sizes)} levels ({', '.join(map(str, sizes))} labels) needs "
+            f"parents for each level but the first, and has {len(parents)} lists of them"
+        )
+    for level, above in enumerate(parents, start=1):
+        if len(above) != sizes[level]:
+            raise UserError(
+                f"level {level} of the hierarchy has {sizes[level]} labels and {len(above)} "
+                "parents: give each label one parent"
+            )
+        wrong = [label for label, parent in enumerate(above) if not 0 <= parent < sizes[level - 1]]
+        if wrong:
+            raise UserError(
+                f"label {wrong[0]} of level {level} has parent {above[wrong[0]]}, but level "
+                f"{level - 1} has the labels 0 to {sizes[level - 1] - 1}"
+            )

@@ -1,0 +1,156 @@
+"""HRN: hierarchical residual network with a loss on the label tree (arXiv 2201.03194)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
+from ood_lab.models.fgvc.blocks import UNKNOWN, Branch, known_cross_entropy
+from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.output import Output
+
+
+class HRNOutput(NamedTuple):
+    """``logits [B, C]``, ``features [B, D]``, and what the tree losses need.
+
+    ``levels [B, N]`` are the logits of the sigmoid heads of all levels, side by side, coarse to
+    fine; ``category [B, K]`` those of the categories, None where the data has none.
+    """
+
+    logits: Tensor
+    features: Tensor
+    levels: Tensor
+    category: Tensor | None
+
+
+class HRNNet(FGVCNet):
+    """A branch a level on the last map, each level adding to what the coarser ones found.
+
+        e_l = Branch_l(map)              l = 1 (coarsest) .. L
+        h_l = ReLU(e_1 + ... + e_l)
+        a_l = sigmoid(Linear_l(h_l))     [B, C_l], potentials of the label tree
+        u   = Linear(h_L)                [B, C], the logits
+
+    Predictions: classes by argmax of u, coarser levels by argmax of a_l. The category, which is
+    no ancestor of the other labels, has a branch and a sigmoid head of its own.
+    """
+
+    method = "HRN"
+    needs = ("levels",)
+
+    def add_heads(self, width: int = 1024, embedding: int = 512) -> None:
+        """Adds the branches and heads.
+
+        Args:
+            width: hidden channels of a branch.
+            embedding: D.
+        """
+        space, channels = self.labels, self.channels[-1]
+        self.tree = Hierarchy.of(space, self.method)
+        self.branches = nn.ModuleList(Branch(channels, width, embedding) for _ in space.level_sizes)
+        self.heads = nn.ModuleList(nn.Linear(embedding, size) for size in space.level_sizes)
+        self.head = nn.Linear(embedding, space.classes)
+        self.level_heads = tuple(f"heads.{level}" for level in range(len(self.heads) - 1))
+        if space.categories:
+            self.category_tree = Hierarchy((space.categories,))
+            self.category_branch = Branch(channels, width, embedding)
+            self.category = nn.Linear(embedding, space.categories)
+            self.category_head = "category"
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
+        output = self.train_outputs(image)
+        return Output(output.logits, output.features)
+
+    def train_outputs(self, image: Tensor) -> HRNOutput:
+        """All heads on ``image [B, 3, H, W]``."""
+        last = self.maps(image)[-1]
+        sums = itertools.accumulate(branch(last) for branch in self.branches)
+        hidden = [embedding.relu() for embedding in sums]
+        levels = [head(h) for head, h in zip(self.heads, hidden, strict=True)]
+        category = None
+        if self.category_head:
+            category = self.category(self.category_branch(last).relu())
+        return HRNOutput(self.head(hidden[-1]), hidden[-1], torch.cat(levels, dim=1), category)
+
+
+class HRN(FGVCModule):
+    """Trains :class:`HRNNet`.
+
+        loss = L_tree + CE(u, class) [ + L_tree of the category ]
+
+    ``L_tree = mean -log p(y)`` for the deepest known label y, see :class:`Hierarchy`; potentials
+    are the sigmoid outputs, so the loss has a floor above 0. The cross-entropy runs over the
+    images whose class is known, and is left out where there are none.
+
+    Deviation from the released code: the category is a tree of one level of its own,
+    ``p_c = exp(a_c) / (1 + sum exp(a))``, since it cannot stand above labels that all categories
+    share; the joint probability of both trees is the product of theirs.
+
+    Args:
+        leaf_proportion: share p of the training images whose class is used: ceil(n p) of the n
+            images of each class; of the others, only the coarser levels are.
+        leaf_seed: of the choice of these images.
+        **kwargs: see :class:`FGVCModule`.
+
+    Raises:
+        UserError: ``leaf_proportion`` outside [0, 1].
+    """
+
+    backbone: HRNNet
+
+    def __init__(self, leaf_proportion: float = 1.0, leaf_seed: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if not 0 <= leaf_proportion <= 1:
+            raise UserError(f"leaf_proportion={leaf_proportion} must lie in [0, 1]")
+        self.leaf_proportion = leaf_proportion
+        self.leaf_seed = leaf_seed
+        self._hidden: Tensor | None = None
+
+    def on_fit_start(self) -> None:
+        """Chooses the training images whose class stays hidden, by their row in the data."""
+        if self.leaf_proportion < 1:
+            labels = self.trainer.datamodule.splits["train"].labels  # type: ignore[attr-defined]
+            shown = shown_leaves(labels, self.leaf_proportion, self.leaf_seed)
+            self._hidden = ~shown.to(self.device)
+
+    def losses(self, outputs: HRNOutput, batch: dict[str, Any]) -> dict[str, Tensor]:
+        """``tree``, ``ce`` and, where the data has categories, ``category``."""
+        net, levels = self.backbone, batch["levels"]
+        if self.training and self._hidden is not None:
+            levels = levels.clone()
+            levels[self._hidden[batch["index"]], -1] = UNKNOWN
+        terms = {
+            "tree": net.tree.loss(outputs.levels.float().sigmoid(), levels),
+            "ce": known_cross_entropy(outputs.logits, levels[:, -1], self.smoothing),
+        }
+        if outputs.category is not None:
+            potentials = outputs.category.float().sigmoid()
+            terms["category"] = net.category_tree.loss(potentials, batch["category"][:, None])
+        return terms
+
+
+def shown_leaves(labels: Tensor, proportion: float, seed: int) -> Tensor:
+    """Which images keep their class: ``ceil(n p)`` of the n images of each class, at random.
+
+    Args:
+        labels: ``[N]`` classes, -1 = unknown.
+        proportion: p in [0, 1].
+        seed: of the choice; nothing else is drawn from.
+
+    Returns:
+        ``[N] bool``.
+    """
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(seed))
+    shown = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels[labels != UNKNOWN].unique():
+        members = order[labels[order] == label]
+        count = math.ceil(round(len(members) * proportion, 6))  # 0.1 * 30 is a little above 3
+        shown[members[:count]] = True
+    return shown

@@ -1,0 +1,84 @@
+"""The dating tables of a run as plain data for the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
+from ood_lab.report.protocol import MISSING, percent
+
+_ALL = "all"
+Row = Mapping[Any, Any]
+
+
+def dating_tables(dating: pd.DataFrame) -> list[HtmlTable]:
+    """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
+    subsets = list(dating["subset"].unique())
+    levels = list(dating["level"].unique())
+    tables = [_accuracies(dating, levels, subsets)]
+    return tables + [_recalls(dating[dating["level"] == level], level) for level in levels[::-1]]
+
+
+def dating_notes(dating: pd.DataFrame) -> list[str]:
+    """What the tables mean, a sentence each."""
+    notes = [
+        "Accuracy is the share of all images that are right. Recall is the share of the images of "
+        "a class that are given that class (per-class or independent accuracy), not precision."
+    ]
+    if (dating["source"] == "derived").any():
+        notes.append(
+            "Predicted by: a head of the network for that level; derived: the parent of the "
+            "predicted class."
+        )
+    return notes
+
+
+def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> HtmlTable:
+    rows = dating[dating["metric"] == "accuracy"]
+    cells = {(r["level"], r["subset"]): r for r in rows.to_dict("records")}
+    of_level = rows.drop_duplicates("level").set_index("level")["source"]
+    shown = [
+        [
+            Cell(level, place),
+            *(cell for s in subsets for cell in _pair(cells.get((level, s)))),
+            Cell(of_level[level], of_level[level]),
+        ]
+        for place, level in enumerate(levels)
+    ]
+    heads = [Head("level", "ascending"), *_heads(len(subsets), "accuracy")]
+    groups = [("", "", 1), *((s, "", 2) for s in subsets), ("", "", 1)]
+    heads.append(Head("predicted by", "ascending"))
+    return HtmlTable("Overall accuracy (micro) in %", heads, shown, groups)
+
+
+def _recalls(dating: pd.DataFrame, level: str) -> HtmlTable:
+    rows = dating[dating["metric"] == "recall"]
+    subsets = list(rows["subset"].unique())
+    cells = {(r["name"], r["subset"]): r for r in rows.to_dict("records")}
+    names = list(rows["name"].unique())
+    shown = [
+        [Cell(str(name), place), *(c for s in subsets for c in _pair(cells[name, s]))]
+        for place, name in enumerate(names)
+    ]
+    heads = [Head(level, "ascending"), *_heads(len(subsets), "recall")]
+    groups = [("", "", 1), *((s, "", 2) for s in subsets)] if subsets != [_ALL] else []
+    return HtmlTable(f"Recall in %, {level}", heads, shown, groups)
+
+
+def _heads(subsets: int, metric: str) -> list[Head]:
+    return [Head(metric), Head("n")] * subsets
+
+
+def _pair(row: Row | None) -> list[Cell]:
+    """The value with its interval, and n."""
+    if row is None:
+        return [Cell(""), Cell("")]
+    n = Cell(f"{row['n']:,}", row["n"])
+    if math.isnan(row["value"]):
+        return [Cell(MISSING), n]
+    ends = f"{percent(row['ci_low'])} to {percent(row['ci_high'])}"
+    return [Cell(percent(row["value"]), row["value"], ends), n]

@@ -1,0 +1,118 @@
+"""The dating table of a leaderboard: accuracy of every level, models below each other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
+from ood_lab.report.leaderboard import aggregate
+from ood_lab.report.leaderboard_best import mark_best
+from ood_lab.report.leaderboard_runs import FinishedRun
+from ood_lab.report.leaderboard_table import WideTable
+from ood_lab.report.protocol import MISSING, percent
+
+_ALL = "all"
+_DERIVED = "†"
+_COLUMNS = [
+    *("model", "run", "seeds", "n_seeds", "level", "subset", "source", "n", "value", "seed_std"),
+    *("sampling_half_width", "best"),
+]
+
+
+def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
+    """Overall accuracies of runs with a dating table, seeds of one configuration together.
+
+    ``best``: within noise of the best of its level and subset, by the rule of
+    :func:`~ood_lab.report.leaderboard_best.mark_best`. Empty when no run has such a table.
+    """
+    single = pd.DataFrame(row for run in runs for row in _rows_of(run))
+    if single.empty:
+        return pd.DataFrame(columns=_COLUMNS)
+    rows = aggregate(single)
+    rows["best"] = mark_best(rows, {})
+    split = rows["ood"].str.split("/", n=1, expand=True)
+    named = rows.assign(level=split[0], subset=split[1], n=rows["n_id"])
+    source = single.groupby(["run", "ood"], sort=False)["source"].first().reset_index()
+    return named.merge(source, on=["run", "ood"], how="left")[_COLUMNS]
+
+
+def dating_wide(rows: pd.DataFrame) -> WideTable | None:
+    """One row a model; overall accuracy of every level, for all images and by category."""
+    if rows.empty:
+        return None
+    records = rows.to_dict("records")
+    cells = {(r["run"], r["subset"], r["level"]): r for r in records}
+    levels = list(rows["level"].unique())
+    # A run that reads no category head lacks that level: it stands first, as in single runs.
+    levels.sort(key=lambda level: level != "category")
+    columns = [(s, x) for s in rows["subset"].unique() for x in levels if _any(rows, s, x)]
+    finest = rows[(rows["subset"] == _ALL) & (rows["level"] == levels[-1])]
+    models = finest.sort_values("value", ascending=False, kind="stable")
+    named = models["model"].duplicated(keep=False).any()
+    names = ["model", "run"] if named else ["model"]
+    shown = [
+        [
+            *(Cell(str(model[name]), str(model[name])) for name in names),
+            *(_cell(cells.get((model["run"], s, level))) for s, level in columns),
+        ]
+        for model in models.to_dict("records")
+    ]
+    groups = [("", "", len(names))]
+    for subset in rows["subset"].unique():
+        n = int(rows.loc[rows["subset"] == subset, "n"].max())
+        groups.append((subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
+    heads = [Head(name, "ascending") for name in names] + [Head(level) for _, level in columns]
+    caption = "Dating: overall accuracy (micro) in % by level, on the ID test set."
+    return WideTable(HtmlTable(caption, heads, shown, groups), len(names), _notes(rows))
+
+
+def _any(rows: pd.DataFrame, subset: str, level: str) -> bool:
+    return bool(((rows["subset"] == subset) & (rows["level"] == level)).any())
+
+
+def _cell(row: dict[Any, Any] | None) -> Cell:
+    if row is None or math.isnan(row["value"]):
+        return Cell(MISSING)
+    std, half = row["seed_std"], row["sampling_half_width"]
+    spread = "" if math.isnan(std) else f" ± {percent(std)}"
+    mark = _DERIVED if row["source"] == "derived" else ""
+    text = percent(row["value"]) + spread + mark
+    return Cell(text, row["value"], f"±{percent(half)}", bool(row["best"]))
+
+
+def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
+    notes = [
+        "Bold or *: within noise of the best of the column. All rows with several seeds: Welch's "
+        "t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a and "
+        "b the half-widths of the two 95% intervals (Wilson)."
+    ]
+    if (rows["source"] == "derived").any():
+        notes.append(f"{_DERIVED}: the parent of the predicted class, not a head of the network.")
+    if (rows["n_seeds"] > 1).any():
+        notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
+    return tuple(notes)
+
+
+def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
+    if run.dating is None:
+        return
+    accuracies = run.dating[run.dating["metric"] == "accuracy"]
+    for row in accuracies.to_dict("records"):
+        yield {
+            "model": row["model"],
+            "run": run.sweep,
+            "seed": run.seed,
+            "detector": None,
+            "settings": None,
+            "metric": "accuracy",
+            "ood": f"{row['level']}/{row['subset']}",
+            "source": row["source"],
+            "n_id": row["n"],
+            "n_ood": 0,
+            "value": row["value"],
+            "sampling_half_width": (row["ci_high"] - row["ci_low"]) / 2,
+        }

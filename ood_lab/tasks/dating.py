@@ -1,0 +1,118 @@
+"""Dating tables: accuracy of every level of the labels, and recall of every period."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.labels import Labels
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.heads import HeadPredictions
+from ood_lab.metrics import DATING_COLUMNS, dating_table
+from ood_lab.models import Backbone
+from ood_lab.models.fgvc.base import FGVCNet
+
+COLUMNS = ["model", "seed", "level", "source", *DATING_COLUMNS]
+CATEGORY = "category"
+
+
+def level_titles(levels: int) -> list[str]:
+    """What the levels are called, coarse to fine: ``coarse, fine`` where there are two."""
+    middle = [f"level {i}" for i in range(1, levels - 1)]
+    return ["coarse", *middle, "fine"] if levels > 1 else ["fine"]
+
+
+def heads_to_read(data: OODDataModule, backbone: Backbone) -> HeadPredictions | None:
+    """Heads of the network for the labels of the ID test set; None where it has none of use."""
+    heads = [*_level_heads(data.labels, backbone), *_category_head(data.labels, backbone)]
+    return HeadPredictions(heads) if heads else None
+
+
+def _level_heads(labels: Labels, backbone: Backbone) -> Sequence[str]:
+    fits = isinstance(backbone, FGVCNet) and backbone.labels.level_sizes == labels.level_sizes
+    return backbone.level_heads if isinstance(backbone, FGVCNet) and fits else ()
+
+
+def _category_head(labels: Labels, backbone: Backbone) -> Sequence[str]:
+    if not isinstance(backbone, FGVCNet) or not backbone.category_head:
+        return ()
+    fits = labels.has_category and backbone.labels.categories == labels.categories
+    return (backbone.category_head,) if fits else ()
+
+
+def dating_of(
+    data: OODDataModule, bank: FeatureBank, backbone: Backbone, model: str, seed: int
+) -> pd.DataFrame | None:
+    """The dating table of the ID test set; None where it has neither levels nor a category.
+
+    ``level`` is ``category``, ``coarse``, ``fine`` (``level 1``, ... between them); ``subset`` is
+    ``all`` or a category. ``source`` says where a prediction is from: a ``head`` of the network,
+    or ``derived``, the parent of the predicted class. A category has no parent among the classes:
+    without a head for it there is no accuracy, and it only divides the images.
+
+    Args:
+        data: the DataModule.
+        bank: of the ID test set, with the columns of :func:`heads_to_read`.
+        backbone: the network.
+        model: written to every row.
+        seed: written to every row.
+    """
+    test = data.splits["test"]
+    levels = _levels(data)
+    if not levels and CATEGORY not in test.table:
+        return None
+    column = heads_to_read(data, backbone)
+    read = bank.columns[column.key].numpy() if column else np.empty((len(bank), 0), np.int64)
+    parts = []
+    if _category_head(data.labels, backbone):
+        truth = test.table[CATEGORY].to_numpy()
+        table = dating_table(truth, read[:, -1], test.names_of(CATEGORY))
+        parts.append(table.assign(level=CATEGORY, source="head"))
+    subsets = _by_category(test)
+    own = read[:, : len(_level_heads(data.labels, backbone))]
+    found = _level_predictions(data.labels, bank.predictions.numpy(), own)[-max(len(levels), 1) :]
+    truths = [(test.table[c].to_numpy(), test.names_of(c)) for c in levels[:-1]]
+    truths.append((test.labels.numpy(), tuple(test.classes)))
+    for title, (truth, names), (predicted, source) in zip(
+        level_titles(len(levels)), truths, found, strict=True
+    ):
+        table = dating_table(truth, predicted, names, subsets)
+        parts.append(table.assign(level=title, source=source))
+    return pd.concat(parts, ignore_index=True).assign(model=model, seed=seed)[COLUMNS]
+
+
+def _levels(data: OODDataModule) -> list[str]:
+    """Level columns of the ID test set, coarse to fine; those that train does not have are none."""
+    columns = map(str, data.splits["test"].table) if data.labels.has_levels else ()
+    return sorted(column for column in columns if column.startswith("level_"))
+
+
+def _level_predictions(
+    labels: Labels, classes: np.ndarray, heads: np.ndarray
+) -> list[tuple[np.ndarray, str]]:
+    """Predictions and their source, coarse to fine.
+
+    Args:
+        labels: the hierarchy.
+        classes: predicted classes, ``[N]``.
+        heads: predictions of the heads of the coarser levels, ``[N, H]``, coarsest first.
+    """
+    upwards = itertools.accumulate(
+        reversed(labels.parents), lambda known, parents: np.asarray(parents)[known], initial=classes
+    )
+    *coarser, finest = reversed(list(upwards))
+    found = [(values, "derived") for values in coarser]
+    found[: heads.shape[1]] = [(values, "head") for values in heads.T]
+    return [*found, (finest, "head")]
+
+
+def _by_category(test: ImageDataset) -> dict[str, np.ndarray]:
+    if CATEGORY not in test.table:
+        return {}
+    category = test.table[CATEGORY].to_numpy()
+    return {name: category == value for value, name in enumerate(test.names_of(CATEGORY))}

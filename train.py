@@ -17,12 +17,12 @@ def main(cfg: DictConfig) -> None:
     with run.job(cfg) as job:
         if job.finished:
             return
-        data = job.data
-        model = job.classifier()
-        job.check_task()
-        trainer = job.trainer()
-        trainer.fit(model, datamodule=data, ckpt_path=job.last_checkpoint)
-        job.finish_training(model)
+        if job.trains:
+            model = job.classifier()
+            job.check_task()
+            trainer = job.trainer()
+            trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
+            job.finish_training(model)
         job.run_task()
         job.close()
 

@@ -16,7 +16,10 @@ NO_GROUP = {CONF, CONF / "reference"}  # published numbers are data: tests/tasks
 FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not in NO_GROUP)
 PRIMARY = {"train", "eval"}
 REQUIRED = {  # what the user has to fill in
+    "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "task/predict.yaml": ["task.images=DIR"],
+    "task/select_classes.yaml": ["task.concept=vessels"],
+    "task/transfer.yaml": ["task.content=DIR"],
     "model/timm.yaml": ["model.name=resnet18"],
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
     "task/verify.yaml": ["task.run=outputs", "task.row=cifar10"],

@@ -22,11 +22,12 @@ from lightning.pytorch.loggers import Logger
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionProgressBar
-from ood_lab.models import Backbone, EpochSeed, load_weights, saved_labels, train_transform
+from ood_lab.models import Backbone, EpochSeed, saved_labels, train_transform
 from ood_lab.run import checkpoints
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.wandb_log import log_results
@@ -142,7 +143,7 @@ class Job:
         )
         if file:
             checkpoints.check_classes(Path(self.cfg.ckpt), classes)
-            load_weights(backbone, file)
+            backbone.load(file)
         elif not (self.cfg.model.pretrained or self.cfg.model.weights):
             raise UserError(
                 "this backbone has no weights: give ckpt=<run folder or file>, "
@@ -163,6 +164,17 @@ class Job:
             known["labels"] = saved or self.data.labels.plain()
         return known
 
+    @cached_property
+    def clip(self) -> ClipModel:
+        """The CLIP of ``clip=...``."""
+        clip: ClipModel = self.build("clip")
+        return clip
+
+    @property
+    def trains(self) -> bool:
+        """Whether train.py fits the model on the data; else the task does its own training."""
+        return self.cfg.model.classifier is not None
+
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
         backbone: Backbone = self.build(
@@ -171,7 +183,7 @@ class Job:
             **self._label_space(None, self.data.classes),
         )
         if self.cfg.ckpt:
-            load_weights(backbone, checkpoints.weights_file(Path(self.cfg.ckpt)))
+            backbone.load(checkpoints.weights_file(Path(self.cfg.ckpt)))
         self.data.use_transform(
             train=train_transform(
                 backbone, self.build("model.augment"), self.build("model.geometry")
@@ -183,8 +195,9 @@ class Job:
 
     def finish_training(self, module: L.LightningModule) -> None:
         """Continues with the best weights of the training that has just ended."""
-        load_weights(module, checkpoints.weights_file(self.folder))
-        self.__dict__["backbone"] = module.backbone
+        backbone: Backbone = module.backbone  # type: ignore[assignment]
+        backbone.load(checkpoints.weights_file(self.folder))
+        self.__dict__["backbone"] = backbone
 
     @property
     def last_checkpoint(self) -> Path | None:

@@ -19,6 +19,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
     OmegaConf.register_new_resolver("recipe", _recipe, replace=True)
     OmegaConf.register_new_resolver("default_recipe", _default_recipe, replace=True)
+    OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
     OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
 
 
@@ -40,6 +41,14 @@ def _recipe(builtin: Any, official: Any, shiftedbronzes: Any, *, _root_: DictCon
 def _default_recipe(data_target: str) -> str:
     """The small recipe for the builtin data, the authors' one for everything else."""
     return RECIPES[0] if data_target.endswith(".VesselsDataModule") else RECIPES[1]
+
+
+def _coop_epochs(shots: int) -> int:
+    """Epochs of CoOp's official code: 50 for 1 shot, 100 for 2 and 4, 200 for 8 and 16.
+
+    All images (-1) take 50, as ImageNet does there.
+    """
+    return 50 if shots <= 1 else 100 if shots < 8 else 200
 
 
 def _wandb_offline() -> bool:

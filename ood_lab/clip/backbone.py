@@ -1,0 +1,104 @@
+"""CLIP as a backbone: normalised image features, and class texts as the linear head."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.clip.model import ClipModel
+from ood_lab.clip.tiny import untrained_clip
+from ood_lab.clip.zeroshot import zero_shot_weights
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.contract import check_contract
+from ood_lab.models.output import Output
+
+
+class ClipBackbone(Backbone):
+    """``features = f`` (normalised), ``logits = s W f`` with text features ``W [C, d]``.
+
+    The head has no bias and holds ``s W`` with the model's logit scale ``s``, so every detector
+    on features, logits or the head runs on CLIP as on any classifier. The head is trainable (a
+    linear probe that starts from the texts); the towers are frozen.
+
+    Args:
+        clip: the model.
+        classnames: words for the classes, in the order of the labels.
+        templates: see :func:`zero_shot_weights`.
+    """
+
+    def __init__(
+        self, clip: ClipModel, classnames: Sequence[str], templates: Sequence[str] | None = None
+    ) -> None:
+        super().__init__()
+        self.name = clip.name
+        self.clip = clip
+        self.classnames = list(classnames)
+        self.templates = templates
+        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
+        self.data_config = clip.data_config
+        self.transform = clip.preprocess
+        self.transform_overrides = {}
+        self.reset_head()
+
+    @torch.no_grad()
+    def reset_head(self) -> None:
+        """Puts the text features of the classes, as CLIP has them now, into the head."""
+        weights = zero_shot_weights(self.clip, self.classnames, self.templates)
+        self.head.weight.copy_(self.clip.logit_scale * weights)
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        return Output(self.head(features), features)
+
+
+def clip_backbone(
+    clip: ClipModel,
+    classes: Sequence[str],
+    classnames: Sequence[str] | None = None,
+    templates: Sequence[str] | None = None,
+    num_classes: int | None = None,
+) -> ClipBackbone:
+    """A zero-shot classifier for the classes of the data.
+
+    Args:
+        clip: the model.
+        classes: names of the ID classes in the data.
+        classnames: words for them in the texts, in the same order; None = the names themselves.
+        templates: see :func:`zero_shot_weights`.
+        num_classes: expected number of classes, checked.
+
+    Raises:
+        UserError: as many words as classes are needed.
+    """
+    names = list(classes if classnames is None else classnames)
+    expected = len(classes) if num_classes is None else num_classes
+    if len(names) != expected:
+        raise UserError(
+            f"model.classnames has {len(names)} names for {expected} classes: give one a class, "
+            "in the order of the classes"
+        )
+    backbone = ClipBackbone(clip, names, templates)
+    check_contract(backbone)
+    return backbone
+
+
+def untrained_backbone(
+    folder: str | None,
+    classes: Sequence[str],
+    templates: Sequence[str] | None = None,
+    num_classes: int | None = None,
+) -> ClipBackbone:
+    """As :func:`clip_backbone` on a CLIP with fresh, trainable weights.
+
+    Args:
+        folder: with the configuration and vocabulary, see :func:`untrained_clip`.
+        classes: names of the ID classes in the data.
+        templates: see :func:`zero_shot_weights`.
+        num_classes: expected number of classes, checked.
+    """
+    clip = untrained_clip(folder).unfreeze()
+    return clip_backbone(clip, classes, templates=templates, num_classes=num_classes)

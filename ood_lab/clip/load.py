@@ -1,0 +1,241 @@
+"""A CLIP by name, with weights from a tag, a file or a folder; offline unless told otherwise."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import warnings
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+from open_clip.transform import PreprocessCfg
+from torch import nn
+
+from ood_lab.clip import sources
+from ood_lab.clip.model import ClipModel
+from ood_lab.clip.sources import ABOUT, VOCABULARY, Source, find_source
+from ood_lab.clip.tokenizer import WordTokenizer
+from ood_lab.errors import UserError
+
+_PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
+_IMAGE_KEYS = set(PreprocessCfg.__dataclass_fields__)
+
+
+def load_clip(
+    name: str,
+    pretrained: str | None = None,
+    quick_gelu: bool | None = None,
+    cache_dir: str | None = None,
+    download: bool = False,
+    precision: str = "fp32",
+) -> ClipModel:
+    """Loads a frozen CLIP, without network unless ``download``.
+
+    Weights of a tag and models in a folder bring the mean, standard deviation and resizing of
+    their images along; a bare file gets OpenAI's. Weights trained with QuickGELU (OpenAI,
+    MetaCLIP, DFN) run under the plain GELU without any error but with other features, so the two
+    must agree: for a tag that is checked, for a file it has to be said.
+
+    Args:
+        name: an open_clip model (``ViT-B-16-quickgelu``), ``local-dir:DIR`` (a folder with
+            ``open_clip_config.json`` and weights), or the shipped ``tiny``.
+        pretrained: a tag of open_clip (``openai``) or a file of weights; OpenAI's own TorchScript
+            archives are read too. None for a folder.
+        quick_gelu: whether the weights were trained with QuickGELU; required for a file.
+        cache_dir: where downloaded weights lie; None = the usual place.
+        download: fetch what is missing.
+        precision: ``fp32``, ``fp16``, ``bf16``, ``pure_fp16`` or ``pure_bf16``.
+
+    Raises:
+        UserError: unknown name or tag, wrong path, missing files (all of them named), the other
+            activation, weights of another architecture, or a tower that is not supported.
+    """
+    if precision not in _PRECISIONS:
+        raise UserError(f"clip.precision={precision} is unknown; one of {', '.join(_PRECISIONS)}")
+    source = find_source(name, pretrained, cache_dir)
+    quick = _activation(source, name, pretrained, quick_gelu)
+    missing = source.missing(cache_dir)
+    if missing and not (download and source.folder is None):
+        raise UserError(_how_to_get(missing, source))
+    weights = source.weights or sources.download(source, cache_dir)
+    model = _build(source, weights, quick, precision)
+    dtype = open_clip.get_input_dtype(precision)
+    if source.folder is None:
+        tokenizer = _named_tokenizer(source, cache_dir, download)
+        return ClipModel(model, tokenizer, name, input_dtype=dtype)
+    tokenizer = folder_tokenizer(source.folder, source.config)
+    return ClipModel(model, tokenizer, name, folder_templates(source.folder), dtype)
+
+
+def missing_files(
+    name: str, pretrained: str | None = None, cache_dir: str | None = None, **_: Any
+) -> list[str]:
+    """Files that :func:`load_clip` would need and that are not on this machine, all of them.
+
+    Takes the arguments of :func:`load_clip`; loads nothing and asks no network.
+
+    Raises:
+        UserError: unknown name or tag, wrong path, or a tower that is not supported.
+    """
+    return find_source(name, pretrained, cache_dir).missing(cache_dir)
+
+
+def folder_tokenizer(folder: Path, config: dict[str, Any]) -> Any:
+    """The tokenizer of a model in a folder: its own vocabulary if it has one."""
+    if (folder / VOCABULARY).is_file():
+        return WordTokenizer.load(folder / VOCABULARY, config["text_cfg"]["context_length"])
+    with _quiet():
+        return open_clip.get_tokenizer(f"local-dir:{folder}")
+
+
+def _named_tokenizer(source: Source, cache_dir: str | None, download: bool) -> Any:
+    foreign = source.config["text_cfg"].get("hf_tokenizer_name")
+    offline = {"local_files_only": not download} if foreign else {}
+    try:
+        with _quiet():
+            return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
+    except OSError as error:
+        raise UserError(
+            f"the tokenizer {foreign} of {source.name} is not whole in the cache: set "
+            "clip.download=true once, or clip.cache_dir=DIR to a filled cache"
+        ) from error
+
+
+def folder_templates(folder: Path) -> tuple[str, ...]:
+    """Texts like those that a model in a folder was trained on, if the folder says so."""
+    about = folder / ABOUT
+    templates = json.loads(about.read_text()).get("templates") if about.is_file() else None
+    return tuple(templates or ("a photo of a {}.",))
+
+
+def _activation(source: Source, name: str, pretrained: str | None, quick_gelu: bool | None) -> bool:
+    """Whether to build with QuickGELU."""
+    words = {True: "QuickGELU", False: "plain GELU"}
+    if source.tag is not None:
+        trained = bool(source.tag.get("quick_gelu", False))
+        built = source.quick_gelu if quick_gelu is None else quick_gelu
+        if built != trained:
+            base = source.name.removesuffix("-quickgelu")
+            other = f"{base}-quickgelu" if trained else base
+            raise UserError(
+                f"QuickGELU mismatch: the weights '{pretrained}' of {name} were trained with "
+                f"{words[trained]}, the model would run with {words[built]}; "
+                f"set clip.name={other} or clip.quick_gelu={str(trained).lower()}"
+            )
+        return built
+    if source.folder is None and quick_gelu is None:
+        raise UserError(
+            f"QuickGELU or not? The file {pretrained} cannot tell: set clip.quick_gelu=true "
+            "(OpenAI, MetaCLIP, DFN) or clip.quick_gelu=false (LAION-2B, DataComp)"
+        )
+    if quick_gelu is False and source.quick_gelu:
+        raise UserError(
+            f"QuickGELU mismatch: clip.quick_gelu=false, but {name} is an architecture with "
+            "QuickGELU; choose the other name, or set clip.quick_gelu=true"
+        )
+    return source.quick_gelu if quick_gelu is None else quick_gelu
+
+
+def _how_to_get(missing: list[str], source: Source) -> str:
+    remedy = (
+        "set clip.download=true once, or fetch them elsewhere and give clip.pretrained=FILE "
+        "(clip.cache_dir=DIR names a filled cache)"
+        if source.folder is None
+        else "put them there"
+    )
+    return f"{len(missing)} files of {source.name} are missing: {', '.join(missing)}; {remedy}"
+
+
+def _build(source: Source, weights: Path, quick_gelu: bool, precision: str) -> nn.Module:
+    archive = _is_torchscript(weights)
+    if archive and not quick_gelu:
+        raise UserError(
+            f"QuickGELU mismatch: {weights} is an archive of OpenAI, trained with QuickGELU; "
+            "set clip.quick_gelu=true"
+        )
+    model = create(
+        source.name,
+        pretrained=None if archive or source.folder else str(weights),
+        load_weights=not archive,
+        precision=precision,
+        quick_gelu=quick_gelu,
+        preprocess={k: v for k, v in source.preprocess.items() if k in _IMAGE_KEYS},
+    )
+    if archive:
+        _load_torchscript(model, weights, source.name)
+    return model
+
+
+def create(
+    name: str,
+    *,
+    pretrained: str | None = None,
+    load_weights: bool = True,
+    precision: str = "fp32",
+    quick_gelu: bool | None = None,
+    preprocess: dict[str, Any] | None = None,
+) -> nn.Module:
+    """``open_clip.create_model`` without its chatter.
+
+    Raises:
+        UserError: the weights are damaged or do not fit.
+    """
+    changes = {} if quick_gelu is None else {"quick_gelu": quick_gelu}
+    try:
+        with _quiet():
+            model = open_clip.create_model(
+                name,
+                pretrained=pretrained,
+                load_weights=load_weights,
+                precision=precision,
+                force_preprocess_cfg=preprocess,
+                pretrained_text=False,
+                **changes,
+            )
+    except Exception as error:  # a foreign file can break the readers in many ways
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        reason = f"pickled objects ({refused[1]})" if refused else " ".join(str(error).split())
+        raise UserError(
+            f"{pretrained or name} does not fit {name} or cannot be read: {reason[:200]}"
+        ) from error
+    # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
+    return model.to(memory_format=torch.channels_last)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Only errors are logged meanwhile: open_clip tells the root logger whatever it does."""
+    logger = logging.getLogger()
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _is_torchscript(path: Path) -> bool:
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return any(name.rpartition("/")[2] == "constants.pkl" for name in archive.namelist())
+
+
+def _load_torchscript(model: nn.Module, path: Path, name: str) -> None:
+    """Copies the tensors of an archive (fp16 as published) into a model of the named shape."""
+    try:
+        state = dict(torch.jit.load(path, map_location="cpu").state_dict())
+        for extra in ("input_resolution", "context_length", "vocab_size"):
+            state.pop(extra, None)
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{path} does not fit {name} or cannot be read: {reason}") from error

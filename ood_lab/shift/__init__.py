@@ -1,0 +1,108 @@
+"""How far data is from an ID set in meaning and in looks: LAID, shift degrees, levels.
+
+Works on plain feature tensors of any CLIP; texts are encoded by a callable.
+"""
+
+from ood_lab.shift.degree import NeighbourSearch, ShiftDegrees, ShiftMeter, kth_distance
+from ood_lab.shift.edges import (
+    COVARIATE_QUANTILES,
+    LEVELS,
+    SEMANTIC_QUANTILES,
+    Edges,
+    assign_levels,
+    load_edges,
+    pool_edges,
+    save_edges,
+)
+from ood_lab.shift.grid import EncodedGrid, FeatureGrid, TextGrid, encode_grid
+from ood_lab.shift.laid import Decomposition, Halves, polar_factor, undecomposed
+from ood_lab.shift.levels import (
+    MIN_COUNT,
+    cell_counts,
+    cell_file,
+    cell_of_file,
+    find_cells,
+    present_cells,
+    read_imglist,
+    write_imglist,
+)
+from ood_lab.shift.pca import pca_decomposition
+from ood_lab.shift.saved import load_decomposition, save_decomposition
+from ood_lab.shift.separability import (
+    Projection,
+    Separability,
+    bhattacharyya,
+    fit_projection,
+    separability,
+)
+from ood_lab.shift.summary import summarise_degrees
+from ood_lab.shift.texts import (
+    check_templates,
+    fill,
+    imagenet21k_labels,
+    imagenet_templates,
+    read_texts,
+)
+from ood_lab.shift.training import LaidTraining
+from ood_lab.shift.triplets import (
+    TripletDistances,
+    Triplets,
+    cosine_distance,
+    orthogonality_error,
+    triplet_accuracy,
+    triplet_distances,
+    triplet_losses,
+)
+
+__all__ = [
+    "COVARIATE_QUANTILES",
+    "LEVELS",
+    "MIN_COUNT",
+    "SEMANTIC_QUANTILES",
+    "Decomposition",
+    "Edges",
+    "EncodedGrid",
+    "FeatureGrid",
+    "Halves",
+    "LaidTraining",
+    "NeighbourSearch",
+    "Projection",
+    "Separability",
+    "ShiftDegrees",
+    "ShiftMeter",
+    "TextGrid",
+    "TripletDistances",
+    "Triplets",
+    "assign_levels",
+    "bhattacharyya",
+    "cell_counts",
+    "cell_file",
+    "cell_of_file",
+    "check_templates",
+    "cosine_distance",
+    "encode_grid",
+    "fill",
+    "find_cells",
+    "fit_projection",
+    "imagenet21k_labels",
+    "imagenet_templates",
+    "kth_distance",
+    "load_decomposition",
+    "load_edges",
+    "orthogonality_error",
+    "pca_decomposition",
+    "polar_factor",
+    "pool_edges",
+    "present_cells",
+    "read_imglist",
+    "read_texts",
+    "save_decomposition",
+    "save_edges",
+    "separability",
+    "summarise_degrees",
+    "triplet_accuracy",
+    "triplet_distances",
+    "triplet_losses",
+    "undecomposed",
+    "write_imglist",
+]

@@ -1,0 +1,157 @@
+"""Where shift degrees are cut into levels."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ood_lab.errors import UserError
+
+#: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
+SEMANTIC_QUANTILES = (0.0865, 0.9261)
+COVARIATE_QUANTILES = (0.0909, 0.9962)
+#: Levels an axis.
+LEVELS = 8
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Inner edges of the levels of both axes, strictly rising.
+
+    Level i holds degrees ``e_i <= D < e_{i+1}``; the outer levels are open.
+
+    Attributes:
+        semantic: of D_sem, ``levels - 1`` numbers.
+        covariate: of D_cov.
+    """
+
+    semantic: tuple[float, ...]
+    covariate: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        for axis in ("semantic", "covariate"):
+            values = tuple(float(value) for value in getattr(self, axis))
+            if not values or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
+                raise UserError(
+                    f"edges.{axis}={list(values)}: give at least one number, each larger than the "
+                    "one before"
+                )
+            object.__setattr__(self, axis, values)
+
+    def levels(self, semantic: ArrayLike, covariate: ArrayLike) -> tuple[NDArray, NDArray]:
+        """Levels from 0 of degrees ``[N]``: semantic and covariate, ``[N] int64`` each.
+
+        Raises:
+            ValueError: a NaN degree.
+        """
+        return (
+            assign_levels(semantic, self.semantic, "semantic"),
+            assign_levels(covariate, self.covariate, "covariate"),
+        )
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Covariate and semantic levels: rows and columns of the table of cells."""
+        return len(self.covariate) + 1, len(self.semantic) + 1
+
+
+def pool_edges(
+    semantic: ArrayLike,
+    covariate: ArrayLike,
+    *,
+    levels: int = LEVELS,
+    semantic_quantiles: tuple[float, float] = SEMANTIC_QUANTILES,
+    covariate_quantiles: tuple[float, float] = COVARIATE_QUANTILES,
+) -> Edges:
+    r"""Edges from the degrees of the whole test pool.
+
+    The outer two inner edges are quantiles and the others lie evenly between them:
+    :math:`e_i = Q(q_{lo}) + \frac{i - 1}{n - 2} (Q(q_{hi}) - Q(q_{lo}))`, i = 1..n-1. IS-OOD does
+    not publish its edges; the default quantiles are those of the marginal counts in its Figure 9,
+    whose inner levels fit an equal width.
+
+    Args:
+        semantic: D_sem of the pool, ``[N]``.
+        covariate: D_cov of the pool, ``[N]``.
+        levels: n, at least 3.
+        semantic_quantiles: ``q_lo, q_hi`` of D_sem.
+        covariate_quantiles: likewise of D_cov.
+
+    Raises:
+        UserError: fewer than 3 levels, quantiles not rising in [0, 1], or degrees that do not
+            spread (the two quantiles are equal).
+        ValueError: no degree, or NaN.
+    """
+    if levels < 3:
+        raise UserError(f"levels={levels}: edges from quantiles need at least 3 levels")
+    return Edges(
+        _axis_edges(semantic, semantic_quantiles, levels, "semantic"),
+        _axis_edges(covariate, covariate_quantiles, levels, "covariate"),
+    )
+
+
+def assign_levels(degrees: ArrayLike, edges: Sequence[float], name: str = "degrees") -> NDArray:
+    """Level from 0 of each degree; a degree on an edge belongs to the level above.
+
+    Raises:
+        ValueError: a NaN degree.
+    """
+    return np.searchsorted(np.asarray(edges), _numbers(degrees, name), side="right")
+
+
+def save_edges(path: str | os.PathLike[str], edges: Edges) -> None:
+    """Writes the edges as JSON, exactly.
+
+    Raises:
+        UserError: the file cannot be written.
+    """
+    try:
+        Path(path).write_text(json.dumps(asdict(edges), indent=2) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"edges '{path}' cannot be written: {error}") from error
+
+
+def load_edges(path: str | os.PathLike[str]) -> Edges:
+    """Reads a file of :func:`save_edges`.
+
+    Raises:
+        UserError: no such file, or no edges in it.
+    """
+    try:
+        return Edges(**json.loads(Path(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise UserError(
+            f"edges '{path}' cannot be read: expected JSON with the lists 'semantic' and "
+            f"'covariate' ({error})"
+        ) from error
+
+
+def _axis_edges(
+    degrees: ArrayLike, quantiles: tuple[float, float], levels: int, axis: str
+) -> tuple[float, ...]:
+    low, high = quantiles
+    if not 0 <= low < high <= 1:
+        raise UserError(f"{axis}_quantiles={low},{high}: give two rising numbers in [0, 1]")
+    first, last = np.quantile(_numbers(degrees, axis), [low, high])
+    if not last > first:
+        raise UserError(
+            f"all {axis} shift degrees between the quantiles {low} and {high} equal {first:g}: "
+            f"there are no levels to divide into; give edges.{axis} or more varied images"
+        )
+    return tuple(np.linspace(first, last, levels - 1).tolist())
+
+
+def _numbers(degrees: ArrayLike, name: str) -> NDArray[np.float64]:
+    values = np.asarray(degrees, dtype=np.float64)
+    if values.ndim != 1 or not len(values) or np.isnan(values).any():
+        raise ValueError(
+            f"{name}: expected shift degrees [N] without NaN, got shape {values.shape} with "
+            f"{int(np.isnan(values).sum())} NaN"
+        )
+    return values

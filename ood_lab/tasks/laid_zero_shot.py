@@ -1,0 +1,118 @@
+"""Zero-shot accuracy from the whole, the semantic and the covariate features (IS-OOD, table 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from ood_lab.clip import ClipModel, zero_shot_weights
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.errors import UserError
+from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.tasks import tables
+from ood_lab.tasks.referee import clip_features, load_referee
+
+TOP = (1, 5)
+
+
+def laid_zero_shot(
+    *,
+    data: OODDataModule,
+    clip: ClipModel,
+    extractor: L.Trainer,
+    folder: Path,
+    features_root: Path,
+    seed: int,
+    manifest: dict[str, Any],
+    is_main: bool,
+    laid: str | None = None,
+    classnames: Sequence[str] | None = None,
+    templates: Sequence[str] | None = None,
+) -> pd.DataFrame | None:
+    """Classifies ID test by the class texts in each part of the features.
+
+    If LAID separates meaning from looks, the semantic part classifies about as well as the whole
+    and the covariate part at chance (IS-OOD, appendix B).
+
+    Args:
+        data: ID test with labels.
+        clip: images and class texts.
+        extractor: Trainer whose ``predict`` runs the CLIP.
+        folder: run folder.
+        features_root: folder of the feature banks.
+        seed: a column of the results.
+        manifest: filled with what made the numbers.
+        is_main: False on the other ranks.
+        laid: folder with the matrices, see :func:`load_referee`.
+        classnames: words for the classes; None = their names in the data.
+        templates: texts with ``{}``; None = those that suit the CLIP.
+
+    Returns:
+        A results table: ``detector`` holds ``<decomposition>_<part>``, metrics ``acc1`` and
+        ``acc5``; None on the other ranks.
+
+    Raises:
+        UserError: ID has no labels.
+    """
+    if not data.classes:
+        raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
+    referee = load_referee(clip, laid)
+    features = clip_features(data, clip, ["test"], extractor, features_root)
+    if not is_main:
+        return None
+    images, labels = features["test"], data.splits["test"].labels
+    texts = zero_shot_weights(clip, list(classnames or data.classes), templates)
+    rows = []
+    for decomposition in referee:
+        parts = zip(
+            ("semantic", "covariate"),
+            decomposition.split(images),
+            decomposition.split(texts),
+            strict=True,
+        )
+        if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
+            parts = iter([("whole", images, texts)])  # type: ignore[assignment]
+        for part, of_images, of_texts in parts:
+            rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
+    results = pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=clip.name, seed=seed)
+    tables.write_csv(results, folder / "results.csv")
+    tables.write_table(results, folder / "results.parquet")
+    manifest |= {"clip": dict(referee[0].clip), "classes": data.classes}
+    _show(results, len(data.classes))
+    return results
+
+
+def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, Any]]:
+    known = labels >= 0
+    ranked = cosines[known].topk(min(max(TOP), cosines.shape[1]), dim=1).indices
+    hits = ranked == labels[known, None]
+    rows = []
+    for top in TOP:
+        right, n = int(hits[:, :top].any(dim=1).sum()), int(known.sum())
+        low, high = wilson_interval(right / n, n)
+        numbers: Mapping[str, Any] = {"value": right / n, "ci_low": low, "ci_high": high}
+        rows.append({"detector": name, "n_id": n, "n_ood": 0, "metric": f"acc{top}", **numbers})
+    return rows
+
+
+def _show(results: pd.DataFrame, classes: int) -> None:
+    title = f"Zero-shot accuracy in %, {classes} classes (chance {100 / classes:.1f})"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
+    for heading in ("features", *(f"Acc@{top}" for top in TOP)):
+        table.add_column(heading, justify="left" if heading == "features" else "right")
+    for name, rows in results.groupby("detector", sort=False):
+        values = rows.set_index("metric")
+        shown = [
+            f"{100 * values.value[m]:.1f} [{100 * values.ci_low[m]:.1f}, "
+            f"{100 * values.ci_high[m]:.1f}]"
+            for m in (f"acc{top}" for top in TOP)
+        ]
+        table.add_row(str(name).replace("_", " "), *shown)
+    Console().print(table)

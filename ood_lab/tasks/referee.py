@@ -1,0 +1,73 @@
+"""The CLIP that measures shift: its features of every set, and the ways to split them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import lightning as L
+from torch import Tensor
+
+from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.errors import UserError
+from ood_lab.features.extract import extract
+from ood_lab.models import weights_sha256
+from ood_lab.shift import Decomposition, load_decomposition, undecomposed
+
+#: Files that ``model=laid`` writes, the one that measures first.
+FILES = ("laid.safetensors", "pca.safetensors")
+
+
+def load_referee(clip: ClipModel, laid: str | None) -> list[Decomposition]:
+    """LAID, PCA and the undecomposed CLIP, in this order.
+
+    Args:
+        clip: whose features they split.
+        laid: folder that ``train.py model=laid`` wrote, or its run folder; None = the one shipped
+            with the CLIP.
+
+    Raises:
+        UserError: nothing is shipped with this CLIP, a file is missing, or made for another CLIP.
+    """
+    folder = Path(laid) if laid else shipped_folder(clip.name)
+    if folder is None:
+        raise UserError(
+            f"no LAID matrix comes with the CLIP '{clip.name}': train one with "
+            "train.py model=laid clip=..., and give its run folder as task.laid=RUN"
+        )
+    if (folder / "laid").is_dir():
+        folder = folder / "laid"
+    identity = clip.identity
+    loaded = [load_decomposition(folder / file, identity) for file in FILES]
+    return [*loaded, undecomposed(clip.embed_dim, identity, loaded[0].k)]
+
+
+def clip_features(
+    data: OODDataModule,
+    clip: ClipModel,
+    splits: Sequence[str],
+    extractor: L.Trainer,
+    root: Path,
+) -> dict[str, Tensor]:
+    """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
+
+    Empty on the other ranks, which have done their share of the pass.
+    """
+    backbone = clip_backbone(clip, data.classes or ["object"])
+    data.use_transform(eval=backbone.transform)
+    weights = weights_sha256(backbone)
+    features = {}
+    for split in splits:
+        bank = extract(
+            extractor,
+            backbone,
+            data.predict_dataset(split),
+            root,
+            batch_size=data.eval_batch_size,
+            num_workers=data.num_workers,
+            weights=weights,
+        )
+        if bank is not None:
+            features[split] = bank.features
+    return features

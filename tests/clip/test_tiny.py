@@ -1,0 +1,99 @@
+"""The shipped CLIP on freshly drawn vessels, and a CLIP of one's own in a folder."""
+
+import json
+import time
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ood_lab.clip import load_clip, missing_files, save_clip, untrained_clip, zero_shot_weights
+from ood_lab.clip.sources import SHIPPED
+from ood_lab.data.vessels import CATEGORIES, CLASSES, VesselsDataset, VesselsWorld
+from ood_lab.data.vessels.captions import style_captions
+from ood_lab.data.vessels.scene import RENDERER
+from ood_lab.data.vessels.styles import STYLES
+from ood_lab.errors import UserError
+
+SEED = 977  # no image of it was trained on
+
+
+def encode(clip, data):
+    images = torch.stack([clip.preprocess(data.load_image(i)) for i in range(len(data))])
+    with torch.no_grad():
+        return clip.encode_image(images)
+
+
+def test_it_is_small_and_says_how_it_was_made():
+    folder = SHIPPED / "tiny"
+    assert sum(f.stat().st_size for f in folder.iterdir()) < 8_000_000
+    about = json.loads((folder / "about.json").read_text())
+    assert about["renderer"] == RENDERER
+    assert "model=tiny_clip" in about["command"]
+    assert {"seed", "metrics", "knows"} <= about.keys()
+
+
+def test_it_loads_at_once_without_network():
+    assert missing_files("tiny") == []
+    start = time.perf_counter()
+    clip = load_clip("tiny")
+    assert time.perf_counter() - start < 2
+    assert clip.embed_dim == 128
+    assert clip.data_config["input_size"] == (3, 64, 64)
+
+
+def test_it_tells_categories_and_periods(tiny):
+    data = VesselsDataset("fresh", 220, seed=SEED)
+    features = encode(tiny, data)
+    templates = [f"a clear photo of a {{}} in a {place}" for place in ("studio", "museum")]
+    categories = zero_shot_weights(tiny, CATEGORIES, templates)
+    truth = torch.tensor(data.table["category"].to_numpy())
+    assert ((features @ categories.T).argmax(1) == truth).float().mean() > 0.95
+    periods = zero_shot_weights(tiny, CLASSES)
+    assert ((features @ periods.T).argmax(1) == data.labels).float().mean() > 0.4
+
+
+def test_it_tells_styles(tiny):
+    data = VesselsWorld("fresh", 300, seed=SEED)
+    texts = [tiny.encode_text(style_captions(s, "thing")).mean(0) for s in STYLES]
+    styles = F.normalize(torch.stack(texts), dim=-1)
+    truth = torch.tensor(data.table["style"].map(list(STYLES).index).to_numpy())
+    assert ((encode(tiny, data) @ styles.T).argmax(1) == truth).float().mean() > 0.6
+
+
+def test_zero_shot_weights_equal_those_of_open_clip(tiny):
+    import open_clip
+
+    theirs = open_clip.build_zero_shot_classifier(
+        tiny.model, tiny.tokenizer, CLASSES, tiny.templates
+    )
+    torch.testing.assert_close(zero_shot_weights(tiny, CLASSES), theirs.T)
+    spaced = [name.replace(" ", "_") for name in CLASSES]
+    torch.testing.assert_close(zero_shot_weights(tiny, spaced), theirs.T)
+    for classes, templates in (([], None), (["a"], ["no place"]), (["a"], [])):
+        with pytest.raises(UserError):
+            zero_shot_weights(tiny, classes, templates)
+
+
+def test_a_saved_clip_loads_as_it_was(tmp_path):
+    torch.manual_seed(3)
+    clip = untrained_clip()
+    assert clip.identity != untrained_clip().identity
+    clip.model.half().float()
+    save_clip(clip, tmp_path / "mine", None, {"seed": 3})
+    again = load_clip(f"local-dir:{tmp_path / 'mine'}")
+    assert again.identity["weights_sha256"] == clip.identity["weights_sha256"]
+    assert again.templates == clip.templates
+    torch.testing.assert_close(again.encode_text(["a ding"]), clip.encode_text(["a ding"]))
+    assert json.loads((tmp_path / "mine" / "about.json").read_text())["seed"] == 3
+
+
+def test_a_vocabulary_must_fit_the_model(tmp_path, tiny):
+    save_clip(tiny, tmp_path, None, {})
+    words = (tmp_path / "vocabulary.txt").read_text().splitlines()
+    (tmp_path / "vocabulary.txt").write_text("\n".join(words[1:]))
+    with pytest.raises(UserError, match="<unknown>"):
+        untrained_clip(tmp_path)
+    (tmp_path / "vocabulary.txt").write_text("\n".join([*words[:-2], "more", *words[-2:]]))
+    with pytest.raises(UserError, match="vocab_size=130"):
+        untrained_clip(tmp_path)

@@ -1,0 +1,62 @@
+import pytest
+import torch
+
+from ood_lab.data.vessels import VesselsWorld
+from ood_lab.data.vessels.nouns import NOUNS
+from ood_lab.data.vessels.periods import CLASSES
+from ood_lab.data.vessels.styles import STYLES
+
+
+@pytest.fixture
+def tokenizer(tiny):
+    return tiny.tokenizer
+
+
+def test_every_caption_comes_back_and_no_word_is_spelled(tokenizer):
+    captions = VesselsWorld("words", 400, seed=5).table["caption"]
+    for caption in {*captions, *NOUNS, *CLASSES, *(s.phrases[0] for s in STYLES.values())}:
+        assert tokenizer.knows(caption), caption
+        words = caption.lower().replace(",", " ,").split()
+        expected = " ".join("a" if word == "an" else word for word in words)
+        assert tokenizer.decode(tokenizer(caption)[0].tolist()) == expected
+        assert len(tokenizer.encode(caption)) <= 30
+
+
+def test_the_layout_is_that_of_open_clip(tokenizer):
+    ids = tokenizer(["a ding.", "a clear photo of a gui in a museum"])
+    assert ids.shape == (2, 32)
+    assert ids.dtype == torch.int64
+    assert (ids[:, 0] == tokenizer.sot_token_id).all()
+    ends = ids.argmax(-1)
+    assert ends.tolist() == [4, 10]
+    assert ids.max() == tokenizer.eot_token_id == tokenizer.vocab_size - 1
+    assert not ids[0, 5:].any()
+    assert tokenizer("a ding.").tolist() == ids[:1].tolist()
+
+
+def test_any_text_can_be_encoded(tokenizer):
+    assert tokenizer.decode(tokenizer.encode("Café GOLDEN-brown R2D2")) == "cafegoldenbrownr2d2"
+    assert tokenizer.encode("dog") != tokenizer.encode("god")
+    assert not tokenizer.knows("dog")
+    strange = tokenizer.encode("鼎!")
+    assert len(strange) == 2
+    assert set(strange) == {tokenizer.ids["<unknown>"]}
+    assert tokenizer.encode("") == []
+    # Neither a special token nor a letter token can be written in a text.
+    assert tokenizer.eot_token_id not in tokenizer.encode("<end> <start>")
+    assert tokenizer.encode("+a") != [tokenizer.ids["+a"]]
+
+
+def test_prompt_templates_split_where_they_should(tokenizer):
+    name = "early Shang"
+    prompt = tokenizer.encode("X " * 4 + name + ".")
+    k = len(tokenizer.encode(name))
+    assert len(prompt) == 4 + k + 1
+    assert prompt[4 : 4 + k] == tokenizer.encode(name)
+    assert prompt[:4] == 4 * prompt[:1]
+
+
+def test_long_texts_are_cut_before_the_end(tokenizer):
+    ids = tokenizer(["ding " * 100])[0]
+    assert ids[-1] == tokenizer.eot_token_id
+    assert (ids[1:-1] == tokenizer.ids["ding"]).all()

@@ -1,0 +1,75 @@
+"""A few training images of each class."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from PIL import Image
+
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.files import FileDataset
+from ood_lab.errors import UserError
+
+#: ``shots`` that stands for every image.
+ALL = -1
+
+
+class SomeRows(ImageDataset):
+    """Some rows of another dataset, numbered anew from 0.
+
+    Args:
+        data: the images.
+        rows: of ``data``.
+    """
+
+    def __init__(self, data: ImageDataset, rows: Sequence[int]) -> None:
+        self.data = data
+        self.rows = list(rows)
+        digest = hashlib.sha256(f"{data.identity} {self.rows}".encode()).hexdigest()
+        super().__init__(data.name, data.table.iloc[self.rows], data.classes, digest, data.names)
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` of these as an RGB PIL image."""
+        return self.data.load_image(self.rows[index])
+
+
+def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDataset:
+    """``shots`` images of each class, all of a class that has fewer; images without a class go.
+
+    The images of a class, sorted by path, are shuffled by ``default_rng([seed, label])`` and the
+    first are taken: the order of a list does not matter, a class does not depend on the others,
+    and with one seed fewer shots are a part of more.
+
+    Args:
+        data: labelled images.
+        shots: from 1, or -1 for all.
+        seed: None = that of the job, so that runs of different seeds see different images.
+
+    Raises:
+        UserError: ``shots`` is something else, or there are no labels.
+    """
+    if shots == ALL:
+        return data
+    if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
+        raise UserError(f"data.shots={shots}: a whole number from 1, or {ALL} for all images")
+    labels, paths = data.table["label"].to_numpy(), data.table["path"].to_numpy(str)
+    if not (labels != UNKNOWN).any():
+        raise UserError(f"data.shots={shots} needs class labels, and no training image has one")
+    if seed is None:
+        seed = int(os.environ.get("PL_GLOBAL_SEED", 0))  # as seed_everything leaves it
+    rows = [
+        _draw(np.flatnonzero(labels == label), paths, shots, [seed, int(label)])
+        for label in np.unique(labels[labels != UNKNOWN])
+    ]
+    chosen = np.sort(np.concatenate(rows))
+    if isinstance(data, FileDataset):
+        return data.without(np.setdiff1d(np.arange(len(data)), chosen).tolist())
+    return SomeRows(data, chosen.tolist())
+
+
+def _draw(rows: np.ndarray, paths: np.ndarray, shots: int, seed: list[int]) -> np.ndarray:
+    by_path = rows[np.argsort(paths[rows], kind="stable")]
+    return np.random.default_rng(seed).permutation(by_path)[:shots]

@@ -47,7 +47,8 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
         sys.argv[1:] = rewrite(sys.argv[1:])
-        overrides = [a for a in sys.argv[1:] if not a.startswith("-")]
+        # The others are flags and their values, as in "--cfg job".
+        overrides = [a for a in sys.argv[1:] if a[0] == "~" or ("=" in a and a[0] != "-")]
         wanted = [o for o in overrides if o != REQUEST]
         check_overrides(config_name, wanted)
         if len(wanted) < len(overrides):

@@ -14,6 +14,7 @@ FORBIDDEN = {
     "metrics": ROOMS - {"metrics"} | HEAVY,
     "detectors": HEAVY | {"data", "report"},
     "shift": HEAVY | {"data", "report"},
+    "synthesis": HEAVY | {"data", "report"},
     "features": HEAVY | {"data", "report"},
     "models": HEAVY | {"data", "report"},
     "clip": HEAVY | {"data", "report"},

@@ -88,6 +88,10 @@ class OODDataModule(L.LightningDataModule):
         levels: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
+        counts = {"batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
+        for key, (value, least) in (counts | {"eval_batch_size": (eval_batch_size, 1)}).items():
+            if value is not None and value < least:
+                raise UserError(f"data.{key}={value}: give a whole number from {least} on")
         self.name = name
         self.shift_order = list(shift_order or [])
         self.batch_size = batch_size

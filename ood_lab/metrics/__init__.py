@@ -5,7 +5,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 
 from ood_lab.metrics.comparison import best_detectors, significance_of, significance_table
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
-from ood_lab.metrics.evaluation import Evaluation
+from ood_lab.metrics.evaluation import Evaluation, Protocol
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.ood import (
     SortedScores,
@@ -31,6 +31,7 @@ __all__ = [
     "COLUMNS",
     "DATING_COLUMNS",
     "Evaluation",
+    "Protocol",
     "SortedScores",
     "aupr",
     "auroc",

@@ -82,7 +82,7 @@ def write_report(
         tested=view.has_significance,
         refused=refused or {},
         details=[*level_tables(view), all_metrics_table(view)] if shown else [],
-        figures=[_embed(figure, path.parent) for figure in figures],
+        figures=[embed(figure, path.parent) for figure in figures],
         mistakes=mistakes,
         thumbnails=thumbnails,
         definitions=DEFINITIONS,
@@ -90,13 +90,18 @@ def write_report(
         downloads=downloads,
         dating=_dating(dating, dating_figure, path.parent) if dating is not None else {},
     )
+    return save_page(path, page)
+
+
+def save_page(path: Path, text: str) -> Path:
+    """Writes a page as a whole or not at all."""
     part = path.with_name(path.name + ".part")
-    part.write_text(page, encoding="utf-8")
+    part.write_text(text, encoding="utf-8")
     part.replace(path)
     return path
 
 
-def page_template() -> Any:
+def page_template(name: str = "template.html.j2") -> Any:
     """The page of a report, to be rendered with all of its variables."""
     environment = Environment(
         loader=PackageLoader("ood_lab.report", "."),
@@ -105,7 +110,7 @@ def page_template() -> Any:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("template.html.j2")
+    return environment.get_template(name)
 
 
 def _facts(view: RunView) -> list[tuple[str, str, str]]:
@@ -132,11 +137,12 @@ def _dating(dating: pd.DataFrame, figure: FigureFile | None, folder: Path) -> di
     return {
         "tables": dating_tables(dating),
         "notes": dating_notes(dating),
-        "figure": _embed(figure, folder) if figure else None,
+        "figure": embed(figure, folder) if figure else None,
     }
 
 
-def _embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
+def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
+    """A figure inside a page of ``folder``, with links to its files."""
     data = base64.b64encode(figure.svg.read_bytes()).decode()
     return {
         "title": figure.title,

@@ -22,12 +22,16 @@ _LABELS = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell shows, what it is sorted by, and its 95% interval (both empty if unknown)."""
+    """What a cell shows, what it is sorted by, and its 95% interval (both empty if unknown).
+
+    A first cell that is ``quiet`` sets its row off from the others.
+    """
 
     text: str
     sort: float | str = ""
     interval: str = ""
     best: bool = False
+    quiet: bool = False
 
 
 @dataclass(frozen=True)

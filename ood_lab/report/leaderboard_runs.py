@@ -91,13 +91,16 @@ def read_run(path: Path) -> FinishedRun:
 def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
     """Why the numbers of two runs do not compare; empty when they do.
 
-    Runs may lack each other's sets: only sets of the same name must have the same content.
+    Runs may lack each other's sets: only sets of the same name must have the same content. What
+    they were trained and fitted on (train, val) is theirs to choose: few images of each class, or
+    other backgrounds.
     """
     found = []
     if a.manifest["protocol"] != b.manifest["protocol"]:
         found.append(f"metric protocol ({a.manifest['protocol']} and {b.manifest['protocol']})")
     ours, theirs = a.manifest["data"], b.manifest["data"]
-    if changed := [name for name in ours if name in theirs and ours[name] != theirs[name]]:
+    measured = [name for name in ours if name in theirs and name not in ("train", "val")]
+    if changed := [name for name in measured if ours[name] != theirs[name]]:
         found.append(f"content of the data ({', '.join(changed)})")
     if a.shift_order and b.shift_order and a.shift_order != b.shift_order:
         orders = " and ".join(" < ".join(run.shift_order) for run in (a, b))

@@ -53,19 +53,27 @@ class Thumbnails:
         return self._numbers[key]
 
     def _encode(self, dataset: str, index: int) -> str | None:
-        try:
-            image = self.load_image(dataset, index)
-            if isinstance(image, bytes):
-                image = Image.open(io.BytesIO(image))
-            if image is None:
-                return None
-            small = image.convert("RGB")
-        except OSError:  # moved or damaged since it was scored: the report does without
+        small = small_image(self.load_image, dataset, index, _SIDE)
+        if small is None:
             return None
-        small.thumbnail((_SIDE, _SIDE))
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=82)
         return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def small_image(load_image: LoadImage, dataset: str, index: int, side: int) -> Image.Image | None:
+    """An image in RGB, at most ``side`` pixels wide and high; None where it cannot be had."""
+    try:
+        image = load_image(dataset, index)
+        if isinstance(image, bytes):
+            image = Image.open(io.BytesIO(image))
+        if image is None:
+            return None
+        small = image.convert("RGB")
+    except OSError:  # moved or damaged since it was scored: the report does without
+        return None
+    small.thumbnail((side, side))
+    return small
 
 
 def find_mistakes(

@@ -85,6 +85,24 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     return cfg
 
 
+def with_model_of(cfg: DictConfig, run: Path) -> DictConfig:
+    """The configuration with the model of a run: its checkpoint, or what it had evaluated.
+
+    Raises:
+        UserError: there is no such run.
+    """
+    file = run / "config.yaml"
+    if not file.exists():
+        raise UserError(f"{run} is no run folder (outputs/<name>/<hash>/seed=<s>): no config.yaml")
+    saved = OmegaConf.load(file)
+    assert isinstance(saved, DictConfig)
+    cfg = cfg.copy()
+    with open_dict(cfg):
+        cfg.model = saved.model
+        cfg.ckpt = str(run) if folder(run).exists() else saved.ckpt
+    return cfg
+
+
 def check_classes(ckpt: Path, classes: Sequence[str]) -> None:
     """Raises :class:`UserError` when the data's classes are not those the run was trained on."""
     manifest = ckpt / "manifest.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import io
 import json
@@ -150,6 +151,16 @@ class Job:
                 "model.weights=FILE or model.pretrained=true, or train one with train.py"
             )
         return backbone
+
+    def backbone_of(self, run: str) -> Backbone:
+        """The backbone of another run, with its weights, for the classes of this job's data.
+
+        Raises:
+            UserError: no run is there, it has no weights, or was trained on other classes.
+        """
+        other = copy.copy(self)  # of the same data, which is set up once
+        other.cfg = checkpoints.with_model_of(self.cfg, Path(run))
+        return other.load_backbone(self.data.classes)
 
     def _label_space(self, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:
         """What the network's builder asks for: class names for texts, label sizes for heads.

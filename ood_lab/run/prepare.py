@@ -32,6 +32,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     """
     cfg = checkpoints.inherit(cfg, list(overrides))
     settings = _resolved(cfg)
+    if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
+        raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     origin, stamp = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     digest = config_hash({**settings, "ckpt": origin})
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
@@ -47,6 +49,7 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
         found = re.search(r"Missing mandatory value: (\S+)", str(error))
         raise UserError(f"give a value to {found[1] if found else error}=...") from error
     except InterpolationResolutionError as error:
-        raise UserError(str(error).splitlines()[0]) from error
+        text = str(error).splitlines()[0]
+        raise UserError(text.removeprefix("ValueError raised while resolving interpolation: ")) from error
     assert isinstance(settings, dict)
     return {str(key): value for key, value in settings.items()}

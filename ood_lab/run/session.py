@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def job(cfg: DictConfig) -> Iterator[Job]:
         yield this
         failed = False
     except Exception as error:
-        _fail(error, cfg, this.folder)
+        _fail(_explained(error), cfg, this.folder)
     finally:
         wandb.finish(exit_code=int(failed))
         this.run_folder.close()
@@ -62,6 +63,18 @@ def _open(cfg: DictConfig) -> Job:
         if not this.run_folder.done:
             this.run_folder.write("config.yaml", OmegaConf.to_yaml(this.cfg, resolve=True))
     return this
+
+
+def _explained(error: Exception) -> Exception:
+    """A full disk is the user's affair, whoever noticed it first."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f" for {error.filename2 or error.filename}" if error.filename else ""
+        full = UserError(
+            f"the disk is full{place}: make room, or set paths.outputs=DIR; the same command resumes"
+        )
+        full.__cause__ = error
+        return full
+    return error
 
 
 def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:

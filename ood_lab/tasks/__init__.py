@@ -3,9 +3,18 @@
 from ood_lab.tasks.clip_report import clip_report
 from ood_lab.tasks.compare import compare
 from ood_lab.tasks.data_check import data_check
+from ood_lab.tasks.divide import divide
+from ood_lab.tasks.is_ood import is_ood
+from ood_lab.tasks.laid import laid
+from ood_lab.tasks.laid_zero_shot import laid_zero_shot
+from ood_lab.tasks.measure import measure
 from ood_lab.tasks.predict import predict
 from ood_lab.tasks.score import check_choices, score
+from ood_lab.tasks.select_classes import select_classes
+from ood_lab.tasks.separability import separability
+from ood_lab.tasks.synthesize import synthesize
 from ood_lab.tasks.tables import show_run
+from ood_lab.tasks.transfer import transfer
 from ood_lab.tasks.tuning import Tuning
 from ood_lab.tasks.verify import verify
 
@@ -15,8 +24,17 @@ __all__ = [
     "clip_report",
     "compare",
     "data_check",
+    "divide",
+    "is_ood",
+    "laid",
+    "laid_zero_shot",
+    "measure",
     "predict",
     "score",
+    "select_classes",
+    "separability",
     "show_run",
+    "synthesize",
+    "transfer",
     "verify",
 ]

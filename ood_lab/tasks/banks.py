@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning as L
+from torch import Tensor
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
@@ -88,6 +89,35 @@ def extract_banks(
             if bank is not None:
                 banks[split] = bank
     return banks
+
+
+def extract_features(
+    data: OODDataModule,
+    backbone: Backbone,
+    splits: Sequence[str],
+    extractor: L.Trainer,
+    root: Path,
+) -> dict[str, Tensor]:
+    """Features of sets, ``[n, D]`` each, from the feature bank where it has them.
+
+    Empty on the other ranks, which have done their share of the pass.
+    """
+    data.use_transform(eval=backbone.transform)
+    weights = weights_sha256(backbone)
+    features = {}
+    for split in splits:
+        bank = extract(
+            extractor,
+            backbone,
+            data.predict_dataset(split),
+            root,
+            batch_size=data.eval_batch_size,
+            num_workers=data.num_workers,
+            weights=weights,
+        )
+        if bank is not None:
+            features[split] = bank.features
+    return features
 
 
 def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[Column]:

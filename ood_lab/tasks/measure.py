@@ -19,6 +19,7 @@ from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
 from ood_lab.tasks import tables
+from ood_lab.tasks.agreement import agreement, agreement_table
 from ood_lab.tasks.referee import clip_features, load_referee
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,7 @@ def measure(
 ) -> pd.DataFrame | None:
     """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``.
 
+    Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank them.
     ``D_sem`` and ``D_cov`` of an image are the cosine distances of the semantic and covariate part
     of its CLIP features to those of its k-th nearest ID training image (IS-OOD, section 3). ID
     test is measured like the OOD sets: it says what no shift looks like.
@@ -88,7 +90,11 @@ def measure(
         log.warning("the shipped CLIP knows only vessels: these distances mean nothing; clip=...")
     if report:
         write_shift_page(folder, degrees, summary, data, manifest)
-    Console().print(summary_table(summary))
+    console = Console()
+    console.print(summary_table(summary))
+    if len(known := agreement(degrees, data)):
+        tables.write_csv(known, folder / "agreement.csv")
+        console.print(agreement_table(known))
     log.info("every image: %s", folder / "degrees.parquet")
     return degrees
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.features.extract import extract
-from ood_lab.models import weights_sha256
 from ood_lab.shift import Decomposition, load_decomposition, undecomposed
+from ood_lab.tasks.banks import extract_features
 
 #: Files that ``model=laid`` writes, the one that measures first.
 FILES = ("laid.safetensors", "pca.safetensors")
@@ -55,19 +54,4 @@ def clip_features(
     Empty on the other ranks, which have done their share of the pass.
     """
     backbone = clip_backbone(clip, data.classes or ["object"])
-    data.use_transform(eval=backbone.transform)
-    weights = weights_sha256(backbone)
-    features = {}
-    for split in splits:
-        bank = extract(
-            extractor,
-            backbone,
-            data.predict_dataset(split),
-            root,
-            batch_size=data.eval_batch_size,
-            num_workers=data.num_workers,
-            weights=weights,
-        )
-        if bank is not None:
-            features[split] = bank.features
-    return features
+    return extract_features(data, backbone, splits, extractor, root)

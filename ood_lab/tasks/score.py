@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import lightning as L
 import pandas as pd
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
-from ood_lab.metrics import Evaluation, best_detectors, results_of
+from ood_lab.errors import UserError
+from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
 from ood_lab.models import Backbone
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
@@ -26,14 +27,20 @@ def check_choices(
     *,
     data: OODDataModule,
     detectors: Mapping[str, Detector],
+    metrics: Mapping[str, Any],
     shift: Mapping[str, Any],
     tuning: Tuning,
 ) -> list[str]:
-    """The OOD sets to evaluate, once data, detectors, shift and tuning are found to go together.
+    """The OOD sets to evaluate, once data, detectors, metrics, shift and tuning go together.
 
     Raises:
         UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
     """
+    if metrics["protocol"] not in (known := get_args(Protocol)):
+        raise UserError(f"metrics.protocol={metrics['protocol']}: choose from {', '.join(known)}")
+    for key, least in (("draws", 1), ("min_count", 1)):
+        if metrics[key] < least:
+            raise UserError(f"metrics.{key}={metrics[key]}: give a whole number from {least} on")
     return tuning.evaluated(data, chosen_sets(data, shift), detectors)
 
 
@@ -84,7 +91,9 @@ def score(
     """
     data.use_transform(eval=backbone.transform)
     limit = memory_limit(memory_limit_gb)  # before the banks take their share
-    ood_sets = check_choices(data=data, detectors=detectors, shift=shift, tuning=tuning)
+    ood_sets = check_choices(
+        data=data, detectors=detectors, metrics=metrics, shift=shift, tuning=tuning
+    )
     usable, refused = split_by_columns(detectors, backbone)
     heads = heads_to_read(data, backbone)
     banks = extract_banks(

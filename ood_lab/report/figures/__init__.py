@@ -118,9 +118,7 @@ def write_figures(
         for name, title, caption, figure in build_figures(inputs):
             if figure is None:
                 continue
-            file = FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
-            save(figure, file.png, file.svg)
-            files.append(file)
+            files.append(write_figure(folder, name, title, caption, figure))
     return files
 
 
@@ -134,14 +132,17 @@ def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile 
     Returns:
         The files; None where no image of the ID test set has a label.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     with rc():
         figure = recall_by_category(dating)
         if figure is None:
             return None
         caption = "Share of the images of a class that are given that class, with 95% intervals."
-        png, svg = folder / "dating.png", folder / "dating.svg"
-        file = FigureFile(png, svg, "Recall of every class", caption)
-        save(figure, file.png, file.svg)
+        return write_figure(Path(folder), "dating", "Recall of every class", caption, figure)
+
+
+def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
+    """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
+    save(figure, file.png, file.svg)
     return file

@@ -1,0 +1,88 @@
+"""Sets of images in a plane: faint points, their middle half, their mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patheffects import withStroke
+from numpy.typing import NDArray
+from scipy.stats import gaussian_kde
+
+from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
+
+_POINTS = 300  # drawn a set
+_FITTED = 1000  # that a contour rests on
+_GRID = 70
+#: Sets above this number show their middle half and mean alone.
+_MAX_CLOUDS = 8
+
+
+def styles_of(names: Sequence[str], id_name: str) -> dict[str, Style]:
+    """One style a set, the same in all figures of a page; ID is grey."""
+    others = [name for name in names if name != id_name]
+    return {
+        id_name: Style(ID_COLOUR, "-", "o"),
+        # Lines differ from set to set, so that they are told apart in grey print, too.
+        **{
+            name: style(position)._replace(line=LINES[position % len(LINES)])
+            for position, name in enumerate(others)
+        },
+    }
+
+
+def draw_clouds(
+    axes: Axes,
+    points: Mapping[str, NDArray[np.float64]],
+    styles: Mapping[str, Style],
+    labels: Mapping[str, str],
+    contours: bool = True,
+) -> None:
+    """Draws sets of points ``[n, 2]``: at most 300 of each, their middle half, their mean.
+
+    The line holds half of the points, those where they are densest.
+    """
+    rng = np.random.default_rng(0)
+    shuffled = {name: rows[rng.permutation(len(rows))[:_FITTED]] for name, rows in points.items()}
+    for name, rows in shuffled.items():
+        look = styles[name]
+        x, y = rows[:_POINTS].T
+        if len(points) <= _MAX_CLOUDS:
+            kept: Any = {"color": look.color, "lw": 0, "alpha": 0.3, "rasterized": True}
+            axes.scatter(x, y, s=5, marker=look.marker, **kept)
+        if contours:
+            _middle_half(axes, rows, look)
+    for name, rows in points.items():  # above all points
+        look = styles[name]
+        axes.plot(
+            *rows.mean(axis=0),
+            look.marker,
+            color=look.color,
+            markersize=7,
+            markeredgecolor="white",
+            markeredgewidth=0.8,
+            label=labels[name],
+            zorder=5,
+        )
+
+
+def _middle_half(axes: Axes, rows: NDArray[np.float64], look: Style) -> None:
+    """The line of equal density inside which half of the points lie."""
+    if len(rows) < 10:
+        return
+    try:
+        kernel = gaussian_kde(rows.T)
+    except np.linalg.LinAlgError:  # all points on one line
+        return
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    margin = 0.15 * (high - low)
+    x, y = (np.linspace(a, b, _GRID) for a, b in zip(low - margin, high + margin, strict=True))
+    heights = kernel(np.stack(np.meshgrid(x, y)).reshape(2, -1)).reshape(_GRID, _GRID)
+    level = float(np.median(kernel(rows.T)))
+    if level < heights.max():
+        found = axes.contour(
+            x, y, heights, [level], colors=[look.color], linestyles=[look.line], linewidths=1.2
+        )
+        found.set_path_effects([withStroke(linewidth=2.2, foreground="white")])

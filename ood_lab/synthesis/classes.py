@@ -1,0 +1,81 @@
+"""ImageNet-21K's classes, and those that have to do with a concept."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ood_lab.errors import UserError
+
+
+@dataclass(frozen=True)
+class Synset:
+    """A class of ImageNet.
+
+    Attributes:
+        wnid: ``n`` and the number in WordNet.
+        lemmas: its names, comma-separated.
+        definition: WordNet's gloss; may be empty.
+    """
+
+    wnid: str
+    lemmas: str
+    definition: str
+
+    @property
+    def label(self) -> str:
+        """The first of its names."""
+        return self.lemmas.split(",")[0].strip()
+
+
+def imagenet21k_synsets() -> tuple[list[Synset], set[str]]:
+    """The 21,841 classes of ImageNet-21K (fall 2011), and the wnids of ImageNet-1K's 1,000."""
+    from timm.data import ImageNetInfo
+
+    info = ImageNetInfo("imagenet-22k")
+    synsets = []
+    for i, wnid in enumerate(info.label_names()):
+        lemmas = info.index_to_description(i)
+        detailed = info.index_to_description(i, detailed=True)
+        definition = detailed.removeprefix(lemmas).removeprefix(":").strip()
+        synsets.append(Synset(wnid, lemmas, definition))
+    return synsets, set(ImageNetInfo("imagenet-1k").label_names())
+
+
+def select_by_keyword(synsets: Iterable[Synset], keywords: Sequence[str]) -> dict[str, str]:
+    """The first keyword that stands as a word in a class's names or definition, by wnid.
+
+    Case does not matter, and a plural counts: ``pot`` finds "flower pots", not "potato".
+    """
+    patterns = {
+        word: re.compile(rf"\b{re.escape(word)}(?:s|es)?\b", re.IGNORECASE) for word in keywords
+    }
+    found = {}
+    for synset in synsets:
+        text = f"{synset.lemmas}; {synset.definition}"
+        hit = next((word for word, pattern in patterns.items() if pattern.search(text)), None)
+        if hit is not None:
+            found[synset.wnid] = hit
+    return found
+
+
+def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -> list[str]:
+    """The wnids of classes that a user names, by wnid or by any of their names.
+
+    Raises:
+        UserError: no such class.
+    """
+    by_name: dict[str, list[str]] = {}
+    for synset in synsets.values():
+        for name in (synset.wnid, *synset.lemmas.split(",")):
+            by_name.setdefault(name.strip().lower(), []).append(synset.wnid)
+    found = []
+    for name in names:
+        if name.lower() not in by_name:
+            near = difflib.get_close_matches(name.lower(), by_name, 1)
+            hint = f"; did you mean '{near[0]}'?" if near else ""
+            raise UserError(f"{option}: ImageNet-21K has no class '{name}'{hint}")
+        found += by_name[name.lower()]
+    return list(dict.fromkeys(found))

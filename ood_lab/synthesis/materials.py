@@ -1,0 +1,190 @@
+"""A material carried from one image to the shape of another (ZeST, arXiv:2404.06425)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.synthesis.loading import (
+    check_package,
+    load_transformers,
+    model_problems,
+    raise_problems,
+)
+from ood_lab.synthesis.text_to_image import check_arguments, load_pipeline
+
+#: What the pipeline is handed for each image.
+_OWN = ("prompt", "image", "mask_image", "control_image", "ip_adapter_image", "generator")
+
+
+def check_transfer(
+    folders: Mapping[str, str | None],
+    adapter: Mapping[str, str | None],
+    variant: str | None = None,
+) -> dict[str, str]:
+    """Says everything that is missing before anything is loaded.
+
+    Args:
+        folders: of the ``pipeline`` (Stable Diffusion or its XL), the depth ``controlnet`` of the
+            same family and the ``depth`` estimator.
+        adapter: ``folder`` with ``weights`` and ``image_encoder`` inside.
+        variant: of the pipeline's weights.
+
+    Returns:
+        The folders, and the adapter's as ``ip_adapter``.
+
+    Raises:
+        UserError: packages or files are missing, all of them named.
+    """
+    check_package("diffusers", "transformers", "accelerate")
+    problems = []
+    for name, given in folders.items():
+        problems += model_problems({f"task.{name}": given}, variant if name == "pipeline" else None)
+    folder = Path(adapter.get("folder") or "").expanduser()
+    if not adapter.get("folder") or not folder.is_dir():
+        problems.append(f"task.ip_adapter.folder={adapter.get('folder')} is no folder")
+    else:
+        weights, encoder = (folder / str(adapter.get(key)) for key in ("weights", "image_encoder"))
+        if not weights.is_file():
+            problems.append(f"task.ip_adapter.weights: no file {weights}")
+        problems += model_problems({"task.ip_adapter.image_encoder": str(encoder)})
+    raise_problems(problems)
+    found = {name: str(Path(str(given)).expanduser()) for name, given in folders.items()}
+    return found | {"ip_adapter": str(folder)}
+
+
+class MaterialTransfer:
+    """Repaints the foreground of an image in the material of an exemplar.
+
+    As in ZeST: the exemplar enters through the IP-Adapter, the shape through a depth ControlNet,
+    and the light through the start image, whose foreground is grey; only the foreground is
+    inpainted. Seeded an image.
+
+    Args:
+        folders: see :func:`check_transfer`.
+        adapter: ``weights`` and ``image_encoder`` inside the adapter's folder.
+        scale: weight of the exemplar.
+        prompt: text that goes with every image.
+        arguments: of every call, such as ``num_inference_steps`` and ``strength``.
+        device: where to run.
+        dtype: of the weights.
+        variant: of the pipeline's weights.
+
+    Raises:
+        UserError: something cannot be loaded, or the pipeline takes no such argument.
+    """
+
+    def __init__(
+        self,
+        folders: Mapping[str, str],
+        adapter: Mapping[str, str],
+        scale: float,
+        prompt: str,
+        arguments: Mapping[str, Any],
+        device: torch.device,
+        dtype: torch.dtype,
+        variant: str | None = None,
+    ) -> None:
+        from diffusers import AutoPipelineForInpainting, ControlNetModel
+
+        try:
+            control = ControlNetModel.from_pretrained(folders["controlnet"], torch_dtype=dtype)
+        except Exception as error:  # foreign files can break the readers in many ways
+            reason = " ".join(str(error).split())[:300]
+            raise UserError(f"task.controlnet cannot be loaded: {reason}") from error
+        self.pipeline = load_pipeline(
+            AutoPipelineForInpainting,
+            folders["pipeline"],
+            device,
+            controlnet=control,
+            torch_dtype=dtype,
+            variant=variant,
+            local_files_only=True,
+        )
+        known = check_arguments(self.pipeline, arguments)
+        if taken := sorted(set(arguments) & set(_OWN)) or sorted(set(_OWN) - known):
+            raise UserError(
+                f"{type(self.pipeline).__name__}: task.arguments may not hold, and the pipeline "
+                f"must take, {', '.join(taken)}"
+            )
+        _load_adapter(self.pipeline, folders["ip_adapter"], adapter, scale)
+        self.depth = load_transformers("depth-estimation", "task.depth", folders["depth"], device)
+        self.prompt = prompt
+        self.arguments = dict(arguments)
+
+    def __call__(
+        self, content: Image.Image, exemplar: Image.Image, mask: Image.Image, seed: int
+    ) -> Image.Image | None:
+        """The content with the exemplar's material on its foreground, in the content's size.
+
+        Args:
+            content: gives shape, light and background; sides are multiples of 8.
+            exemplar: gives the material.
+            mask: white = foreground; of the content's size.
+            seed: of the noise.
+
+        Returns:
+            The image; None where the pipeline's own safety check withholds it.
+        """
+        output = self.pipeline(
+            prompt=self.prompt,
+            image=grey_foreground(content, mask),
+            mask_image=mask,
+            control_image=self.depth(content)["depth"].convert("RGB"),
+            ip_adapter_image=exemplar,
+            height=content.height,
+            width=content.width,
+            generator=torch.Generator().manual_seed(seed),
+            output_type="pil",
+            **self.arguments,
+        )
+        flagged = getattr(output, "nsfw_content_detected", None) or [False]
+        image: Image.Image = output.images[0]
+        return None if flagged[0] else image
+
+
+def _load_adapter(pipeline: Any, folder: str, adapter: Mapping[str, str], scale: float) -> None:
+    weights = Path(adapter["weights"])
+    try:
+        pipeline.load_ip_adapter(
+            folder,
+            subfolder=weights.parent.as_posix(),
+            weight_name=weights.name,
+            # With a slash it is taken from the folder, not from the weights' sub-folder.
+            image_encoder_folder=f"./{adapter['image_encoder']}",
+            local_files_only=True,
+        )
+    except Exception as error:  # foreign files can break the readers in many ways
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"task.ip_adapter does not fit the pipeline: {reason}") from error
+    pipeline.set_ip_adapter_scale(scale)
+
+
+def grey_foreground(content: Image.Image, mask: Image.Image) -> Image.Image:
+    """The content with its foreground in grey: light and shading stay, the old colour does not."""
+    return Image.composite(content.convert("L").convert("RGB"), content, mask.convert("L"))
+
+
+def fit_size(image: Image.Image, longest: int) -> Image.Image:
+    """Scales an image so that its longer side is ``longest``, sides rounded to multiples of 8."""
+    factor = longest / max(image.size)
+    width, height = (max(8, 8 * round(side * factor / 8)) for side in image.size)
+    return image.resize((width, height), Image.Resampling.LANCZOS)
+
+
+def fit_mask(mask: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """A mask in the size of its image: 255 where it was brighter than half.
+
+    Raises:
+        UserError: there is no foreground in it.
+    """
+    pixels = np.asarray(mask.convert("L").resize(size, Image.Resampling.NEAREST)) > 127
+    if not pixels.any():
+        raise UserError("the mask is empty: white must mark the foreground")
+    return Image.fromarray(255 * pixels.astype(np.uint8))

@@ -1,0 +1,144 @@
+"""Which prompts are drawn: measured against the ID images, divided into levels, n a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ood_lab.shift import ShiftDegrees, ShiftMeter, cell_counts, cell_file
+from ood_lab.synthesis.prompts import Prompts
+
+_CHUNK = 4096
+
+
+def measure_prompts(
+    prompts: Prompts,
+    numbers: Sequence[int],
+    encode: Callable[[list[str]], Tensor],
+    meter: ShiftMeter,
+    progress: Callable[[float], None] | None = None,
+) -> ShiftDegrees:
+    """Shift degrees of prompts: distance of their TEXT features to the ID IMAGE features.
+
+    ``D_sem(p)`` is the cosine distance of the semantic half of the text feature to the k-th
+    nearest semantic half of the ID images, ``D_cov(p)`` likewise (IS-OOD, Syn-IS). Texts and
+    images lie apart in CLIP's space, so these degrees have a range of their own, and need edges
+    of their own. A text beyond the context length of the CLIP is cut.
+
+    Args:
+        prompts: all texts.
+        numbers: of those to measure, ``[N]``.
+        encode: the text encoder, N texts to ``[N, l]``.
+        meter: holds the ID images and the decomposition.
+        progress: receives the share done.
+    """
+    parts = []
+    for start in range(0, len(numbers), _CHUNK):
+        chunk = numbers[start : start + _CHUNK]
+        parts.append(meter(encode([prompts.text(int(number)) for number in chunk])))
+        if progress is not None:
+            progress((start + len(chunk)) / len(numbers))
+    return ShiftDegrees(
+        torch.cat([part.semantic for part in parts]), torch.cat([part.covariate for part in parts])
+    )
+
+
+def choose(
+    semantic: NDArray[np.int64], covariate: NDArray[np.int64], per_cell: int, seed: int
+) -> NDArray[np.int64]:
+    """Up to ``per_cell`` rows of each cell, at random; those of one cell ignore the others.
+
+    Args:
+        semantic: semantic level of every row, ``[N]``.
+        covariate: covariate level.
+        per_cell: rows wanted of a cell; a cell with fewer gives all it has.
+        seed: of the draws.
+
+    Returns:
+        Chosen rows, by covariate level, then semantic level, then number.
+    """
+    chosen: list[NDArray[np.int64]] = [np.empty(0, dtype=np.int64)]
+    cells = sorted(set(zip(covariate.tolist(), semantic.tolist(), strict=True)))
+    for row, column in cells:
+        members = np.flatnonzero((covariate == row) & (semantic == column))
+        drawn = np.random.default_rng([seed, row, column]).permutation(members)[:per_cell]
+        chosen.append(np.sort(drawn))
+    return np.concatenate(chosen)
+
+
+def short_cells(
+    semantic: NDArray[np.int64],
+    covariate: NDArray[np.int64],
+    shape: tuple[int, int],
+    per_cell: int,
+) -> list[str]:
+    """Cells with fewer than ``per_cell`` rows, each as ``cov_0_sem_7 (12)``.
+
+    Args:
+        semantic: semantic level of every row.
+        covariate: covariate level.
+        shape: levels of both axes, as ``Edges.shape``.
+        per_cell: rows wanted.
+    """
+    counts = cell_counts(covariate, semantic, shape)
+    return [
+        f"{cell_file(int(row), int(column)).removesuffix('.txt')} ({counts[row, column]})"
+        for row, column in np.argwhere(counts < per_cell)
+    ]
+
+
+def image_seed(seed: int, number: int) -> int:
+    """Seed of one image, in [0, 2^32), which does not depend on which other images are made."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+
+
+def plan_table(
+    prompts: Prompts,
+    numbers: NDArray[np.int64],
+    degrees: ShiftDegrees,
+    levels: tuple[NDArray[np.int64], NDArray[np.int64]],
+    chosen: NDArray[np.int64],
+    seed: int,
+    suffix: str,
+) -> pd.DataFrame:
+    """One row an image to make.
+
+    Args:
+        prompts: all texts.
+        numbers: of the measured ones, ``[N]``.
+        degrees: of them.
+        levels: semantic and covariate levels of them.
+        chosen: rows of these, see :func:`choose`.
+        seed: of the run; each image gets its own from it.
+        suffix: ending of the files.
+
+    Returns:
+        Columns ``prompt, style, label, semantic_level, covariate_level, seed, file,
+        semantic_degree, covariate_degree, negative_prompt``.
+    """
+    rows = []
+    for row in chosen.tolist():
+        number = int(numbers[row])
+        style, label = prompts.parts(number)
+        semantic, covariate = int(levels[0][row]), int(levels[1][row])
+        cell = cell_file(covariate, semantic).removesuffix(".txt")
+        rows.append(
+            {
+                "prompt": prompts.text(number),
+                "style": style.name,
+                "label": label,
+                "semantic_level": semantic,
+                "covariate_level": covariate,
+                "seed": image_seed(seed, number),
+                "file": f"images/{cell}/{prompts.file(number)}.{suffix}",
+                "semantic_degree": float(degrees.semantic[row]),
+                "covariate_degree": float(degrees.covariate[row]),
+                "negative_prompt": style.negative_prompt,
+            }
+        )
+    return pd.DataFrame(rows)

@@ -1,0 +1,79 @@
+"""A plan on disk: made once, read again by every run that goes on with it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.errors import UserError
+
+PLAN, MADE_WITH = "plan.csv", "plan.json"
+#: Columns that are text whatever stands in them.
+TEXTS = ("label", "style", "prompt", "negative_prompt", "exemplar_label")
+
+
+def keep_plan(
+    folder: Path, made_with: Mapping[str, Any], make: Callable[[], pd.DataFrame]
+) -> pd.DataFrame:
+    """The plan of ``folder``, which must have been made with the same settings, or a new one.
+
+    Args:
+        folder: holds ``plan.csv`` and ``plan.json``; made if missing.
+        made_with: everything that determines the plan, plain values.
+        make: makes the table.
+
+    Raises:
+        UserError: the folder holds another plan, is damaged, or cannot be written.
+    """
+    if not (folder / MADE_WITH).exists():
+        _write(folder / PLAN, make().to_csv(index=False))
+    # After the plan, so that its presence means that the plan is whole.
+    keep_settings(folder / MADE_WITH, made_with)
+    # Names may look like numbers, and "null" and "NA" are words.
+    texts = dict.fromkeys(TEXTS, str)
+    return pd.read_csv(
+        folder / PLAN,
+        dtype=texts,
+        keep_default_na=False,
+    )
+
+
+def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
+    """Writes the settings, or checks that those of an earlier run were the same.
+
+    Args:
+        path: JSON file.
+        made_with: everything that determines the results beside it, plain values.
+
+    Raises:
+        UserError: they differ, or the file is damaged or cannot be written.
+    """
+    described = json.loads(json.dumps(made_with, default=str))
+    if not path.exists():
+        _write(path, json.dumps(described, indent=1) + "\n")
+        return
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"'{path}' is damaged: remove '{path.parent}'") from error
+    keys = [key for key in {**described, **before} if described.get(key) != before.get(key)]
+    if keys:
+        raise UserError(
+            f"'{path.parent}' was begun with other {', '.join(sorted(keys))}: choose another "
+            "task.out, or remove that folder"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise UserError(f"'{path}' cannot be written: {error}; set task.out=DIR") from error

@@ -1,0 +1,150 @@
+"""Any text-to-image pipeline of diffusers."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.synthesis.loading import check_model, check_package
+
+
+def check_pipeline(source: str, variant: str | None, download: bool) -> str:
+    """Says what is missing before anything is loaded.
+
+    Args:
+        source: a folder, or the id of a model in the local cache.
+        variant: of the weights.
+        download: what is missing may be fetched.
+
+    Returns:
+        The folder; the id where it is yet to be downloaded.
+
+    Raises:
+        UserError: packages or files are missing, all of them named.
+    """
+    check_package("diffusers", "transformers", "accelerate")
+    place = Path(source).expanduser()
+    if place.is_dir():
+        if not (place / "model_index.json").exists():
+            raise UserError(f"task.pipeline={source} has no model_index.json: it is no pipeline")
+        check_model({"task.pipeline": source}, variant)
+        return str(place)
+    if place.is_absolute() or source.count("/") != 1:
+        raise UserError(f"task.pipeline={source} is neither a folder nor an id such as owner/name")
+    if download:
+        return source
+    from diffusers import DiffusionPipeline
+
+    try:
+        cached = DiffusionPipeline.download(source, local_files_only=True, variant=variant)
+    except Exception as error:  # each version of the hub's client raises errors of its own
+        raise UserError(
+            f"'{source}' is not on this machine: set task.download=true once, or fetch it "
+            f"elsewhere (hf download {source}) and give task.pipeline=DIR"
+        ) from error
+    check_model({"task.pipeline": str(cached)}, variant)
+    return str(cached)
+
+
+class TextToImage:
+    """Images of prompts, each from its own seed.
+
+    The noise of an image comes from a generator of its own on the CPU, so it depends neither on
+    the batch nor on the device; the arithmetic of another batch size or device still rounds
+    differently.
+
+    Args:
+        source: folder or id, see :func:`check_pipeline`.
+        arguments: of every call, such as ``num_inference_steps`` and ``guidance_scale``.
+        device: where to run.
+        dtype: of the weights.
+        variant: of the weights, such as ``fp16``.
+        download: fetch what is missing.
+
+    Raises:
+        UserError: the pipeline cannot be loaded, or takes no such argument.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        arguments: Mapping[str, Any],
+        device: torch.device,
+        dtype: torch.dtype,
+        variant: str | None = None,
+        download: bool = False,
+    ) -> None:
+        from diffusers import DiffusionPipeline
+
+        self.arguments = dict(arguments)
+        self.pipeline = load_pipeline(
+            DiffusionPipeline,
+            source,
+            device,
+            torch_dtype=dtype,
+            variant=variant,
+            local_files_only=not download,
+        )
+        self._known = check_arguments(self.pipeline, self.arguments)
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of an image, as far as the pipeline tells: for the room on the disk."""
+        part = getattr(self.pipeline, "unet", None) or getattr(self.pipeline, "transformer", None)
+        size = getattr(getattr(part, "config", None), "sample_size", None)
+        latent = size if isinstance(size, int) else 128
+        side = latent * getattr(self.pipeline, "vae_scale_factor", 8)
+        height, width = (self.arguments.get(key) or side for key in ("height", "width"))
+        return int(height) * int(width)
+
+    def __call__(
+        self, prompts: Sequence[str], seeds: Sequence[int], negative_prompts: Sequence[str] = ()
+    ) -> list[Image.Image | None]:
+        """One image a prompt; None where the pipeline's own safety check withholds it."""
+        arguments = dict(self.arguments)
+        if any(negative_prompts) and "negative_prompt" in self._known:
+            arguments["negative_prompt"] = list(negative_prompts)
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        output = self.pipeline(
+            prompt=list(prompts), generator=generators, output_type="pil", **arguments
+        )
+        flagged = getattr(output, "nsfw_content_detected", None) or [False] * len(seeds)
+        return [None if bad else image for image, bad in zip(output.images, flagged, strict=True)]
+
+
+def load_pipeline(kind: Any, source: str, device: torch.device, **arguments: Any) -> Any:
+    """``kind.from_pretrained`` on a device, quietly.
+
+    Raises:
+        UserError: it cannot be loaded.
+    """
+    from diffusers.utils import logging
+    from transformers.utils import logging as logging_of_parts
+
+    for library in (logging, logging_of_parts):
+        library.set_verbosity_error()
+        library.disable_progress_bar()
+    try:
+        pipeline = kind.from_pretrained(str(Path(source).expanduser()), **arguments)
+    except Exception as error:  # foreign files can break the readers in many ways
+        reason = " ".join(str(error).split())[:300]
+        raise UserError(f"pipeline '{source}' cannot be loaded: {reason}") from error
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline.to(device)
+
+
+def check_arguments(pipeline: Any, arguments: Mapping[str, Any]) -> set[str]:
+    """Names that a call of the pipeline takes; raises ``UserError`` naming those it does not."""
+    known = set(inspect.signature(pipeline.__call__).parameters)
+    if unknown := sorted(set(arguments) - known):
+        raise UserError(
+            f"{type(pipeline).__name__} takes no task.arguments.{', '.join(unknown)}; it takes "
+            f"{', '.join(sorted(known))}"
+        )
+    return known

@@ -1,0 +1,77 @@
+"""Do measured shift degrees rank images as their known levels do?"""
+
+from __future__ import annotations
+
+import pandas as pd
+from rich.table import Table
+
+from ood_lab.data.datamodule import OODDataModule
+
+AXES = ("semantic", "covariate")
+
+
+def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
+    """Spearman's rank correlation of degrees with the levels that sets bring along.
+
+    Args:
+        degrees: of :func:`ood_lab.tasks.measure.measured`, before any measured level replaces a
+            known one.
+        data: its OOD sets may have ``semantic_level`` and ``covariate_level``.
+
+    Returns:
+        One row a set with both levels, decomposition, degree and level: ``ood, decomposition,
+        degree, level, n, spearman`` (over images), ``spearman_cells`` (over means of the cells of
+        the known grid). Degree and level of the same axis should agree, of different axes not.
+    """
+    rows = []
+    for name in data.ood_names:
+        table = data.splits[name].table
+        if not all(f"{axis}_level" in table for axis in AXES):
+            continue
+        known = table[[f"{axis}_level" for axis in AXES]].reset_index(drop=True)
+        found = degrees[degrees["dataset"] == name].reset_index(drop=True)
+        for suffix in dict.fromkeys(c.removeprefix("semantic") for c in _columns(found)):
+            for degree in AXES:
+                both = known.assign(degree=found[degree + suffix])
+                cells = both.groupby(list(known), as_index=False)["degree"].mean()
+                for level in AXES:
+                    column = f"{level}_level"
+                    rows.append(
+                        {
+                            "ood": name,
+                            "decomposition": suffix.removeprefix("_") or "laid",
+                            "degree": f"D_{degree}",
+                            "level": level,
+                            "n": len(both),
+                            "spearman": both["degree"].corr(both[column], "spearman"),
+                            "spearman_cells": cells["degree"].corr(cells[column], "spearman"),
+                        }
+                    )
+    return pd.DataFrame(rows)
+
+
+def _columns(found: pd.DataFrame) -> list[str]:
+    return [str(c) for c in found if str(c).startswith("semantic") and "level" not in str(c)]
+
+
+def agreement_table(found: pd.DataFrame) -> Table:
+    """The same to read: a row a decomposition, a column a pair of degree and level."""
+    table = Table(
+        title="Spearman of measured degrees with the known levels, images (cell means)",
+        title_justify="left",
+        box=None,
+        padding=(0, 1),
+    )
+    pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
+    table.add_column("set")
+    table.add_column("split by")
+    for degree, level in pairs:
+        table.add_column(f"{degree} ~ {level}", justify="right")
+    values = found.set_index(["ood", "decomposition", "degree", "level"])
+    for name, way in dict.fromkeys(zip(found["ood"], found["decomposition"], strict=True)):
+        shown = []
+        for degree, level in pairs:
+            row = values.loc[(name, way, degree, level)]
+            shown.append(f"{row.spearman:+.2f} ({row.spearman_cells:+.2f})")
+        table.add_row(name, way, *shown)
+    return table

@@ -1,0 +1,96 @@
+"""Images that give their materials: of ID test, and nowhere else in the ID data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PIL import Image
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.files import FileDataset
+from ood_lab.data.manifest import read_manifest
+from ood_lab.errors import UserError
+
+
+class Materials:
+    """ID test images that give their materials.
+
+    Args:
+        test: the ID test set.
+        rows: those of it that are exemplars.
+    """
+
+    def __init__(self, test: ImageDataset, rows: Sequence[int]) -> None:
+        self.test = test
+        self.rows = list(rows)
+        paths = test.table["path"]
+        self.names = [str(paths.iat[row]) for row in self.rows]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def load(self, position: int) -> Image.Image:
+        """The image of an exemplar."""
+        return self.test.load_image(self.rows[position])
+
+    def label(self, position: int) -> str:
+        """Its class, or nothing."""
+        label = int(self.test.labels[self.rows[position]])
+        return self.test.classes[label] if label >= 0 and self.test.classes else ""
+
+
+def load_materials(data: OODDataModule, source: str | None) -> Materials:
+    """The exemplars, after the check that nothing leaks from them.
+
+    Args:
+        data: the ID data.
+        source: folder, table or list of the exemplars; None = all ID test images.
+
+    Raises:
+        UserError: an exemplar is no ID test image, or has the sha256 of a training or validation
+            image; or the ID data has no files to compare with.
+    """
+    data.setup()
+    test = data.splits["test"]
+    if not isinstance(test, FileDataset):
+        if source is not None:
+            raise UserError(
+                "task.exemplars: the ID images of this data are generated, so files cannot be "
+                "compared with them; leave it null to take all ID test images"
+            )
+        return Materials(test, range(len(test)))
+    paths = test.paths if source is None else read_manifest(source, classes=[])[0]["path"].tolist()
+    digests = content_hashes(paths, data.cache_dir).tolist()
+    for split in ("train", "val"):
+        _check_apart(paths, digests, data, split)
+    row_of = _by_content(test, data)
+    strangers = [p for p, digest in zip(paths, digests, strict=True) if digest not in row_of]
+    if strangers:
+        raise UserError(
+            f"exemplar '{strangers[0]}' is no ID test image ({len(strangers)} such): materials "
+            "must come from ID test images alone; leave task.exemplars null to take all of them"
+        )
+    return Materials(test, sorted({row_of[digest] for digest in digests}))
+
+
+def _check_apart(
+    paths: Sequence[str], digests: Sequence[str], data: OODDataModule, split: str
+) -> None:
+    others = data.splits[split]
+    if not isinstance(others, FileDataset):
+        return
+    seen = _by_content(others, data)
+    leaks = [(p, seen[d]) for p, d in zip(paths, digests, strict=True) if d in seen]
+    if leaks:
+        raise UserError(
+            f"exemplar '{leaks[0][0]}' is also a {split} image, '{others.paths[leaks[0][1]]}' "
+            f"({len(leaks)} such): materials must come from ID test images alone"
+        )
+
+
+def _by_content(images: FileDataset, data: OODDataModule) -> dict[str, int]:
+    """sha256 of the file -> row."""
+    digests = content_hashes(images.paths, data.cache_dir).tolist()
+    return {digest: row for row, digest in enumerate(digests)}

@@ -1,0 +1,116 @@
+"""How well backbones separate every set from ID, before any detector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pandas as pd
+from rich.console import Console
+
+from ood_lab.clip import clip_backbone
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.hints import suggestion
+from ood_lab.errors import UserError
+from ood_lab.models import Backbone
+from ood_lab.report.figures.separability import write_separability_figure
+from ood_lab.report.shift_tables import separability_table
+from ood_lab.shift import separability as separate
+from ood_lab.tasks import tables
+from ood_lab.tasks.banks import extract_features
+
+_SPLITS = ("train", "val", "test")
+
+
+def separability(
+    *,
+    data: OODDataModule,
+    backbone_of: Callable[[str], Backbone],
+    build: Callable[..., Any],
+    extractor: L.Trainer,
+    folder: Path,
+    features_root: Path,
+    manifest: dict[str, Any],
+    is_main: bool,
+    runs: Sequence[str],
+    clip: bool = False,
+    id_split: str = "train",
+    components: int = 32,
+) -> None:
+    """Writes ``separability.csv`` and ``figures/separability``: ShiftedBronzes' view of spaces.
+
+    Principal components of the ID features of each backbone, and the Bhattacharyya distance of
+    every set to ID on them (:func:`ood_lab.shift.separability`). ID test is a set like the OOD
+    sets where distances are measured to another split: it says what no shift looks like.
+
+    Args:
+        data: the sets, the same for all backbones.
+        backbone_of: loads the backbone of a run.
+        build: makes the CLIP of ``clip=...``.
+        extractor: Trainer whose ``predict`` runs the backbones.
+        folder: run folder.
+        features_root: folder of the feature banks.
+        manifest: filled with what made the numbers.
+        is_main: False on the other ranks, which only extract.
+        runs: run folders, one a backbone.
+        clip: add the image features of the CLIP.
+        id_split: the ID set that distances are measured to: train, val or test.
+        components: principal components at most.
+
+    Raises:
+        UserError: no backbone, one run twice, an unknown split, a set of fewer than two images.
+    """
+    names = names_of(runs)
+    if not names and not clip:
+        raise UserError(
+            "no backbone: give run folders as task.runs=[RUN_A,RUN_B] or task.clip=true"
+        )
+    if id_split not in _SPLITS:
+        raise UserError(f"task.id_split={id_split} is no ID set: {suggestion(id_split, _SPLITS)}")
+    sets = [name for name in ("test", *data.ood_names) if name != id_split]
+    _check_sizes(data, [id_split, *sets])
+    # All of them first, so that a run that is none shows before the first pass over the images.
+    backbones = {name: backbone_of(run) for name, run in zip(names, runs, strict=True)}
+    if clip:
+        model = build("clip")
+        backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
+    found = {}
+    for name, backbone in backbones.items():
+        features = extract_features(data, backbone, [id_split, *sets], extractor, features_root)
+        if is_main:
+            found[name] = separate(features.pop(id_split), features, components)
+    if not is_main:
+        return
+    spaces = {name: space.table for name, space in found.items()}
+    table = pd.concat([t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True)
+    table = table[["backbone", *[column for column in table if column != "backbone"]]]
+    tables.write_csv(table, folder / "separability.csv")
+    write_separability_figure(folder / "figures", found)
+    manifest |= {
+        "backbones": dict(zip(names, map(str, runs), strict=True)),
+        "id_split": id_split,
+        "data": {name: split.identity for name, split in data.splits.items()},
+    }
+    Console().print(separability_table(spaces, id_split))
+
+
+def names_of(runs: Sequence[str]) -> list[str]:
+    """Short names of run folders ``<name>/<hash>/seed=<s>``: as much of that as tells them apart.
+
+    Raises:
+        UserError: a run is named twice.
+    """
+    parts = [Path(run).absolute().parts[-3:] for run in runs]
+    for length in (1, 2, 3):
+        names = ["/".join(part[:length]) for part in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise UserError(f"task.runs names a run twice: {', '.join(map(str, runs))}")
+
+
+def _check_sizes(data: OODDataModule, sets: Sequence[str]) -> None:
+    for name in sets:
+        if len(data.splits[name]) < 2:
+            raise UserError(f"'{name}' has fewer than 2 images: no distance can be measured to it")

@@ -1,0 +1,221 @@
+"""Images of known shift (Syn-IS): prompts measured, divided into levels, drawn by a pipeline."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pandas as pd
+from PIL import Image
+
+from ood_lab.clip import ClipModel
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.features.disk import require_space
+from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
+from ood_lab.synthesis import (
+    Prompts,
+    TextToImage,
+    bytes_needed,
+    check_pipeline,
+    chosen_device,
+    chosen_dtype,
+    datasheet,
+    keep_plan,
+    keep_settings,
+    licence,
+    make_images,
+    package_versions,
+    progress_bar,
+    read_styles,
+    unmade,
+)
+from ood_lab.tasks.prompt_plan import Choice, make_plan, pick_decomposition
+from ood_lab.tasks.referee import clip_features, load_referee
+from ood_lab.tasks.tables import write_csv
+
+log = logging.getLogger(__name__)
+
+MANIFEST = ["path", "label", "prompt", "style", "semantic_level", "covariate_level", "seed"]
+_PACKAGES = ("ood_lab", "torch", "diffusers", "transformers", "open_clip_torch")
+
+
+def synthesize(
+    *,
+    open_data: Callable[[], OODDataModule],
+    clip: ClipModel,
+    extractor: L.Trainer,
+    features_root: Path,
+    seed: int,
+    manifest: dict[str, Any],
+    is_main: bool,
+    out: str,
+    labels: str | None = None,
+    styles: str | None = None,
+    prompts: int | None = None,
+    id_split: str = "train",
+    laid: str | None = None,
+    decomposition: str = "laid",
+    k: int | None = None,
+    edges: str | None = None,
+    levels: int = LEVELS,
+    per_cell: int = 5000,
+    on_short: str = "go_on",
+    plan_only: bool = False,
+    pipeline: str = "stabilityai/sdxl-turbo",
+    arguments: Mapping[str, Any] | None = None,
+    variant: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    download: bool = False,
+    batch_size: int = 8,
+    suffix: str = "jpg",
+) -> None:
+    """Writes ``plan.csv``, ``edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).
+
+    1. Prompts are all labels in all styles (or ``prompts`` of them, at random).
+    2. Their shift degrees are measured from CLIP's text features to the ID images, see
+       :func:`~ood_lab.synthesis.measure_prompts`, and divided by edges of their own.
+    3. ``per_cell`` prompts of each cell are drawn and the plan is written.
+    4. What has no image yet is generated. A stopped run goes on with the same command.
+
+    ``data.ood.syn=<out>/manifest.csv`` evaluates detectors over the levels.
+
+    Args:
+        open_data: the ID data.
+        clip: measures the prompts.
+        extractor: Trainer whose ``predict`` runs it over the ID images.
+        features_root: folder of the feature banks.
+        seed: of the draws and of every image's noise.
+        manifest: filled with what made the numbers.
+        is_main: False on the other ranks, which only extract.
+        out: folder of the images; kept between runs.
+        labels: text file, one a line; None = ImageNet-21K's 20,099 names.
+        styles: YAML file; None = the 51 of the package.
+        prompts: number drawn of all; None = all.
+        id_split: ID images to measure from.
+        laid: see :func:`~ood_lab.tasks.referee.load_referee`.
+        decomposition: ``laid`` or ``pca`` of these.
+        k: neighbour; None = the decomposition's.
+        edges: file of edges; None = from the degrees of the prompts.
+        levels: an axis, where the edges are not given.
+        per_cell: images a cell.
+        on_short: ``go_on`` or ``stop`` where a cell has fewer prompts than ``per_cell``.
+        plan_only: stop after the plan; no pipeline is needed.
+        pipeline: folder or id of a text-to-image pipeline of diffusers.
+        arguments: of every call of the pipeline; null leaves one out.
+        variant: of its weights, such as ``fp16``.
+        dtype: of its weights; None = float16 on a GPU, float32 elsewhere.
+        device: None = the first GPU, else the CPU.
+        download: fetch a pipeline that is not here.
+        batch_size: images a call.
+        suffix: ``jpg`` or ``png``.
+
+    Raises:
+        UserError: an option cannot work, models are missing, cells are short (``on_short=stop``),
+            the folder holds another plan, or the disk is too small.
+    """
+    choice = Choice(prompts, k, edges, levels, per_cell, on_short, seed, suffix)
+    target = chosen_device(device)
+    weights = chosen_dtype(dtype, target)
+    source = pipeline if plan_only else check_pipeline(pipeline, variant, download)
+    given = choice.given_edges()
+    pool = Prompts(read_styles(styles), read_texts(labels) if labels else imagenet21k_labels())
+    split = pick_decomposition(load_referee(clip, laid), decomposition)
+    data = open_data()
+    features = clip_features(data, clip, [id_split], extractor, features_root)
+    if not is_main:
+        return
+    folder = Path(out).expanduser()
+    made_with = {
+        "clip": clip.name,
+        "weights": split.clip["weights_sha256"],
+        "decomposition": f"{split.name} {_digest(split.W.numpy().tobytes())}",
+        "ID images": data.splits[id_split].identity,
+        "styles": _digest(repr(pool.styles).encode()),
+        "labels": _digest("\n".join(pool.labels).encode()),
+        **asdict(choice),
+        "k": k or split.k,
+        "edges": asdict(given) if given else None,
+    }
+
+    def make() -> pd.DataFrame:
+        meter = ShiftMeter(split, features[id_split], k, device=target)
+        return make_plan(pool, clip.to(target), meter, choice, folder)
+
+    plan = keep_plan(folder, made_with, make)
+    manifest |= {"title": f"{len(plan):,} images planned", "plan": made_with, "out": str(folder)}
+    log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+    if plan_only:
+        return
+    given_arguments = {key: v for key, v in (arguments or {}).items() if v is not None}
+    made_by = {"pipeline": pipeline, "arguments": given_arguments, "dtype": str(weights)}
+    clip.cpu()  # leaves the device to the pipeline
+    painter = TextToImage(source, given_arguments, target, weights, variant, download)
+    keep_settings(folder / "images.json", made_by)
+    withheld = _draw(plan, painter, folder, batch_size, suffix)
+    _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _draw(
+    plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int, suffix: str
+) -> list[int]:
+    """Makes what is missing; returns the rows that the pipeline withheld."""
+    files = [folder / file for file in plan["file"]]
+    todo = len(unmade(files))
+    require_space(folder, bytes_needed(todo, painter.pixels, suffix), f"{todo:,} images")
+    log.info("%d of %d images are there, %d to make", len(files) - todo, len(files), todo)
+    texts, seeds, negative = (plan[name].tolist() for name in ("prompt", "seed", "negative_prompt"))
+
+    def make(rows: list[int]) -> list[Image.Image | None]:
+        prompts, numbers, not_shown = ([v[row] for row in rows] for v in (texts, seeds, negative))
+        return painter(prompts, numbers, not_shown)
+
+    with progress_bar("generating images") as progress:
+        return make_images(files, make, batch_size, progress)
+
+
+def _finish(
+    plan: pd.DataFrame,
+    withheld: Sequence[int],
+    folder: Path,
+    made_with: Mapping[str, Any],
+    terms: str,
+) -> None:
+    """Writes the manifest of the images and their datasheet."""
+    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
+    write_csv(made[MANIFEST], folder / "manifest.csv")
+    if withheld:
+        log.warning("the pipeline's safety check withheld %d images", len(withheld))
+    counts = made.groupby(["covariate_level", "semantic_level"]).size()
+    sections: dict[str, Mapping[str, Any] | str] = {
+        "What it is": {
+            "images": f"{len(made):,} in {len(counts)} cells of semantic x covariate level",
+            "images of a cell": f"{counts.min():,} to {counts.max():,}" if len(counts) else "none",
+            "labels and styles": f"{made['label'].nunique():,} and {made['style'].nunique()}",
+            "withheld by the pipeline": len(withheld),
+        },
+        "How it was made": {
+            "prompts": "styles around labels; shift degree of a prompt = cosine distance of its "
+            "CLIP text feature to the k-th nearest ID image, in either half of the decomposition",
+            **made_with,
+            "edges": "edges.json",
+        },
+        "Versions": package_versions(_PACKAGES),
+        "Licence": {"pipeline": terms, "images": "as the pipeline's licence allows"},
+        "Intended use": "Measuring how out-of-distribution detectors react to graded shift from "
+        "the ID images named above. The levels are those of the prompts: an image may show "
+        "something else than its prompt asks for. Not for training models of the world, nor for "
+        "any statement about the labels.",
+        "How to use it": "`data=folder data.ood.syn=manifest.csv` with this folder's path.",
+    }
+    (folder / "datasheet.md").write_text(datasheet("Synthetic shifted images", sections))
+    log.info("%d images: %s", len(made), folder / "manifest.csv")

@@ -1,0 +1,256 @@
+"""Objects in the materials of ID test images, as in ShiftedBronzes' transferred sets."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.files import load_rgb
+from ood_lab.errors import UserError
+from ood_lab.features.disk import require_space
+from ood_lab.synthesis import (
+    MaterialTransfer,
+    Segmenter,
+    bytes_needed,
+    check_suffix,
+    check_transfer,
+    chosen_device,
+    chosen_dtype,
+    datasheet,
+    fit_mask,
+    fit_size,
+    image_seed,
+    keep_plan,
+    keep_settings,
+    licence,
+    make_images,
+    package_versions,
+    progress_bar,
+    unmade,
+)
+from ood_lab.tasks.contents import check_masks, find_masks, read_contents
+from ood_lab.tasks.exemplars import Materials, load_materials
+from ood_lab.tasks.tables import write_csv
+
+log = logging.getLogger(__name__)
+
+MANIFEST = ["path", "label", "content", "exemplar", "exemplar_label", "seed"]
+_PACKAGES = ("ood_lab", "torch", "diffusers", "transformers")
+
+
+def transfer(
+    *,
+    open_data: Callable[[], OODDataModule],
+    seed: int,
+    manifest: dict[str, Any],
+    is_main: bool,
+    out: str,
+    content: str,
+    exemplars: str | None = None,
+    per_content: int = 1,
+    masks: str | None = None,
+    segmenter: str | None = None,
+    background: Sequence[str] = ("background",),
+    pipeline: str | None = None,
+    controlnet: str | None = None,
+    depth: str | None = None,
+    ip_adapter: Mapping[str, str],
+    adapter_scale: float = 1.0,
+    prompt: str = "",
+    arguments: Mapping[str, Any] | None = None,
+    size: int = 1024,
+    variant: str | None = None,
+    dtype: str | None = None,
+    device: str | None = None,
+    suffix: str = "jpg",
+    plan_only: bool = False,
+) -> None:
+    """Writes ``plan.csv``, images, ``manifest.csv`` and ``datasheet.md``.
+
+    Every content image is repainted with the material of ``per_content`` exemplars, see
+    :class:`~ood_lab.synthesis.MaterialTransfer`. **Exemplars are ID test images**, and none may be
+    among the training or validation images (by the sha256 of its file): a detector must not have
+    seen its material. A copy that was saved anew has another sha256 and is not found out.
+
+    Args:
+        open_data: the ID data.
+        seed: of the pairs and of every image's noise.
+        manifest: filled with what made the images.
+        is_main: False on the other ranks, which do nothing.
+        out: folder of the images; kept between runs.
+        content: folder, table or list of the images that give the shapes; their labels are kept.
+        exemplars: folder, table or list; None = all ID test images.
+        per_content: exemplars of a content image, at random.
+        masks: folder with a mask a content image, of the same name up to the ending; white =
+            foreground.
+        segmenter: folder of a segmentation model, where there are no masks.
+        background: its labels that are no foreground.
+        pipeline: folder of a Stable Diffusion (XL) pipeline.
+        controlnet: folder of a depth ControlNet of the same family.
+        depth: folder of a depth estimator.
+        ip_adapter: ``folder``, and ``weights`` and ``image_encoder`` inside it.
+        adapter_scale: weight of the exemplar.
+        prompt: text that goes with every image.
+        arguments: of every call of the pipeline; null leaves one out.
+        size: of the longer side.
+        variant: of the pipeline's weights.
+        dtype: of the weights; None = float16 on a GPU, float32 elsewhere.
+        device: None = the first GPU, else the CPU.
+        suffix: ``jpg`` or ``png``.
+        plan_only: stop after the plan; no model is needed.
+
+    Raises:
+        UserError: models, masks or images are missing, an exemplar is not of ID test or also
+            elsewhere in the ID data, the folder holds another plan, or the disk is too small.
+    """
+    if not is_main:
+        return
+    check_suffix(suffix)
+    if per_content < 1 or size < 8:
+        raise UserError("task.per_content must be 1 or more, task.size 8 or more")
+    target = chosen_device(device)
+    weights = chosen_dtype(dtype, target)
+    folders = {"pipeline": pipeline, "controlnet": controlnet, "depth": depth}
+    models = {} if plan_only else check_transfer(folders, ip_adapter, variant)
+    if not plan_only:
+        check_masks(masks, segmenter)
+    contents = read_contents(content)
+    mask_files = find_masks(masks, contents) if masks else {}
+    materials = load_materials(open_data(), exemplars)
+    folder = Path(out).expanduser()
+    if per_content > len(materials):
+        raise UserError(
+            f"task.per_content={per_content}, but there are {len(materials)} exemplars: lower it"
+        )
+    made_with = {
+        "content": str(content),
+        "contents": _digest(contents["path"]),
+        "exemplars": _digest(materials.names),
+        "per_content": per_content,
+        "seed": seed,
+        "size": size,
+        "suffix": suffix,
+    }
+    plan = keep_plan(
+        folder, made_with, lambda: _plan(contents, materials, per_content, seed, suffix)
+    )
+    manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
+    log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+    if plan_only:
+        return
+    given = {key: value for key, value in (arguments or {}).items() if value is not None}
+    models |= {"segmenter": segmenter} if segmenter else {}
+    settings = {
+        "prompt": prompt,
+        "adapter scale": adapter_scale,
+        "arguments": given,
+        "dtype": str(weights),
+    }
+    model = MaterialTransfer(
+        models, ip_adapter, adapter_scale, prompt, given, target, weights, variant
+    )
+    find = Segmenter(segmenter, background, target) if segmenter else None
+
+    def mask_of(path: str, image: Image.Image) -> Image.Image:
+        return find(image) if find else load_rgb(mask_files[path])
+
+    keep_settings(folder / "images.json", models | settings)
+    withheld = _repaint(plan, materials, model, mask_of, folder, size, suffix)
+    _finish(plan, withheld, folder, models, settings)
+
+
+def _digest(paths: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(paths).encode()).hexdigest()
+
+
+def _repaint(
+    plan: pd.DataFrame,
+    materials: Materials,
+    model: MaterialTransfer,
+    mask_of: Callable[[str, Image.Image], Image.Image],
+    folder: Path,
+    size: int,
+    suffix: str,
+) -> list[int]:
+    """Makes what is missing; returns the rows that the pipeline withheld."""
+
+    def make(rows: list[int]) -> list[Image.Image | None]:
+        row = plan.iloc[rows[0]]
+        image = fit_size(load_rgb(row["content"]), size)
+        try:
+            mask = fit_mask(mask_of(row["content"], image), image.size)
+        except UserError as error:
+            raise UserError(f"content image '{row['content']}': {error}") from error
+        return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
+
+    files = [folder / file for file in plan["file"]]
+    todo = len(unmade(files))
+    require_space(folder, bytes_needed(todo, size * size, suffix), f"{todo:,} images")
+    log.info("%d of %d images are there, %d to make", len(files) - todo, len(files), todo)
+    with progress_bar("transferring materials") as progress:
+        # One at a time: the IP-Adapter reads several exemplars as views of one.
+        return make_images(files, make, 1, progress)
+
+
+def _plan(
+    contents: pd.DataFrame, materials: Materials, per_content: int, seed: int, suffix: str
+) -> pd.DataFrame:
+    rows = []
+    for number, (path, label) in enumerate(zip(contents["path"], contents["label"], strict=True)):
+        draw = np.random.default_rng([seed, number])
+        for position in np.sort(draw.choice(len(materials), per_content, replace=False)).tolist():
+            rows.append(
+                {
+                    "file": f"images/{number:06d}_{position:06d}.{suffix}",
+                    "label": label,
+                    "content": path,
+                    "exemplar": materials.names[position],
+                    "exemplar_row": position,
+                    "exemplar_label": materials.label(position),
+                    "seed": image_seed(seed, number * len(materials) + position),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _finish(
+    plan: pd.DataFrame,
+    withheld: Sequence[int],
+    folder: Path,
+    models: Mapping[str, str],
+    settings: Mapping[str, Any],
+) -> None:
+    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
+    write_csv(made[MANIFEST], folder / "manifest.csv")
+    if withheld:
+        log.warning("the pipeline's safety check withheld %d images", len(withheld))
+    sections: dict[str, Mapping[str, Any] | str] = {
+        "What it is": {
+            "images": f"{len(made):,}",
+            "content images": f"{made['content'].nunique():,}",
+            "exemplars": f"{made['exemplar'].nunique():,}, ID test images alone",
+            "withheld by the pipeline": len(withheld),
+        },
+        "How it was made": {
+            "method": "IP-Adapter with the exemplar, depth ControlNet, inpainting of the grey "
+            "foreground (after ZeST, arXiv:2404.06425)",
+            **models,
+            **settings,
+        },
+        "Versions": package_versions(_PACKAGES),
+        "Licence": {name: licence(source) for name, source in models.items()}
+        | {"images": "derived from content and exemplars: both licences hold"},
+        "Intended use": "An OOD set that shares materials with the ID images and not their "
+        "objects. Not for training on: its materials are those of ID test.",
+        "How to use it": "`data=folder data.ood.transferred=manifest.csv` with this folder's path.",
+    }
+    (folder / "datasheet.md").write_text(datasheet("Images with transferred materials", sections))
+    log.info("%d images: %s", len(made), folder / "manifest.csv")

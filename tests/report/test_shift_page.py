@@ -1,0 +1,212 @@
+"""The page, the figures and the tables of a measurement: right numbers, in the right order."""
+
+import re
+import warnings
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from rich.console import Console
+from test_html import Page
+
+from ood_lab.report.extremes import extremes
+from ood_lab.report.figures.cells import cells_figure, write_cells_figure
+from ood_lab.report.figures.separability import separability_figure, write_separability_figure
+from ood_lab.report.figures.style import rc
+from ood_lab.report.shift_page import write_shift_page
+from ood_lab.report.shift_tables import cells_table, separability_table, summary_table
+from ood_lab.shift import separability, summarise_degrees
+
+#: Mean D_sem and D_cov, number of images.
+SETS = {"test": (0.1, 0.1, 60), "far_looks": (0.15, 0.7, 40), "far_both": (0.6, 0.7, 40)}
+MANIFEST = {"clip": {"name": "tiny"}, "laid": {"margin": 0.5}, "k": 10, "id_images": 1234}
+
+
+def make_degrees(sets=SETS, spread=0.1, seed=0):
+    rng = np.random.default_rng(seed)
+    parts = []
+    for name, (semantic, covariate, n) in sets.items():
+        values = np.array([semantic, covariate]) + spread * (rng.random((n, 2)) - 0.5)
+        rows = pd.DataFrame(values, columns=["semantic", "covariate"])
+        rows["semantic_clip"] = rows["covariate_clip"] = values.mean(axis=1)
+        rows["semantic_pca"], rows["covariate_pca"] = values.T / 2
+        paths = [f"{name}/{i}.png" for i in range(n)]
+        parts.append(rows.assign(dataset=name, index=np.arange(n), path=paths, label=-1))
+    return pd.concat(parts, ignore_index=True)
+
+
+def summarised(degrees):
+    parts = []
+    for axis in ("semantic", "covariate"):
+        sets = {name: rows[axis].to_numpy() for name, rows in degrees.groupby("dataset")}
+        parts.append(summarise_degrees(sets, draws=100).assign(axis=axis))
+    return pd.concat(parts, ignore_index=True)
+
+
+def data_of(sets=SETS, broken=None):
+    def of(name):
+        def load_image(index):
+            if name == broken:
+                raise FileNotFoundError(name)
+            return Image.new("RGB", (40, 30), (index, len(name), 0))
+
+        return SimpleNamespace(load_image=load_image)
+
+    return SimpleNamespace(name="vessels", splits={name: of(name) for name in sets})
+
+
+def shown(renderable, width=120):
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(renderable)
+    return console.export_text()
+
+
+@pytest.fixture(scope="module")
+def degrees():
+    return make_degrees()
+
+
+@pytest.fixture(scope="module")
+def page(degrees, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    (folder / "shift.csv").touch()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        write_shift_page(folder, degrees, summarised(degrees), data_of(), MANIFEST)
+    return folder
+
+
+def test_sets_stand_in_order_and_near_ties_are_marked(degrees):
+    semantic, covariate = shown(summary_table(summarised(degrees))).split("Covariate")
+    for text, axis in ((semantic, "semantic"), (covariate, "covariate")):
+        means = degrees.groupby("dataset")[axis].mean().sort_values()
+        lines = [line for line in text.splitlines() if re.search(r"\d \s*$|\d$", line)]
+        names = [line.split("  ")[0].replace("ID test (no shift)", "test") for line in lines]
+        assert names == list(means.index)
+        for line, mean in zip(lines, means, strict=True):
+            assert f" {mean:.3f} " in line
+    # Both far sets have the same covariate mean; on the semantic axis all three differ.
+    assert "≈" not in semantic
+    table = covariate[: covariate.index("≈ =")]
+    assert [line.split()[0] for line in table.splitlines() if "≈" in line] == [
+        summarised(degrees).query("axis == 'covariate'")["set"].iloc[1]
+    ]
+
+
+@pytest.mark.parametrize("width", [140, 40])
+def test_cells_show_every_count_and_what_is_too_few(width):
+    counts = np.array([[1200, 9, 10], [0, 33, 7]])
+    text = shown(cells_table(counts, 10), width)
+    for n in (1200, 10, 33):
+        assert re.search(rf"(?<![\d(]){n:,}(?![\d)])", text)
+    for n in (0, 7, 9):
+        assert f"({n})" in text
+    for total in (*counts.sum(0), *counts.sum(1), counts.sum()):
+        assert f"{total:,}" in text
+    assert "N/A, fewer than 10 images: 3 of 6 cells" in " ".join(text.split())
+
+
+def test_the_figure_of_cells_names_the_missing(tmp_path):
+    counts = np.array([[1200, 9, 10], [0, 33, 7]])
+    with rc():
+        axes = cells_figure(counts, 10).axes[0]
+    texts = [text.get_text() for text in axes.texts]
+    assert texts.count("N/A") == 3
+    assert {"1,200", "10", "33", "n=9", "n=0", "n=7"} <= set(texts)
+    place = {t.get_text(): t.get_position() for t in axes.texts}
+    assert (place["33"][0] // 1, place["33"][1] // 1) == (
+        1,
+        1,
+    )  # column = semantic, row = covariate
+    assert place["10"][0] // 1 == 2
+    nothing = write_cells_figure(tmp_path, np.zeros((3, 3), int), 10)
+    assert Image.open(nothing.png).width > 500
+    assert nothing.svg.exists()
+
+
+def test_extremes_are_those_of_a_full_sort(degrees):
+    found = extremes(degrees, "far_looks", "covariate", 4)
+    values = np.sort(degrees[degrees.dataset == "far_looks"].covariate.to_numpy())
+    np.testing.assert_array_equal(found.nearest.covariate, values[:4])
+    np.testing.assert_array_equal(found.farthest.covariate, values[::-1][:4])
+
+
+def test_the_page_is_whole_and_holds_every_number(page, degrees):
+    text = (page / "shift.html").read_text()
+    parsed = Page(text)
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert {f"sets-{i}" for i in (1, 2)} <= set(parsed.ids)
+    assert not re.search(r"(src|href)=\"(https?:)?//", text)
+    for _, row in summarised(degrees).iterrows():
+        for number in (row["mean"], row["median"]):
+            assert f">{number:.3f}<" in text
+        assert f">{row['mean_low']:.3f} to {row['mean_high']:.3f}<" in text
+    assert "10th nearest of 1,234 ID images, CLIP tiny" in text
+    assert "Semantic shift degree" in text
+    assert text.count("data:image/svg+xml") == 3
+    names = ["scatter", "order", "ways", "images_semantic", "images_covariate"]
+    for name in names:
+        for kind in ("png", "svg"):
+            assert (page / "figures" / f"shift_{name}.{kind}").stat().st_size > 5000
+            assert f'href="figures/shift_{name}.{kind}"' in text
+    assert 'href="shift.csv"' in text
+    assert 'href="degrees.parquet"' not in text  # is not there
+
+
+def test_the_strips_begin_with_the_nearest_and_the_farthest(page, degrees):
+    text = (page / "shift.html").read_text()
+    for name in SETS:
+        rows = degrees[degrees.dataset == name]
+        label = "ID test (no shift)" if name == "test" else name
+        part = text[text.index(f"<summary>{label}</summary>") :]
+        part = part[: part.index("</details>")]
+        for axis in ("semantic", "covariate"):
+            for which, row in (
+                ("nearest", rows.loc[rows[axis].idxmin()]),
+                ("farthest", rows.loc[rows[axis].idxmax()]),
+            ):
+                strip = part[part.index(f"{axis.capitalize()}: {which}") :]
+                first = re.search(r"<span>(.*?)</span>", strip)[1]
+                assert first == f"{row[axis]:.3f} · {row['index']}.png"
+    shown_once = len(re.findall(r"\.t\d+ \{", text))
+    assert 0 < shown_once <= 4 * 6 * len(SETS)
+
+
+def test_images_that_are_gone_and_sets_without_spread(tmp_path):
+    sets = {"test": (0.1, 0.1, 12), "one": (0.3, 0.3, 12), "gone": (0.2, 0.5, 1)}
+    degrees = make_degrees(sets, spread=0.0).drop(columns=["semantic_pca", "covariate_pca"])
+    degrees = degrees.drop(columns=["semantic_clip", "covariate_clip"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        summary = summarised(degrees)
+        page = write_shift_page(tmp_path, degrees, summary, data_of(sets, "gone"), MANIFEST)
+    text = page.read_text()
+    assert text.count("no image") == 4  # nearest and farthest on both axes, of one image
+    assert not (tmp_path / "figures" / "shift_ways.png").exists()
+
+
+def test_separability_side_by_side(tmp_path):
+    torch.manual_seed(0)
+    known = torch.randn(200, 12)
+    sets = {"test": torch.randn(60, 12), "near": torch.randn(60, 12) + 0.5}
+    sets["far"] = torch.randn(60, 12) + 3
+    found = {"net": separability(known, sets), "CLIP": separability(2 * known, sets)}
+    text = shown(separability_table({k: v.table for k, v in found.items()}, "train"))
+    for space in found.values():
+        for value in space.table["bhattacharyya"]:
+            assert f"{value:.3f}" in text
+    order = [text.index(name) for name in ("ID test (no shift)", "near", "far")]
+    assert order == sorted(order)
+    with rc():
+        figure = separability_figure(found)
+    net, clip, below = figure.axes
+    assert (net.get_title(), clip.get_title()) == ("net", "CLIP")
+    assert len(below.lines) == 2
+    distances = found["net"].table.set_index("set")["bhattacharyya"]
+    np.testing.assert_allclose(below.lines[0].get_xdata(), distances[["test", "near", "far"]])
+    file = write_separability_figure(tmp_path, {"net": found["net"]})
+    assert file.png.exists()
+    assert file.svg.exists()

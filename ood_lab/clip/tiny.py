@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from ood_lab.clip.load import create, folder_templates, folder_tokenizer
 from ood_lab.clip.model import ClipModel
@@ -66,6 +66,7 @@ def save_clip(
         key: value.detach().cpu().to(torch.float16 if value.is_floating_point() else value.dtype)
         for key, value in clip.model.state_dict().items()
     }
-    save_file({key: value.contiguous() for key, value in state.items()}, folder / WEIGHTS)
+    # Not save_file, whose files only their owner can read.
+    (folder / WEIGHTS).write_bytes(save({k: v.contiguous() for k, v in state.items()}))
     described = {"templates": list(clip.templates), **about}
     (folder / ABOUT).write_text(json.dumps(described, indent=1) + "\n")

@@ -17,7 +17,9 @@ class TextEncoder(Protocol):
 
     templates: tuple[str, ...]
 
-    def encode_text(self, texts: Sequence[str]) -> Tensor: ...
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        """Maps N texts to normalised features ``[N, d]``."""
+        ...
 
 
 def zero_shot_weights(

@@ -17,6 +17,7 @@ FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not
 PRIMARY = {"train", "eval"}
 REQUIRED = {  # what the user has to fill in
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
+    "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
     "prompt/clipn.yaml": ["model.backbone.checkpoint_path=FILE"],
     "task/predict.yaml": ["task.images=DIR"],
     "task/select_classes.yaml": ["task.concept=vessels"],

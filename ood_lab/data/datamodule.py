@@ -14,6 +14,7 @@ from lightning.fabric.utilities.seed import pl_worker_init_function
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
@@ -23,6 +24,8 @@ from ood_lab.data.fewshot import ALL, few_shot
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.labels import Labels
+from ood_lab.data.replacement import Kind, Replacement
+from ood_lab.data.segmented import Segmenter
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
 
@@ -60,6 +63,13 @@ class OODDataModule(L.LightningDataModule):
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
         levels: file with measured levels of the OOD sets, see
             :func:`~ood_lab.data.division.apply_levels`; None = those that the sets bring along.
+        background: ``replaced`` puts other backgrounds behind the objects of some sets, see
+            :class:`Replacement`, like all that follow; seeded by ``seed``.
+        background_source: folder of those backgrounds.
+        background_sets: names of those sets. Everything that is fitted on them, detectors too,
+            then sees the new backgrounds.
+        masks: folder of masks that say where the objects are.
+        segmenter: finds them where nothing else says so.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the OOD sets in order.
@@ -86,6 +96,11 @@ class OODDataModule(L.LightningDataModule):
         shot_seed: int | None = None,
         info: Mapping[str, Any] | None = None,
         levels: str | os.PathLike[str] | None = None,
+        background: Kind = "origin",
+        background_source: str | os.PathLike[str] | None = None,
+        background_sets: Sequence[str] = ("train",),
+        masks: str | os.PathLike[str] | None = None,
+        segmenter: Segmenter | None = None,
     ) -> None:
         super().__init__()
         counts = {"batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
@@ -109,6 +124,9 @@ class OODDataModule(L.LightningDataModule):
         self.shot_seed = shot_seed
         self.info = dict(info or {})
         self.levels = levels
+        self.replacement = Replacement(
+            background, background_source, background_sets, masks, segmenter
+        )
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
@@ -125,6 +143,10 @@ class OODDataModule(L.LightningDataModule):
 
         What the user should know of the making goes to ``self.notes``.
         """
+
+    def own_backgrounds(self) -> Backgrounds | None:
+        """Backgrounds that the data itself knows; None = only a folder can give some."""
+        return None
 
     def setup(self, stage: str | None = None) -> None:
         """Builds and checks all sets, whatever the stage; a second call does nothing.
@@ -149,6 +171,9 @@ class OODDataModule(L.LightningDataModule):
                 {name: splits[name] for name in splits if name not in ID_SPLITS}, self.levels
             )
             self.notes.append(f"levels of shift: {self.levels}")
+        self.notes += self.replacement.apply(
+            splits, self.own_backgrounds(), self.seed, self.cache_dir
+        )
         report.notes[:0] = self.notes
         Labels.of(splits["train"])  # a hierarchy that is none shows here, not after training
         self.report, self.splits = report, splits

@@ -89,6 +89,10 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image."""
 
+    def load_mask(self, index: int) -> np.ndarray | None:
+        """Share of the object in every pixel of row ``index``, ``[H, W]``; None = not known."""
+        return None
+
     def __len__(self) -> int:
         return len(self.table)
 

@@ -35,6 +35,10 @@ class SomeRows(ImageDataset):
         """Returns row ``index`` of these as an RGB PIL image."""
         return self.data.load_image(self.rows[index])
 
+    def load_mask(self, index: int) -> np.ndarray | None:
+        """Returns the mask of row ``index`` of these, where the images have masks."""
+        return self.data.load_mask(self.rows[index])
+
 
 def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDataset:
     """``shots`` images of each class, all of a class that has fewer; images without a class go.

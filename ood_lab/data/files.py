@@ -119,6 +119,15 @@ class FileDataset(ImageDataset):
         """Returns row ``index`` as an RGB PIL image (see :func:`load_rgb`)."""
         return load_rgb(str(self.table["path"].iat[index]))
 
+    def load_mask(self, index: int) -> np.ndarray | None:
+        """Returns the image that column ``mask`` names, its brightest grey 1; None without one."""
+        file = self.table["mask"].iat[index] if "mask" in self.table else None
+        if file is None or pd.isna(file):
+            return None
+        pixels = np.asarray(load_rgb(str(file)).convert("L"), np.float32)
+        # Masks of 0 and 255 and masks of 0 and 1 mean the same.
+        return pixels / max(float(pixels.max()), 1.0)
+
     def without(self, rows: Sequence[int]) -> FileDataset:
         """The dataset less the given rows, with its own identity and no transform."""
         rest = self.table.drop(index=list(rows))

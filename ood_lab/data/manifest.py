@@ -32,7 +32,8 @@ def read_manifest(
     - a ``.csv``, ``.tsv`` or ``.parquet`` file with a column ``path`` and, where known, ``label``
       (class name or number, empty or -1 = unknown), ``category``, ``shape``, ``level_<n>`` (names
       or numbers alike, see :func:`~ood_lab.data.naming.encode_names`), ``semantic_level``,
-      ``covariate_level`` (integers), ``attribute_<name>`` (0/1) and any others;
+      ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the file of the
+      object's mask) and any others;
     - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of
       ``task=divide``): ``covariate_level`` i and ``semantic_level`` j.
@@ -64,6 +65,9 @@ def read_manifest(
     else:
         table = _read_file(place)
         table["path"] = _absolute(table["path"], place, root)
+        if "mask" in table:
+            given = table["mask"].notna()
+            table.loc[given, "mask"] = _absolute(table.loc[given, "mask"], place, root)
     if table.empty:
         raise UserError(f"'{place}' holds no image{instead(place)}")
     table = _check_columns(table, place)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ood_lab.data.background import Backgrounds
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.vessels import (
     SHIFTS,
+    OtherPlaces,
     ShiftedVessels,
     VesselsDataset,
     VesselsGrid,
@@ -68,6 +70,10 @@ class VesselsDataModule(OODDataModule):
         if self.per_cell:
             splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)
         return splits
+
+    def own_backgrounds(self) -> Backgrounds:
+        """The renderer's other places."""
+        return OtherPlaces()
 
     def _id_split(self, name: str, n: int) -> ImageDataset:
         return VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)

@@ -16,10 +16,10 @@ from ood_lab.report.leaderboard_runs import FinishedRun
 SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
 MEAN = "mean"
 COLUMNS = [
-    *("model", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric", "n_id"),
-    *("n_ood", "value", "seed_std", "sampling_half_width", "best", "protocol"),
+    *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric"),
+    *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "protocol"),
 ]
-_ROW = ["model", "detector", "settings", "run", "ood", "metric"]
+_ROW = ["model", "training", "detector", "settings", "run", "ood", "metric"]
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _rows_of(run: FinishedRun, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
     """Every number of one run, one seed."""
     view = run.view
     model = str(view.table["model"].iloc[0])
-    common = {"model": model, "run": run.sweep, "seed": run.seed}
+    common = {"model": model, "training": run.training, "run": run.sweep, "seed": run.seed}
 
     def row(metric: str, detector: str | None, ood: str | None) -> dict[str, Any]:
         estimate = view.get(metric, detector, ood)

@@ -12,14 +12,14 @@ from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import aggregate
 from ood_lab.report.leaderboard_best import mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.leaderboard_table import WideTable
+from ood_lab.report.leaderboard_table import WideTable, differing
 from ood_lab.report.protocol import MISSING, percent
 
 _ALL = "all"
 _DERIVED = "†"
 _COLUMNS = [
-    *("model", "run", "seeds", "n_seeds", "level", "subset", "source", "n", "value", "seed_std"),
-    *("sampling_half_width", "best"),
+    *("model", "training", "run", "seeds", "n_seeds", "level", "subset", "source", "n", "value"),
+    *("seed_std", "sampling_half_width", "best"),
 ]
 
 
@@ -52,8 +52,9 @@ def dating_wide(rows: pd.DataFrame) -> WideTable | None:
     columns = [(s, x) for s in rows["subset"].unique() for x in levels if _any(rows, s, x)]
     finest = rows[(rows["subset"] == _ALL) & (rows["level"] == levels[-1])]
     models = finest.sort_values("value", ascending=False, kind="stable")
-    named = models["model"].duplicated(keep=False).any()
-    names = ["model", "run"] if named else ["model"]
+    models["training"] = differing(models["training"])
+    names = ["model", "training"] if models["training"].any() else ["model"]
+    names += ["run"] if models.duplicated(names).any() else []
     shown = [
         [
             *(Cell(str(model[name]), str(model[name])) for name in names),
@@ -104,6 +105,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
     for row in accuracies.to_dict("records"):
         yield {
             "model": row["model"],
+            "training": run.training,
             "run": run.sweep,
             "seed": run.seed,
             "detector": None,

@@ -11,12 +11,14 @@ from rich.console import Group
 from rich.text import Text
 
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
-from ood_lab.report.html import page_template
+from ood_lab.report.figures import FigureFile
+from ood_lab.report.html import embed, page_template
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
+from ood_lab.report.shots import shots_rows, write_shots_figure
 
 _TERMINAL_ROWS = 20
 #: Columns that the terminal keeps where the sets do not fit.
@@ -39,6 +41,8 @@ def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard
     """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
 
     Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
+    Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
+    show what more of them bring.
 
     Returns:
         The files.
@@ -54,7 +58,12 @@ def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard
     }
     if dating:
         texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
-    texts[f"{name}.html"] = html(board, wide, dating, list(texts))
+    shots = shots_rows(board)
+    figures = []
+    if not shots.empty:
+        texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
+        figures.append(write_shots_figure(folder, f"{name}_shots", shots))
+    texts[f"{name}.html"] = html(board, wide, dating, figures, folder, list(texts))
     for file, text in texts.items():
         part = folder / f".{file}.tmp"
         part.write_text(text, encoding="utf-8")
@@ -135,7 +144,12 @@ def latex(wide: WideTable) -> str:
 
 
 def html(
-    board: Leaderboard, wide: WideTable, dating: WideTable | None, downloads: list[str]
+    board: Leaderboard,
+    wide: WideTable,
+    dating: WideTable | None,
+    figures: list[FigureFile],
+    folder: Path,
+    downloads: list[str],
 ) -> str:
     """The page of a run's report with the leaderboard as its table."""
     rows = board.rows.dropna(subset=["detector"])
@@ -160,7 +174,7 @@ def html(
         tested=True,
         refused={},
         details=[_settings_table(board)],
-        figures=[],
+        figures=[embed(figure, folder) for figure in figures],
         mistakes=[],
         thumbnails=[],
         definitions=[*DEFINITIONS, *notes],
@@ -172,7 +186,7 @@ def html(
 
 def _settings_table(board: Leaderboard) -> HtmlTable:
     """Where every row comes from and with which hyperparameters."""
-    keys = ["detector", "model", "run", "seeds", "settings"]
+    keys = ["detector", "model", "training", "run", "seeds", "settings"]
     rows = board.rows.dropna(subset=["detector"]).drop_duplicates(["run", "detector"])
     cells = [[Cell(str(row[k]), str(row[k])) for k in keys] for row in rows.to_dict("records")]
     return HtmlTable("Runs and settings", [Head(k, "ascending") for k in keys], cells)

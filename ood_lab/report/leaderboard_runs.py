@@ -15,6 +15,8 @@ from ood_lab.errors import UserError
 from ood_lab.report.view import RunView
 
 _NEEDED = ("protocol", "data", "detectors")
+#: ``data.shots`` of runs that train on everything.
+ALL_SHOTS = -1
 _TIMING = ("fit_seconds", "score_seconds")
 
 
@@ -53,6 +55,22 @@ class FinishedRun:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
         ordered = self.view.table.dropna(subset=["shift_level", "ood"])
         return tuple(ordered.sort_values("shift_level")["ood"].drop_duplicates())
+
+    @property
+    def shots(self) -> int:
+        """Training images of each class; -1 = all."""
+        return int((self.config.get("data") or {}).get("shots", ALL_SHOTS))
+
+    @property
+    def background(self) -> str:
+        """``origin``, or ``replaced`` where the training images stand before other backgrounds."""
+        return str((self.config.get("data") or {}).get("background", "origin"))
+
+    @property
+    def training(self) -> str:
+        """What it was trained on, as ``key=value; ...``."""
+        shots = "all" if self.shots == ALL_SHOTS else self.shots
+        return f"background={self.background}; shots={shots}"
 
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""

@@ -33,8 +33,8 @@ def wide_table(board: Leaderboard) -> WideTable:
     return _Layout(board).table()
 
 
-def _differing(settings: pd.Series) -> pd.Series:
-    """The settings of one detector that not all of its rows share."""
+def differing(settings: pd.Series) -> pd.Series:
+    """Of texts ``key=value; ...`` the pairs that not all of them share."""
     items = settings.str.split("; ")
     common = set.intersection(*map(set, items))
     return items.map(lambda pairs: "; ".join(p for p in pairs if p not in common))
@@ -53,12 +53,13 @@ class _Layout:
         self.seeds = int(rows["n_seeds"].max())
 
     def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """``model, detector, settings, run, seeds, n_seeds``, a row of the table each."""
+        """``model, training, detector, settings, run, seeds, n_seeds``, a row of the table each."""
         named = rows[rows["detector"].notna()].drop_duplicates(_KEY)
         auroc = rows[(rows["metric"] == "auroc") & (rows["ood"] == self.summary)]
         named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
         named = named.sort_values("value", ascending=False, kind="stable")
-        named["settings"] = named.groupby("detector")["settings"].transform(_differing)
+        named["training"] = differing(named["training"])
+        named["settings"] = named.groupby("detector")["settings"].transform(differing)
         return named
 
     def table(self) -> WideTable:
@@ -103,6 +104,9 @@ class _Layout:
         if self.rows["model"].nunique() > 1:
             keys.append("model")
             shown.append(column("model", "model"))
+        if self.rows["training"].any():
+            keys.append("training")
+            shown.append(column("training", "training"))
         if self.rows["settings"].any():
             keys.append("settings")
             shown.append(column("settings", "settings"))

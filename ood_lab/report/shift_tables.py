@@ -125,10 +125,10 @@ def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Rend
     distances = distances_of(found)
     names = [Text(ID_NAME, "italic") if s == ID_TEST else Text(s) for s in distances.index]
     columns = [Column(("set",), names)]
-    for backbone in distances:
+    for backbone, table in found.items():
         values = [f"{value:.3f}" for value in distances[backbone]]
-        kept = int(found[backbone]["components"].iloc[0])
-        header = (*break_name(str(backbone), 16), f"{kept} components")
+        kept = int(table["components"].iloc[0])
+        header = (*break_name(backbone, 16), f"{kept} components")
         columns.append(Column(header, numbers(values)))
     notes = [
         f"Bhattacharyya distance to ID {id_split} on the principal components of its features; "

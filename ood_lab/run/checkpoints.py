@@ -7,6 +7,8 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning import Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.errors import UserError
@@ -40,6 +42,15 @@ def weights_file(ckpt: Path) -> Path:
         f"ckpt={ckpt} holds no checkpoints/best.ckpt: name a folder written by train.py "
         "(outputs/<name>/<hash>/seed=<s>) or a file of weights"
     )
+
+
+def val_accuracy(trainer: Trainer) -> float | None:
+    """Validation accuracy of the epoch that was kept; None where another measure chose it."""
+    for callback in trainer.checkpoint_callbacks:
+        if isinstance(callback, ModelCheckpoint) and callback.monitor == "val/acc":
+            score = callback.best_model_score
+            return None if score is None else float(score)
+    return None
 
 
 def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:

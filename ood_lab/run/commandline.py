@@ -14,7 +14,6 @@ from typing import Any, NoReturn
 from hydra import compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -24,8 +23,10 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.staged import run_stages, validate_stages
+from ood_lab.run.stages import Stage, is_one_experiment, own_overrides, read_stages
 from ood_lab.run.validate import REQUEST, validate
-from ood_lab.run.values import CONF, values_of
+from ood_lab.run.values import CONF, quoted, values_of
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
 OPEN_KEYS = ("data.ood.", "model.net.", "model.kwargs.")
@@ -50,8 +51,13 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
         # The others are flags and their values, as in "--cfg job".
         overrides = [a for a in sys.argv[1:] if a[0] == "~" or ("=" in a and a[0] != "-")]
         wanted = [o for o in overrides if o != REQUEST]
+        dry = len(wanted) < len(overrides)
+        if not set(sys.argv[1:]) - {*overrides, "-m", "--multirun"} and (
+            stages := _stages(config_name, wanted)
+        ):
+            sys.exit(min(validate_stages(stages), 1) if dry else run_stages(stages))
         check_overrides(config_name, wanted)
-        if len(wanted) < len(overrides):
+        if dry:
             sys.exit(min(validate(config_name, wanted), 1))
         main()
     except UserError as error:
@@ -59,6 +65,20 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     except KeyboardInterrupt:
         Console(stderr=True).print("interrupted: the same command resumes this run")
         sys.exit(130)
+
+
+def _stages(config_name: str, overrides: Sequence[str]) -> list[Stage]:
+    """The stages of the chosen experiment, each with a command line that composes."""
+    if not is_one_experiment(overrides):
+        return []
+    cfg = _compose(config_name, own_overrides(overrides))
+    stages = read_stages(cfg, overrides)
+    for stage in stages:
+        try:
+            check_overrides(stage.script, stage.overrides)
+        except UserError as error:
+            raise UserError(f"stage {stage.name}: {error}") from error
+    return stages
 
 
 def fail(error: UserError) -> NoReturn:
@@ -97,26 +117,7 @@ def rewrite(line: Sequence[str]) -> list[str]:
     # Hydra reads overrides on one side of a flag only.
     arguments.sort(key=lambda a: a not in ("-m", "--multirun"))
     opened = [f"++{a}" if a.startswith(OPEN_KEYS) else a for a in arguments]
-    return [a if a.startswith("-") else _quoted(a) for a in opened]
-
-
-def _quoted(override: str) -> str:
-    """Quotes values that Hydra's grammar cannot read bare, such as a path with ``seed=0`` in it."""
-    key, equals, value = override.partition("=")
-    if not equals or value[:1] in ("'", '"', "[", "{") or _reads(override):
-        return override
-    parts = [
-        v if _reads(f"{key}={v}") else "'" + v.replace("'", "\\'") + "'" for v in value.split(",")
-    ]
-    return f"{key}={','.join(parts)}"
-
-
-def _reads(override: str) -> bool:
-    try:
-        OverridesParser.create().parse_override(override)
-    except HydraException:
-        return False
-    return True
+    return [a if a.startswith("-") else quoted(a) for a in opened]
 
 
 def check_overrides(config_name: str, overrides: Sequence[str]) -> None:
@@ -132,15 +133,14 @@ def check_overrides(config_name: str, overrides: Sequence[str]) -> None:
         raise UserError(f"cannot read the command line: {str(error).splitlines()[0]}") from error
     values = [values_of(override) for override in parsed]
     first = [options[0] for options in values]
+    lines = [first]
     for position, options in enumerate(values):
-        for option in options:
-            line = [*first[:position], option, *first[position + 1 :]]
-            _compose(config_name, line, parsed[position])
-    if not values:
-        _compose(config_name, [], None)
+        lines += [[*first[:position], o, *first[position + 1 :]] for o in options[1:]]
+    for line in lines:
+        _compose(config_name, line)
 
 
-def _compose(config_name: str, overrides: list[str], suspect: Override | None) -> DictConfig:
+def _compose(config_name: str, overrides: list[str]) -> DictConfig:
     overrides = [o for o in overrides if not o.lstrip("+~").startswith("hydra")]
     GlobalHydra.instance().clear()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
@@ -159,7 +159,7 @@ def _explain(config_name: str, overrides: list[str], error: Exception) -> str:
         if (CONF / key).is_dir():
             choices = [p.stem for p in (CONF / key).glob("*.yaml")]
             for choice in value.strip("[]").split(","):
-                if choice.strip() not in [*choices, "null"]:
+                if choice.strip() not in [*choices, "null", ""]:  # as in detector=[]
                     return f"{key}={choice.strip()} is unknown. {_nearest(choice, choices)}"
             continue
         try:

@@ -209,6 +209,8 @@ class Job:
         backbone: Backbone = module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
         self.__dict__["backbone"] = backbone
+        accuracy = checkpoints.val_accuracy(module.trainer)
+        self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
 
     @property
     def last_checkpoint(self) -> Path | None:

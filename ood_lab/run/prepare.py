@@ -30,6 +30,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     Raises:
         UserError: a mandatory value is missing, an interpolation fails, ``ckpt`` is not there.
     """
+    if "stages" in cfg:
+        raise UserError("this experiment has stages: give it alone, without a sweep over others")
     cfg = checkpoints.inherit(cfg, list(overrides))
     settings = _resolved(cfg)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
@@ -50,6 +52,7 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"give a value to {found[1] if found else error}=...") from error
     except InterpolationResolutionError as error:
         text = str(error).splitlines()[0]
-        raise UserError(text.removeprefix("ValueError raised while resolving interpolation: ")) from error
+        text = text.removeprefix("ValueError raised while resolving interpolation: ")
+        raise UserError(text) from error
     assert isinstance(settings, dict)
     return {str(key): value for key, value in settings.items()}

@@ -70,7 +70,8 @@ def _explained(error: Exception) -> Exception:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         full = UserError(
-            f"the disk is full{place}: make room, or set paths.outputs=DIR; the same command resumes"
+            f"the disk is full{place}: make room, and the same command resumes; or set "
+            "paths.outputs=DIR"
         )
         full.__cause__ = error
         return full

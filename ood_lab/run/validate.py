@@ -47,7 +47,9 @@ class DryJob:
     problems: list[str] = field(default_factory=list)
 
 
-def validate(config_name: str, overrides: Sequence[str]) -> int:
+def validate(
+    config_name: str, overrides: Sequence[str], built: dict[str, Any] | None = None
+) -> int:
     """Builds all jobs dry and prints what is missing; returns the number of blocked jobs.
 
     Data is read and checked as a run would, weights are loaded, detectors, Trainer and module are
@@ -56,9 +58,10 @@ def validate(config_name: str, overrides: Sequence[str]) -> int:
     Args:
         config_name: ``train`` or ``eval``.
         overrides: the command line of the sweep, without ``task=validate``.
+        built: data and networks of earlier calls, which are not built again; filled.
     """
     lines = jobs_of(overrides)
-    built: dict[str, Any] = {}
+    built = {} if built is None else built
     console = Console()
     jobs = [
         _dry_build(config_name, line, built)
@@ -83,7 +86,7 @@ def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
 
 def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
     dry = DryJob(overrides)
-    cfg = _composed(config_name, overrides)
+    cfg = composed(config_name, overrides)
     try:
         job = prepare(cfg, overrides)
     except UserError as error:
@@ -123,7 +126,8 @@ def _problem(step: Callable[[], Any]) -> list[str] | None:
     return None
 
 
-def _composed(config_name: str, overrides: list[str]) -> DictConfig:
+def composed(config_name: str, overrides: list[str]) -> DictConfig:
+    """The configuration of one job as :mod:`hydra` would hand it to that script."""
     GlobalHydra.instance().clear()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         cfg = compose(config_name, overrides, return_hydra_config=True)

@@ -39,11 +39,16 @@ def dating_values(dating: pd.DataFrame) -> dict[str, float]:
 
 
 def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
-    """Writes the results and what lies in the run folder to every W&B logger, online or offline."""
+    """Writes the results and what lies in the run folder to every W&B logger, online or offline.
+
+    A task may return another table than one of results: then only its pages are shown.
+    """
     file = folder / "dating.csv"
     dating = pd.read_csv(file) if file.exists() else None
     for logger in loggers:
-        if isinstance(logger, WandbLogger):
+        if isinstance(logger, WandbLogger) and "metric" not in results:
+            logger.experiment.log(_pages(folder))
+        elif isinstance(logger, WandbLogger):
             logger.experiment.summary.update(summary_values(results))
             if dating is not None:
                 logger.experiment.summary.update(dating_values(dating))
@@ -58,11 +63,12 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
 
 
 def _pages(folder: Path) -> dict[str, Any]:
-    """The figures of a run folder and its report, where there are any."""
+    """The figures of a run folder and its pages, where there are any."""
     shown: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path))
         for path in sorted((folder / "figures").glob("*.png"))
     }
-    if (folder / "report.html").exists():
-        shown["report"] = wandb.Html(str(folder / "report.html"), inject=False)
+    for page in ("report", "shift"):
+        if (folder / f"{page}.html").exists():
+            shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
     return shown

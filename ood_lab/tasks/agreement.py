@@ -71,7 +71,7 @@ def agreement_table(found: pd.DataFrame) -> Table:
     for name, way in dict.fromkeys(zip(found["ood"], found["decomposition"], strict=True)):
         shown = []
         for degree, level in pairs:
-            row = values.loc[(name, way, degree, level)]
-            shown.append(f"{row.spearman:+.2f} ({row.spearman_cells:+.2f})")
+            key = (name, way, degree, level)
+            shown.append(f"{values.spearman[key]:+.2f} ({values.spearman_cells[key]:+.2f})")
         table.add_row(name, way, *shown)
     return table

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 import numpy as np
@@ -130,6 +130,7 @@ def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: 
     tables.write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
     place = folder / "cells"
     place.mkdir(exist_ok=True)
-    for (semantic, covariate), rows in pool.groupby(list(LEVELS)):
+    for cell, rows in pool.groupby(list(LEVELS)):
+        semantic, covariate = cast(tuple[int, int], cell)
         lines = zip(rows["path"].astype(str), rows["label"].astype(int), strict=True)
         write_imglist(place / cell_file(int(covariate), int(semantic)), lines)

@@ -52,7 +52,7 @@ def is_ood(
     Returns:
         The results table of the measured levels; None on the other ranks.
     """
-    options = {
+    options: dict[str, Any] = {
         "extractor": extractor,
         "folder": folder,
         "features_root": features_root,

@@ -65,7 +65,7 @@ def separability(
     names = names_of(runs)
     if not names and not clip:
         raise UserError(
-            "no backbone: give run folders as task.runs=[RUN_A,RUN_B] or task.clip=true"
+            "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
         )
     if id_split not in _SPLITS:
         raise UserError(f"task.id_split={id_split} is no ID set: {suggestion(id_split, _SPLITS)}")

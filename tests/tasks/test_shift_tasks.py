@@ -118,7 +118,7 @@ def test_separability_of_a_run_and_the_clip_on_the_data_of_the_run(root, capsys)
     capsys.readouterr()
     paths = (f"paths.outputs={root / 'outputs'}", f"paths.features={root / 'features'}")
     common = ("task=separability", "trainer.accelerator=cpu", *paths)
-    assert call("eval.py", *common, f"task.runs=[{trained}]", "task.clip=true") == 0
+    assert call("eval.py", *common, f"task.runs=['{trained}']", "task.clip=true") == 0
     out = capsys.readouterr().out
     (folder,) = (root / "outputs" / "separability").glob("*/seed=0")
     table = pd.read_csv(folder / "separability.csv")
@@ -132,13 +132,12 @@ def test_separability_of_a_run_and_the_clip_on_the_data_of_the_run(root, capsys)
         path.name for path in (folder / "figures").iterdir()
     }
     # The run's own sizes, not the default ones of the data.
-    test = pd.read_csv(folder / "splits" / "train.csv")
-    assert len(test) == 132
-    assert call("eval.py", *common, f"task.runs=[{trained},{trained}]") == 1
+    assert len(pd.read_csv(folder / "splits" / "train.csv")) == 132
+    assert call("eval.py", *common, f"task.runs=['{trained}','{trained}']") == 1
     assert "names a run twice" in capsys.readouterr().err
     assert call("eval.py", *common) == 1
     assert "no backbone" in capsys.readouterr().err
-    nowhere = f"task.runs=[{trained},{root}]"
+    nowhere = f"task.runs=['{trained}','{root}']"
     assert call("eval.py", *common, nowhere) == 1
     assert f"{root} is no run folder" in capsys.readouterr().err
 

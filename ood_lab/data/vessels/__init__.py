@@ -12,6 +12,7 @@ from ood_lab.data.vessels.bronzes import SHAPES
 from ood_lab.data.vessels.captions import caption_labels, caption_templates
 from ood_lab.data.vessels.dated import VesselsDataset
 from ood_lab.data.vessels.periods import CATEGORIES, CLASSES, DYNASTIES
+from ood_lab.data.vessels.places import OtherPlaces
 from ood_lab.data.vessels.shifted import SHIFTS, ShiftedVessels, VesselsGrid
 from ood_lab.data.vessels.world import VesselsWorld
 
@@ -22,6 +23,7 @@ __all__ = [
     "SHAPES",
     "SHIFTS",
     "LightAugment",
+    "OtherPlaces",
     "ShiftedVessels",
     "VesselsDataset",
     "VesselsGrid",

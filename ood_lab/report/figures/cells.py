@@ -60,7 +60,7 @@ def cells_figure(counts: NDArray[np.int64], min_count: int) -> Figure:
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
     bar = figure.colorbar(ScalarMappable(norm, _COLOURS), ax=axes, label="images", aspect=30)
-    bar.outline.set_visible(False)  # type: ignore[operator]
+    bar.outline.set_visible(False)
     return figure
 
 

@@ -96,7 +96,7 @@ def _distances(axes: Axes, distances: pd.DataFrame) -> None:
         )
     axes.set_yticks(places, [wrapped(label_of(str(name)), 24) for name in distances.index])
     axes.set_ylim(len(distances) - 0.5, -0.5)
-    smallest, largest = distances.min(axis=None), distances.max(axis=None)
+    smallest, largest = (float(pick(distances.to_numpy())) for pick in (np.min, np.max))
     if 0 < smallest * _WIDE < largest:
         axes.set_xscale("log")
     else:

@@ -53,7 +53,7 @@ class ShiftInputs:
         return {name: label_of(name) for name in self.names}
 
     @cached_property
-    def _rows(self) -> Mapping[Any, NDArray[np.int64]]:
+    def _rows(self) -> Mapping[Any, Any]:
         return self.degrees.groupby("dataset").indices
 
     def points(self, suffix: str = "") -> dict[str, NDArray[np.float64]]:
@@ -102,7 +102,7 @@ def shift_scatter(inputs: ShiftInputs) -> Figure:
     """All sets in one plane, with the density of each set along both axes."""
     points = inputs.points()
     figure = new_figure(6.0, inputs.footer)
-    layout = [["top", "."], ["main", "right"]]
+    layout: Any = [["top", "."], ["main", "right"]]
     ratios: Any = {"width_ratios": (4.5, 1), "height_ratios": (1, 4.5)}
     parts = figure.subplot_mosaic(layout, **ratios)
     main = parts["main"]

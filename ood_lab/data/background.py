@@ -1,0 +1,189 @@
+"""Other backgrounds behind the objects of an image set (arXiv:2412.12683, section 4.5)."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Protocol
+
+import numpy as np
+from PIL import Image, ImageOps
+
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.files import FileDataset, load_rgb
+from ood_lab.data.folders import instead, read_folder
+from ood_lab.data.hints import missing_path
+from ood_lab.errors import UserError
+
+
+class Backgrounds(Protocol):
+    """Where backgrounds come from."""
+
+    @property
+    def identity(self) -> str:
+        """Everything that determines them."""
+
+    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+        """One of them, RGB, of ``size`` (width, height)."""
+
+
+class FolderBackgrounds:
+    """The images of a folder, to any depth: one by chance, cut to the shape by chance.
+
+    Args:
+        folder: with at least one image.
+        cache_dir: remembers the sha256 of unchanged files; None = nothing is remembered.
+
+    Raises:
+        UserError: no such folder, or no image in it.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], cache_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        place = Path(os.path.abspath(Path(folder).expanduser()))
+        if not place.is_dir():
+            raise missing_path(place)
+        self.paths = list(read_folder(place, labelled=False)["path"])
+        if not self.paths:
+            raise UserError(f"data.background_source={place} holds no image{instead(place)}")
+        self._cache_dir = cache_dir
+
+    @property
+    def identity(self) -> str:
+        """sha256 of all files."""
+        return _digest(*content_hashes(self.paths, self._cache_dir))
+
+    def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
+        """An image scaled to cover ``size``, less what stands out on either side."""
+        image = load_rgb(self.paths[int(rng.integers(len(self.paths)))])
+        horizontal, vertical = rng.random(2)
+        return ImageOps.fit(image, size, centering=(float(horizontal), float(vertical)))
+
+
+class ReplacedBackground(ImageDataset):
+    """The images of another set, what is not object drawn from ``backgrounds``.
+
+    ``mask * image + (1 - mask) * background`` with the mask of :meth:`ImageDataset.load_mask`;
+    an image whose mask is empty stays as it is. The background of an image follows from ``seed``
+    and the last two parts of its path, so it is the same in every epoch and in every choice of a
+    few images.
+
+    Args:
+        data: images with masks.
+        backgrounds: what is put behind them.
+        seed: of the backgrounds.
+        keep: keep every image once it is composed; for small images alone.
+    """
+
+    def __init__(
+        self, data: ImageDataset, backgrounds: Backgrounds, seed: int = 0, keep: bool = False
+    ) -> None:
+        self.data = data
+        self.backgrounds = backgrounds
+        self.seed = seed
+        self._kept: dict[int, Image.Image] | None = {} if keep else None
+        identity = _digest(data.identity, _mask_identity(data), backgrounds.identity, str(seed))
+        super().__init__(data.name, data.table, data.classes, identity, data.names)
+
+    def load_mask(self, index: int) -> np.ndarray | None:
+        """The mask of the image."""
+        return self.data.load_mask(index)
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB PIL image."""
+        if self._kept is None:
+            return self._compose(index)
+        if index not in self._kept:
+            self._kept[index] = self._compose(index)
+        return self._kept[index].copy()
+
+    def _compose(self, index: int) -> Image.Image:
+        image, mask = self.data.load_image(index), self.data.load_mask(index)
+        if mask is None or not mask.any():
+            return image
+        path = PurePosixPath(str(self.table["path"].iat[index]).replace("\\", "/"))
+        place = zlib.crc32("/".join(path.parts[-2:]).encode("utf-8", "surrogateescape"))
+        behind = self.backgrounds.draw(np.random.default_rng([self.seed, place]), image.size)
+        share = Image.fromarray((mask.astype(np.float32) * 255).round().astype(np.uint8))
+        return Image.composite(image, behind, share)
+
+
+def check_masks(data: ImageDataset) -> int:
+    """Looks at all masks; returns how many are empty.
+
+    Raises:
+        UserError: an image has no mask, or one of another shape; all masks are empty.
+    """
+    empty = 0
+    for row, path in enumerate(map(str, data.table["path"])):
+        mask = data.load_mask(row)
+        if mask is None:
+            raise UserError(
+                f"data.background=replaced: '{path}' has no mask. Give a folder of masks "
+                "(data.masks=DIR), a column 'mask' in the table of images, or a segmenter "
+                "(data/segmenter=rembg)"
+            )
+        if isinstance(data, FileDataset):
+            _check_size(mask, str(data.table["mask"].iat[row]), path)
+        empty += not mask.any()
+    if empty == len(data):
+        raise UserError(f"all masks of {data.name} are empty: white must mark the object")
+    return empty
+
+
+def mask_files(images: Sequence[str], folder: str | os.PathLike[str]) -> list[str]:
+    """The mask of every image, by name: ``<folder>/[<class>/]<name of the image>.<any format>``.
+
+    Where names occur in several sub-folders, the longest common end of both paths decides.
+
+    Raises:
+        UserError: no such folder, or an image without a mask.
+    """
+    place = Path(os.path.abspath(Path(folder).expanduser()))
+    if not place.is_dir():
+        raise missing_path(place)
+    found = {
+        Path(path).relative_to(place).with_suffix("").parts: path
+        for path in read_folder(place, labelled=False)["path"]
+    }
+    masks, missing = [], []
+    for image in images:
+        parts = Path(image).with_suffix("").parts
+        ends = (parts[-n:] for n in range(len(parts), 0, -1))
+        mask = next((found[end] for end in ends if end in found), None)
+        if mask is None:
+            missing.append(image)
+        else:
+            masks.append(mask)
+    if missing:
+        raise UserError(
+            f"data.masks={folder} has no mask for {len(missing):,} of {len(images):,} images; "
+            f"first: '{missing[0]}' (wanted: '{place / Path(missing[0]).stem}.png')"
+        )
+    return masks
+
+
+def _check_size(mask: np.ndarray, file: str, path: str) -> None:
+    with Image.open(path) as image:  # its header alone, which does not know what is upright
+        width, height = image.size
+    if sorted(mask.shape) != sorted((width, height)):
+        raise UserError(
+            f"the mask '{file}' has {mask.shape[1]} x {mask.shape[0]} pixels, its image '{path}' "
+            f"{width} x {height}: they must agree"
+        )
+
+
+def _mask_identity(data: ImageDataset) -> str:
+    """Of masks in files; others follow from the identity of the images."""
+    if isinstance(data, FileDataset):
+        return _digest(*content_hashes(data.table["mask"], data.cache_dir))
+    return ""
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""``data.background``: whether, where and how backgrounds are replaced."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from ood_lab.data.background import (
+    Backgrounds,
+    FolderBackgrounds,
+    ReplacedBackground,
+    check_masks,
+    mask_files,
+)
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.files import FileDataset
+from ood_lab.data.hints import suggestion
+from ood_lab.data.segmented import Segmenter, segmented_masks
+from ood_lab.errors import UserError
+
+Kind = Literal["origin", "replaced"]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The choice of backgrounds.
+
+    Attributes:
+        kind: ``origin`` leaves all images as they are.
+        source: folder of backgrounds; None = those that the data itself knows, where it does.
+        sets: names of the sets whose backgrounds are replaced.
+        masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects
+            (the column ``mask`` of a table, rendered images), else ``segmenter``.
+        segmenter: finds the objects where nothing else says where they are.
+
+    Raises:
+        UserError: another kind.
+    """
+
+    kind: Kind = "origin"
+    source: str | os.PathLike[str] | None = None
+    sets: Sequence[str] = ("train",)
+    masks: str | os.PathLike[str] | None = None
+    segmenter: Segmenter | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("origin", "replaced"):
+            raise UserError(f"data.background={self.kind}: choose origin or replaced")
+
+    def apply(
+        self,
+        splits: dict[str, ImageDataset],
+        own: Backgrounds | None,
+        seed: int,
+        cache_dir: str | os.PathLike[str] | None,
+    ) -> list[str]:
+        """Puts other backgrounds into the chosen sets of ``splits``, in place.
+
+        Args:
+            splits: all sets by name.
+            own: backgrounds of the data itself; used where there is no ``source``.
+            seed: of the backgrounds.
+            cache_dir: keeps hashes and segmented masks.
+
+        Returns:
+            What the user should know.
+
+        Raises:
+            UserError: no backgrounds, no such set, or images whose object nothing tells.
+        """
+        if self.kind == "origin":
+            return []
+        backgrounds = FolderBackgrounds(self.source, cache_dir) if self.source else own
+        if backgrounds is None:
+            raise UserError(
+                "data.background=replaced needs images of other places: data.background_source=DIR"
+            )
+        notes = []
+        for name in self.sets:
+            if name not in splits:
+                raise UserError(
+                    f"data.background_sets names '{name}', which is no set: "
+                    f"{suggestion(name, splits)}"
+                )
+            data = self._with_masks(splits[name], cache_dir)
+            empty = check_masks(data)
+            # Rendered images are small, and drawing one costs more than keeping it.
+            keep = not isinstance(data, FileDataset)
+            splits[name] = ReplacedBackground(data, backgrounds, seed, keep)
+            rest = f"; no object was found in {empty:,}, which keep theirs" if empty else ""
+            notes.append(f"{name}: backgrounds of {len(data):,} images replaced{rest}")
+        return notes
+
+    def _with_masks(
+        self, data: ImageDataset, cache_dir: str | os.PathLike[str] | None
+    ) -> ImageDataset:
+        """The same images, their masks in the column ``mask`` where they are files."""
+        if not isinstance(data, FileDataset):
+            return data
+        if self.masks:
+            data.table["mask"] = mask_files(data.paths, self.masks)
+        elif "mask" not in data.table and self.segmenter:
+            data.table["mask"] = segmented_masks(data, self.segmenter, cache_dir)
+        return data

@@ -1,0 +1,267 @@
+"""A frozen CLIP whose linear head are texts with learned vectors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor, nn
+
+from ood_lab.clip import ClipModel
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.contract import check_contract
+from ood_lab.models.output import Output
+from ood_lab.models.weights import load_weights, saved_entry
+from ood_lab.prompts.texts import ContextPrompts, OutlierPrompts, Position
+
+log = logging.getLogger(__name__)
+
+
+class PromptBackbone(Backbone):
+    """``features = f`` (normalised), ``logits = s T f`` with learned text features ``T [C, d]``.
+
+    Only the prompts are parameters. The head is computed from them by :meth:`reset_head` and has
+    no gradients, so that every detector on features, logits or the head runs on it as on any
+    classifier.
+
+    Args:
+        clip: the model, frozen.
+        classnames: words for the classes, in the order of the labels.
+        prompts: of the same classes.
+    """
+
+    def __init__(self, clip: ClipModel, classnames: Sequence[str], prompts: ContextPrompts) -> None:
+        super().__init__()
+        self.name = clip.name
+        self.clip = clip
+        self.classnames = list(classnames)
+        self.prompts = prompts
+        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
+        self.head.requires_grad_(False)
+        self.data_config = clip.data_config
+        self.transform = clip.preprocess
+        self.transform_overrides = {}
+        self.reset_head()
+
+    @torch.no_grad()
+    def reset_head(self) -> None:
+        """Puts the text features of the prompts as they are now into the head."""
+        self.head.weight.copy_(self.clip.logit_scale * self.prompts.features(self.clip))
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        return Output(self.head(features), features)
+
+    @property
+    def learned(self) -> nn.ModuleDict:
+        """Everything that is trained and saved."""
+        return nn.ModuleDict({"prompts": self.prompts})
+
+    @cached_property
+    def settings(self) -> dict[str, Any]:
+        """What the prompts were learned for, in plain types: they mean nothing elsewhere."""
+        return {
+            "classnames": self.classnames,
+            "template": self.prompts.template,
+            "temperature": 1 / self.clip.logit_scale,
+            "clip": self.clip.identity,
+        }
+
+    def load(self, path: str | Path) -> None:
+        """Takes the prompts of a checkpoint, once they are found to be for this very CLIP.
+
+        Raises:
+            UserError: no prompts in the file, other classes or another order of them, another
+                layout, another CLIP, or a file that cannot be read.
+        """
+        self.check_settings(saved_entry(path, "prompts"), str(path))
+        load_weights(self.learned, path, f"the prompts of {self.name}")
+        self.reset_head()
+
+    def check_settings(self, saved: dict[str, Any] | None, source: str) -> None:
+        """Raises :class:`UserError` unless ``saved`` are the settings of this backbone."""
+        if not saved:
+            raise UserError(
+                f"{source} holds no prompts: name a run of train.py prompt=coop|locoop|idlike"
+            )
+        theirs, ours = saved["classnames"], self.classnames
+        if theirs != ours:
+            pairs = enumerate(zip(theirs, ours, strict=False))
+            first = next((i for i, (a, b) in pairs if a != b), min(len(theirs), len(ours)))
+            named = [n[first] if first < len(n) else "none" for n in (theirs, ours)]
+            raise UserError(
+                f"the prompts in {source} are for {len(theirs)} classes, here are {len(ours)}: "
+                f"class {first} is '{named[0]}' there and '{named[1]}' here; names and order "
+                "must agree"
+            )
+        if saved["template"] != self.prompts.template:
+            raise UserError(
+                f"the prompts in {source} read '{saved['template']}', here "
+                f"'{self.prompts.template}': set model.backbone.n_ctx, position and class_specific "
+                "as in that training"
+            )
+        there, here = saved["clip"], self.settings["clip"]
+        if there["weights_sha256"] != here["weights_sha256"]:
+            raise UserError(
+                f"the prompts in {source} were learned on {there['name']} (weights "
+                f"{there['weights_sha256'][:8]}), here is {here['name']} (weights "
+                f"{here['weights_sha256'][:8]}): choose the same clip=... and clip.precision"
+            )
+
+
+class IDLikeBackbone(PromptBackbone):
+    """A :class:`PromptBackbone` with prompts for what is no class (ID-like, arXiv:2311.15243).
+
+    Args:
+        clip: the model, frozen.
+        classnames: words for the classes.
+        prompts: of the classes.
+        outliers: of the outliers.
+
+    Attributes:
+        outlier_head: ``s T' f`` with the text features ``T' [N, d]`` of the outlier prompts.
+    """
+
+    def __init__(
+        self,
+        clip: ClipModel,
+        classnames: Sequence[str],
+        prompts: ContextPrompts,
+        outliers: OutlierPrompts,
+    ) -> None:
+        super().__init__(clip, classnames, prompts)
+        self.outliers = outliers
+        self.outlier_head = nn.Linear(clip.embed_dim, len(outliers.tokens), bias=False)
+        self.outlier_head.requires_grad_(False)
+        self._reset_outliers()
+
+    @property
+    def learned(self) -> nn.ModuleDict:
+        """The prompts of the classes and those of the outliers."""
+        return nn.ModuleDict({"prompts": self.prompts, "outliers": self.outliers})
+
+    def reset_head(self) -> None:
+        """Brings both heads up to date."""
+        super().reset_head()
+        if hasattr(self, "outlier_head"):  # not yet while the first head is being made
+            self._reset_outliers()
+
+    @torch.no_grad()
+    def _reset_outliers(self) -> None:
+        weight = self.clip.logit_scale * self.outliers.features(self.clip)
+        self.outlier_head.weight.copy_(weight)
+
+
+def prompt_backbone(
+    clip: ClipModel,
+    classes: Sequence[str],
+    classnames: Sequence[str] | None = None,
+    num_classes: int | None = None,
+    input_size: int | None = None,
+    n_ctx: int = 16,
+    ctx_init: str | None = None,
+    class_specific: bool = False,
+    position: Position = "end",
+) -> PromptBackbone:
+    """Prompts of CoOp and LoCoOp for the classes of the data.
+
+    Args:
+        clip: the model.
+        classes: names of the ID classes in the data.
+        classnames: words for them in the prompts, in the same order; None = the names themselves.
+        num_classes: expected number of classes, checked.
+        input_size: side of the training images in pixels, checked.
+        n_ctx: see :class:`ContextPrompts`, like all that follow.
+        ctx_init: words to start from.
+        class_specific: own vectors for each class.
+        position: of the class name.
+
+    Raises:
+        UserError: another number of names, or of pixels; see :class:`ContextPrompts`.
+    """
+    names = checked_names(classes, classnames, num_classes)
+    check_size(clip, input_size)
+    prompts = ContextPrompts(clip, names, n_ctx, ctx_init, class_specific, position)
+    return _checked(PromptBackbone(clip, names, prompts))
+
+
+def idlike_backbone(
+    clip: ClipModel,
+    classes: Sequence[str],
+    classnames: Sequence[str] | None = None,
+    num_classes: int | None = None,
+    input_size: int | None = None,
+    n_ctx: int = 16,
+    n_outliers: int = 100,
+) -> IDLikeBackbone:
+    """Prompts of ID-like for the classes of the data and for outliers.
+
+    Args:
+        clip: the model.
+        classes: see :func:`prompt_backbone`, like all but the last.
+        classnames: words for the classes.
+        num_classes: expected number of classes.
+        input_size: side of the training images.
+        n_ctx: learned vectors of either kind of prompt.
+        n_outliers: number of outlier prompts.
+
+    Raises:
+        UserError: as :func:`prompt_backbone`.
+    """
+    names = checked_names(classes, classnames, num_classes)
+    check_size(clip, input_size)
+    prompts = ContextPrompts(clip, names, n_ctx)
+    backbone = IDLikeBackbone(clip, names, prompts, OutlierPrompts(clip, n_outliers, n_ctx))
+    _checked(backbone)
+    return backbone
+
+
+def checked_names(
+    classes: Sequence[str], classnames: Sequence[str] | None, num_classes: int | None
+) -> list[str]:
+    """Words for the classes, one each.
+
+    Raises:
+        UserError: more or fewer of them.
+    """
+    names = list(classes if classnames is None else classnames)
+    expected = len(classes) if num_classes is None else num_classes
+    if len(names) != expected:
+        raise UserError(
+            f"model.backbone.classnames has {len(names)} names for {expected} classes: give one a "
+            "class, in the order of the classes"
+        )
+    return names
+
+
+def check_size(clip: ClipModel, input_size: int | None) -> None:
+    """Raises :class:`UserError` when training images of that side do not fit the CLIP."""
+    wanted = clip.data_config["input_size"][-1]
+    if input_size not in (None, wanted):
+        raise UserError(
+            f"model.input_size={input_size}, but {clip.name} takes {wanted} pixels: "
+            f"set model.input_size={wanted}"
+        )
+
+
+def _checked(backbone: PromptBackbone) -> PromptBackbone:
+    check_contract(backbone)
+    if getattr(rank_zero_only, "rank", 0):
+        return backbone
+    learned = sum(p.numel() for p in backbone.learned.parameters())
+    log.info(
+        "prompts '%s' for %d classes (%s, ...), temperature %.4g: %s learned numbers",
+        backbone.prompts.template,
+        len(backbone.classnames),
+        backbone.classnames[0],
+        1 / backbone.clip.logit_scale,
+        f"{learned:,}",
+    )
+    return backbone

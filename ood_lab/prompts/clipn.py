@@ -1,0 +1,193 @@
+"""CLIPN (arXiv:2308.12213): a CLIP with a second text tower that says what an image is not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import open_clip
+import torch
+import torch.nn.functional as F
+from open_clip.transformer import TextTransformer
+from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
+from torch import Tensor, nn
+
+from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
+from ood_lab.clip.load import create
+from ood_lab.clip.sources import LOCAL_DIR, SHIPPED
+from ood_lab.errors import UserError
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.contract import check_contract
+from ood_lab.models.output import Output
+from ood_lab.models.weights import saved_entry
+from ood_lab.prompts.backbone import checked_names
+
+#: Tensors of the second tower, as the authors name them.
+_NO = ("transformer_no", "token_embedding_no", "positional_embedding_no", "ln_final_no",
+       "text_projection_no")  # fmt: skip
+_PROMPT = "prompt_no"
+#: The authors fix the logit scale.
+_SCALE = 100.0
+
+
+class NoTexts(nn.Module):
+    """The second text tower, whose features say that a text does not fit.
+
+    Its learned prompt ``[16, L, w]`` is averaged and added at all positions before the
+    transformer: that is a shift of the positional embedding, and done there.
+
+    Args:
+        tower: with the weights and the shifted positions.
+        tokenizer: of the CLIP.
+        templates: see :class:`ClipModel`.
+    """
+
+    def __init__(self, tower: TextTransformer, tokenizer: Any, templates: tuple[str, ...]) -> None:
+        super().__init__()
+        self.tower = tower
+        self.tokenizer = tokenizer
+        self.templates = templates
+        self.requires_grad_(False).eval()
+
+    def encode_text(self, texts: Sequence[str]) -> Tensor:
+        """Maps N texts to features ``[N, d]``, normalised, without gradients."""
+        with torch.no_grad():
+            parts = [self.tower(ids) for ids in self.tokenizer(list(texts)).split(512)]
+        return F.normalize(torch.cat(parts).float(), dim=-1)
+
+
+class CLIPNBackbone(Backbone):
+    """``logits = 100 T f`` with class texts ``T [C, d]``, and ``no_head`` with the texts of "no".
+
+    Args:
+        clip: the CLIP of the checkpoint.
+        no_texts: its second text tower.
+        classnames: words for the classes.
+        templates: with ``{}``; the same texts go through both towers.
+    """
+
+    def __init__(
+        self,
+        clip: ClipModel,
+        no_texts: NoTexts,
+        classnames: Sequence[str],
+        templates: Sequence[str],
+    ) -> None:
+        super().__init__()
+        self.name = f"CLIPN ({clip.name})"
+        self.clip = clip
+        self.classnames = list(classnames)
+        self.head = _head(zero_shot_weights(clip, classnames, templates))
+        self.no_head = _head(zero_shot_weights(no_texts, classnames, templates))
+        self.data_config = clip.data_config
+        self.transform = clip.preprocess
+        self.transform_overrides = {}
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        return Output(self.head(features), features)
+
+
+def clipn_backbone(
+    name: str,
+    checkpoint_path: str | Path,
+    classes: Sequence[str],
+    classnames: Sequence[str] | None = None,
+    templates_file: str | Path | None = None,
+    num_classes: int | None = None,
+) -> CLIPNBackbone:
+    """CLIPN from a checkpoint of its authors, for the classes of the data.
+
+    Args:
+        name: the open_clip architecture, ``ViT-B-16`` or ``ViT-B-32`` (or ``local-dir:DIR``); all
+            weights are in the checkpoint.
+        checkpoint_path: their ``epoch_10.pt``.
+        classes: names of the ID classes in the data.
+        classnames: words for them, in the same order; None = the names themselves.
+        templates_file: their ``prompt.txt``, one template with ``{}`` a line, read as it stands
+            (its quotes are part of the texts); None = OpenAI's 80 templates for ImageNet, with
+            which the numbers are not the published ones.
+        num_classes: expected number of classes, checked.
+
+    Raises:
+        UserError: the file is missing, is no CLIPN, or is one of another architecture.
+    """
+    names = checked_names(classes, classnames, num_classes)
+    templates = _templates(templates_file)
+    clip, no_texts = load_clipn(name, checkpoint_path)
+    backbone = CLIPNBackbone(clip, no_texts, names, templates)
+    check_contract(backbone)
+    return backbone
+
+
+def load_clipn(name: str, checkpoint_path: str | Path) -> tuple[ClipModel, NoTexts]:
+    """The CLIP and the second text tower of a checkpoint; see :func:`clipn_backbone`."""
+    path = Path(checkpoint_path)
+    saved = saved_entry(path, "state_dict")
+    if saved is None:
+        raise UserError(f"{path} holds no state_dict: give the epoch_10.pt of CLIPN's authors")
+    state = {key.removeprefix("module."): value for key, value in saved.items()}
+    if lacking := [n for n in (*_NO, _PROMPT) if not any(key.startswith(n) for key in state)]:
+        raise UserError(f"{path} is no checkpoint of CLIPN: it has no {lacking[0]}")
+    prompt = state.pop(_PROMPT)
+    no = {key: value for key, value in state.items() if key.startswith(_NO)}
+    clip = _architecture(name)
+    _fill(clip.model, {k: v for k, v in state.items() if k not in no}, path, name)
+    tower = _no_tower(clip, no)
+    _fill(tower, {key.replace("_no", "", 1): value for key, value in no.items()}, path, name)
+    with torch.no_grad():
+        tower.positional_embedding += prompt.mean(dim=0)
+    return clip, NoTexts(tower, clip.tokenizer, clip.templates)
+
+
+def _architecture(name: str) -> ClipModel:
+    """A CLIP with fresh weights; CLIPN's run with the plain GELU."""
+    if (SHIPPED / name).is_dir():
+        return untrained_clip(SHIPPED / name)
+    if name.startswith(LOCAL_DIR):
+        return untrained_clip(name.removeprefix(LOCAL_DIR))
+    if open_clip.get_model_config(name) is None:
+        raise UserError(f"open_clip has no model '{name}': set clip.name=ViT-B-16 or ViT-B-32")
+    model = create(name, load_weights=False, quick_gelu=False)
+    return ClipModel(model, open_clip.get_tokenizer(name), name)
+
+
+def _no_tower(clip: ClipModel, no: dict[str, Tensor]) -> TextTransformer:
+    """A text tower of the shape of the tensors; the number of heads is the first tower's."""
+    blocks: Any = clip.model.transformer.resblocks  # type: ignore[union-attr]
+    vocabulary, width = no["token_embedding_no.weight"].shape
+    return TextTransformer(
+        context_length=len(no["positional_embedding_no"]),
+        vocab_size=vocabulary,
+        width=width,
+        heads=blocks[0].attn.num_heads,
+        layers=len(blocks),
+        output_dim=no["text_projection_no"].shape[1],
+    )
+
+
+def _fill(module: nn.Module, state: dict[str, Tensor], path: Path, name: str) -> None:
+    try:
+        module.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{path} does not fit {name}, set clip.name to its own: {reason}"
+        ) from error
+
+
+def _templates(file: str | Path | None) -> list[str]:
+    if file is None:
+        return [template("{}") for template in OPENAI_IMAGENET_TEMPLATES]
+    path = Path(file)
+    if not path.is_file():
+        raise UserError(f"model.backbone.templates_file={file}: there is no such file")
+    return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _head(texts: Tensor) -> nn.Linear:
+    head = nn.Linear(texts.shape[1], len(texts), bias=False).requires_grad_(False)
+    head.weight.copy_(_SCALE * texts)
+    return head

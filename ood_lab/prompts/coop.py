@@ -1,0 +1,136 @@
+"""CoOp (arXiv:2109.01134), and what all prompt learners share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ood_lab.errors import UserError
+from ood_lab.models.classifier import Classifier
+from ood_lab.models.output import Output
+from ood_lab.prompts.backbone import PromptBackbone
+
+
+class PromptLearner(Classifier):
+    """Trains the prompts of a :class:`PromptBackbone`; everything of CLIP stays as it is.
+
+    Image features are computed without gradients. Validation runs through the head, which is
+    brought up to date first. Checkpoints hold the prompts alone, in float32, and under
+    ``prompts`` the class names, the template, the temperature and the identity of the CLIP, which
+    are compared by name when they are loaded.
+
+    Args:
+        backbone: the network.
+        optimizer: see :class:`Classifier`.
+        scheduler: see :class:`Classifier`.
+        scheduler_interval: see :class:`Classifier`.
+    """
+
+    backbone: PromptBackbone
+
+    def __init__(
+        self,
+        backbone: PromptBackbone,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: Literal["step", "epoch"] = "epoch",
+    ) -> None:
+        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        self.strict_loading = False  # the CLIP is not in the checkpoint
+
+    def outputs(self, batch: dict[str, Any]) -> Any:
+        """In training with gradients to the prompts, else through the head."""
+        return self.train_outputs(batch) if self.training else self.backbone(batch["image"])
+
+    def train_outputs(self, batch: dict[str, Any]) -> Any:
+        """What the losses need; must have ``logits [B, C]``."""
+        raise NotImplementedError
+
+    def class_logits(self, features: Tensor) -> Tensor:
+        """``s f·t_c`` of ``features [..., d]``, ``[..., C] float32``, gradients to the prompts."""
+        return self.scaled(features, self.backbone.prompts.features(self.backbone.clip))
+
+    def scaled(self, features: Tensor, texts: Tensor) -> Tensor:
+        """Cosines times the logit scale, in float32 under any precision of the trainer."""
+        with torch.autocast(features.device.type, enabled=False):
+            return self.backbone.clip.logit_scale * (features.float() @ texts.float().T)
+
+    def on_validation_epoch_start(self) -> None:
+        """Brings the head up to date."""
+        self.backbone.reset_head()
+
+    def on_test_epoch_start(self) -> None:
+        """Brings the head up to date."""
+        self.backbone.reset_head()
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Leaves the prompts alone, and says what they were learned for."""
+        super().on_save_checkpoint(checkpoint)
+        kept = {f"backbone.{name}" for name in self.backbone.learned.state_dict()}
+        weights = checkpoint["state_dict"]
+        checkpoint["state_dict"] = {k: v for k, v in weights.items() if k in kept}
+        checkpoint["prompts"] = self.backbone.settings
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuses prompts of other classes or another CLIP."""
+        self.backbone.check_settings(checkpoint.get("prompts"), "the checkpoint")
+
+
+class CoOp(PromptLearner):
+    """Context optimisation: ``loss = CE(s f·t_c, y)`` over the learned vectors in the texts.
+
+    With ``cache_views`` every training image is encoded once, before the first step, under the
+    evaluation transform, and ``model.geometry`` and ``model.augment`` have no effect. A step then
+    costs the text tower alone, but each epoch sees the same view of each image instead of a new
+    random crop: with few images the prompts fit these views more closely. It takes 4·N·d bytes.
+
+    In several processes the gradients are means over equal parts of the batch, so that the numbers
+    are those of one process with the whole batch, up to rounding and to the order in which the
+    images are dealt out.
+
+    Args:
+        backbone: the network.
+        optimizer: see :class:`Classifier`.
+        scheduler: see :class:`Classifier`.
+        scheduler_interval: see :class:`Classifier`.
+        cache_views: encode each image once.
+    """
+
+    def __init__(
+        self,
+        backbone: PromptBackbone,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        scheduler_interval: Literal["step", "epoch"] = "epoch",
+        cache_views: bool = False,
+    ) -> None:
+        super().__init__(backbone, optimizer, scheduler, scheduler_interval)
+        self.cache_views = cache_views
+        self._views: Tensor | None = None
+
+    @torch.no_grad()
+    def on_fit_start(self) -> None:
+        """Encodes the training images, if they are to be kept."""
+        if not self.cache_views:
+            return
+        data: Any = getattr(self.trainer, "datamodule", None)
+        if data is None:
+            raise UserError(
+                "model.classifier.cache_views=true needs a DataModule: fit with datamodule=..."
+            )
+        encode = self.backbone.clip.encode_image
+        parts = [encode(b["image"].to(self.device)) for b in data.predict_loader("train")]
+        self._views = torch.cat(parts)
+
+    def train_outputs(self, batch: dict[str, Any]) -> Output:
+        """Logits of the batch, from the kept features where there are any."""
+        if self._views is not None:
+            features = self._views[batch["index"]]
+        else:
+            with torch.no_grad():
+                features = self.backbone.clip.encode_image(batch["image"])
+        return Output(self.class_logits(features), features)

@@ -1,0 +1,171 @@
+"""Maximum concept matching: softmax of cosines between images and class texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ood_lab.clip import ClipModel
+from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.requirements import check_positive
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import Column
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.contract import random_batch
+from ood_lab.models.output import Output
+
+
+def concept_matching(features: Tensor, texts: Tensor, temperature: float) -> Tensor:
+    """``max_c softmax_c(cos(f, t_c) / T)`` of ``features [..., d]``, ``texts [C, d]``: ``[...]``.
+
+    Both are normalised here.
+    """
+    cosines = F.normalize(features, dim=-1) @ F.normalize(texts, dim=-1).T
+    scaled = cosines / temperature
+    return (scaled.amax(dim=-1) - scaled.logsumexp(dim=-1)).exp()
+
+
+class LocalMCMColumn(Column):
+    """``max_i max_c softmax_c(cos(f_i, t_c) / T)`` over the regions i of an image, ``[B]``.
+
+    One more pass of the image tower; texts are the rows of the backbone's head, normalised.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    def __init__(self, temperature: float) -> None:
+        self.temperature = temperature
+        self.key = f"local_mcm(temperature={temperature:g})"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None: regions come from the CLIP itself.
+
+        Raises:
+            UserError: the backbone is no CLIP, or its image tower has no local features.
+        """
+        clip = _clip_of(backbone, "local MCM")
+        with torch.no_grad():
+            clip.image_features_and_local(random_batch(clip, clip.data_config["input_size"]))
+        return []
+
+    @torch.no_grad()
+    def compute(
+        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    ) -> Tensor:
+        """The likeliest class of the clearest region."""
+        _, local = _clip_of(backbone, "local MCM").image_features_and_local(image)
+        with torch.autocast(image.device.type, enabled=False):
+            best = concept_matching(local, backbone.head.weight.float(), self.temperature)
+        return best.amax(dim=1)
+
+
+def _clip_of(backbone: Backbone, method: str) -> ClipModel:
+    clip = getattr(backbone, "clip", None)
+    if not isinstance(clip, ClipModel):
+        raise DetectorRefusal(
+            f"{method} needs a CLIP: choose model=clip or prompt=..., or leave it out"
+        )
+    return clip
+
+
+class MCM(Detector):
+    r"""Negative maximum softmax of cosines (MCM, arXiv:2211.13445).
+
+    .. math:: s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
+
+    with the image feature f and the class texts t_c, learned or not, without the logit scale.
+    Nothing is fitted.
+
+    Args:
+        temperature: T > 0. At T = 1/100, the scale of CLIP's logits, most scores saturate.
+    """
+
+    name = "mcm"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        super().__init__()
+        self.temperature = check_positive(f"{self.name}.temperature", temperature)
+
+    def check(self, bank: FeatureBank) -> None:
+        """Refuses features that are not normalised, or a head with biases: that is no CLIP."""
+        norms = bank.features[:1000].norm(dim=1)
+        if bool((norms - 1).abs().max() > 1e-2) or bool(bank.head_bias.any()):
+            raise DetectorRefusal(
+                f"{self.name} needs normalised features and a head of texts: choose model=clip or "
+                "prompt=..., or leave it out"
+            )
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-max softmax, ``[N]`` in [-1, -1/C]."""
+        self.check(bank)
+        return -_of_bank(bank, self.temperature)
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature."""
+        return {"temperature": self.temperature}
+
+
+def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
+    texts = bank.head_weight.double()
+    return map_rows(
+        lambda f: concept_matching(f, texts, temperature), bank.features, width=len(texts)
+    )
+
+
+class GLMCM(InPassDetector):
+    r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
+
+    .. math::
+        s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
+        - \lambda \max_{i, c} \mathrm{softmax}(\cos(f_i, t_c) / T)_c
+
+    over the regions i, see :mod:`ood_lab.clip.local`. The authors' code takes λ = 1, their script
+    for ImageNet 0.5. Nothing is fitted.
+
+    Args:
+        temperature: T > 0.
+        weight: λ.
+    """
+
+    name = "gl_mcm"
+
+    def __init__(self, temperature: float = 1.0, weight: float = 1.0) -> None:
+        self.temperature = check_positive("gl_mcm.temperature", temperature)
+        self.weight = weight
+        super().__init__(LocalMCMColumn(temperature))
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-(global + λ local), ``[N]`` in [-1 - λ, 0)."""
+        return -_of_bank(bank, self.temperature) - self.weight * self.values(bank).double()
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature and weight of the local term."""
+        return {"temperature": self.temperature, "weight": self.weight}
+
+
+class LMCM(InPassDetector):
+    """The local term of :class:`GLMCM` alone.
+
+    Args:
+        temperature: T > 0.
+    """
+
+    name = "l_mcm"
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        self.temperature = check_positive("l_mcm.temperature", temperature)
+        super().__init__(LocalMCMColumn(temperature))
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """-local, ``[N]`` in [-1, 0)."""
+        return -self.values(bank).double()
+
+    def describe(self) -> dict[str, Any]:
+        """Temperature."""
+        return {"temperature": self.temperature}

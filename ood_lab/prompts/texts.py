@@ -1,0 +1,178 @@
+"""Texts some of whose token embeddings are learned vectors (CoOp, arXiv:2109.01134)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ood_lab.clip import ClipModel
+from ood_lab.errors import UserError
+
+#: Where the class name stands among the learned vectors.
+Position = Literal["end", "middle", "front"]
+#: Of the normal distribution that learned vectors start from.
+_STD = 0.02
+
+
+class LearnedTexts(nn.Module):
+    """The tokens of N texts, ``<start> row . <end>``, and which of them are learned.
+
+    Nothing here is a parameter: the vectors are handed in, so that several texts can share them.
+
+    Args:
+        clip: with a tokenizer that marks start and end.
+        rows: the tokens of each text; None = a learned vector.
+        names: of the texts, for messages.
+
+    Attributes:
+        ids: ``[N, L]``; learned positions hold the token of "X", so that the end of a text is
+            found where it would be in a text of words.
+        embeddings: ``[N, L, w] float32``, of ``ids``.
+        learned: ``[N, L] bool``.
+
+    Raises:
+        UserError: the tokenizer is of another kind, or a text does not fit into the context.
+    """
+
+    ids: Tensor
+    embeddings: Tensor
+    learned: Tensor
+
+    def __init__(
+        self, clip: ClipModel, rows: Sequence[Sequence[int | None]], names: Sequence[str]
+    ) -> None:
+        super().__init__()
+        tokenizer = clip.tokenizer
+        if not all(hasattr(tokenizer, n) for n in ("encode", "sot_token_id", "eot_token_id")):
+            raise UserError(
+                f"prompts of {clip.name} cannot be learned: its tokenizer "
+                f"({type(tokenizer).__name__}) does not mark start and end; choose a CLIP model"
+            )
+        length = int(tokenizer.context_length)
+        stop, placeholder = tokenizer.encode("."), tokenizer.encode("X")[0]
+        ids = torch.zeros(len(rows), length, dtype=torch.long)
+        learned = torch.zeros(len(rows), length, dtype=torch.bool)
+        for i, (row, name) in enumerate(zip(rows, names, strict=True)):
+            text = [tokenizer.sot_token_id, *row, *stop, tokenizer.eot_token_id]
+            # open_clip's own tokenizers cut a long text without a word.
+            if len(text) > length:
+                raise UserError(
+                    f"the prompt of '{name}' has {len(text)} tokens, {clip.name} takes {length}: "
+                    "lower model.backbone.n_ctx, or give a shorter name with "
+                    "model.backbone.classnames"
+                )
+            ids[i, : len(text)] = torch.tensor([placeholder if t is None else t for t in text])
+            learned[i, : len(text)] = torch.tensor([t is None for t in text])
+        with torch.no_grad():
+            embeddings = clip.embed_tokens(ids.to(clip.device)).float()
+        self.register_buffer("ids", ids.to(clip.device), persistent=False)
+        self.register_buffer("embeddings", embeddings, persistent=False)
+        self.register_buffer("learned", learned.to(clip.device), persistent=False)
+
+    def features(self, clip: ClipModel, vectors: Tensor) -> Tensor:
+        """Text features ``[N, d]``, normalised, with gradients to ``vectors [N, M, w]``.
+
+        The text tower runs up to the end of the longest text where later positions cannot matter.
+        """
+        embeddings = self.embeddings.masked_scatter(self.learned[..., None], vectors)
+        return clip.text_from_embeddings(embeddings, self.ids, crop=True)
+
+
+class ContextPrompts(nn.Module):
+    """One text a class: M learned vectors around the class name, ended by a full stop.
+
+    ``[ctx] name .`` (end), ``[first half] name [second half] .`` (middle), ``name [ctx] .``
+    (front).
+
+    Args:
+        clip: gives tokens and embeddings.
+        classnames: C names; ``_`` is read as a space.
+        n_ctx: M; not used with ``ctx_init``.
+        ctx_init: words that the vectors start from, one vector a token; None = N(0, 0.02²).
+        class_specific: own vectors for each class (CSC).
+        position: of the class name.
+
+    Attributes:
+        ctx: ``[M, w]`` or, class-specific, ``[C, M, w]``.
+        template: the layout in words.
+
+    Raises:
+        UserError: no vector, an unknown position, or a prompt that does not fit.
+    """
+
+    def __init__(
+        self,
+        clip: ClipModel,
+        classnames: Sequence[str],
+        n_ctx: int = 16,
+        ctx_init: str | None = None,
+        class_specific: bool = False,
+        position: Position = "end",
+    ) -> None:
+        super().__init__()
+        if position not in get_args(Position):
+            raise UserError(
+                f"model.backbone.position={position}: choose {', '.join(get_args(Position))}"
+            )
+        words = clip.tokenizer.encode(ctx_init.replace("_", " ")) if ctx_init else None
+        n_ctx = n_ctx if words is None else len(words)
+        if n_ctx < 1:
+            raise UserError(f"model.backbone.n_ctx={n_ctx}: at least one vector is learned")
+        before = {"end": n_ctx, "middle": n_ctx // 2, "front": 0}[position]
+        names = [clip.tokenizer.encode(name.replace("_", " ")) for name in classnames]
+        rows = [[None] * before + name + [None] * (n_ctx - before) for name in names]
+        self.texts = LearnedTexts(clip, rows, classnames)
+        self.ctx = nn.Parameter(self._start(clip, n_ctx, words, class_specific))
+        parts = [f"[{n}]" for n in (before, n_ctx - before)]
+        own = ", vectors of each class" if class_specific else ""
+        self.template = " ".join(p for p in (parts[0], "{}", parts[1]) if p != "[0]") + "." + own
+
+    def _start(
+        self, clip: ClipModel, n_ctx: int, words: list[int] | None, class_specific: bool
+    ) -> Tensor:
+        classes, width = len(self.texts.ids), self.texts.embeddings.shape[-1]
+        if words is None:
+            shape = (classes, n_ctx, width) if class_specific else (n_ctx, width)
+            return _STD * torch.randn(shape, device=clip.device)
+        with torch.no_grad():
+            vectors = clip.embed_tokens(torch.tensor([words], device=clip.device))[0].float()
+        return vectors.repeat(classes, 1, 1) if class_specific else vectors.clone()
+
+    def features(self, clip: ClipModel) -> Tensor:
+        """Text features of the classes, ``[C, d]``, normalised, with gradients to ``ctx``."""
+        n, vectors = len(self.texts.ids), self.ctx
+        return self.texts.features(clip, vectors.expand(n, *vectors.shape[-2:]))
+
+
+class OutlierPrompts(nn.Module):
+    """N texts of no class: shared learned vectors, then one learned vector each, then a stop.
+
+    Args:
+        clip: gives tokens and embeddings.
+        n: number of texts.
+        n_ctx: M shared vectors.
+
+    Attributes:
+        ctx: ``[M, w]``.
+        tokens: ``[N, 1, w]``, in the place of a class name.
+
+    Raises:
+        UserError: no text, or a prompt that does not fit.
+    """
+
+    def __init__(self, clip: ClipModel, n: int, n_ctx: int = 16) -> None:
+        super().__init__()
+        if n < 1:
+            raise UserError(f"model.backbone.n_outliers={n}: at least one outlier prompt is needed")
+        self.texts = LearnedTexts(clip, [[None] * (n_ctx + 1)] * n, ["outliers"] * n)
+        width = self.texts.embeddings.shape[-1]
+        self.ctx = nn.Parameter(_STD * torch.randn(n_ctx, width, device=clip.device))
+        self.tokens = nn.Parameter(_STD * torch.randn(n, 1, width, device=clip.device))
+
+    def features(self, clip: ClipModel) -> Tensor:
+        """Text features ``[N, d]``, normalised, with gradients to ``ctx`` and ``tokens``."""
+        shared = self.ctx.expand(len(self.tokens), -1, -1)
+        return self.texts.features(clip, torch.cat([shared, self.tokens], dim=1))

@@ -1,0 +1,62 @@
+"""What more training images bring: ID accuracy and AUROC by shots (arXiv:2412.12683, figure 7)."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pandas as pd
+
+from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.figures.shots import shots_figure
+from ood_lab.report.figures.style import rc
+from ood_lab.report.leaderboard import MEAN, Leaderboard
+
+log = logging.getLogger(__name__)
+COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
+_POINT = ["model", "background", "detector", "metric", "shots"]
+
+
+def shots_rows(board: Leaderboard) -> pd.DataFrame:
+    """ID accuracy, and AUROC (the mean over all OOD sets) of every detector, by number of shots.
+
+    Only of models with at least two numbers; empty where there is none, or where two
+    configurations would share a point.
+
+    Returns:
+        Columns :data:`COLUMNS` and ``run``; ``shots`` = -1 stands for all images, and is last;
+        ``detector`` is empty for the accuracy.
+    """
+    chosen = board.rows["metric"].isin(["id_accuracy", "auroc"])
+    ood = MEAN if len(board.sets) > 1 else board.sets[0]
+    rows = board.rows[chosen & (board.rows["ood"].isna() | (board.rows["ood"] == ood))].copy()
+    runs = {run.sweep: run for run in board.runs}
+    rows["shots"] = [runs[name].shots for name in rows["run"]]
+    rows["background"] = [runs[name].background for name in rows["run"]]
+    rows["detector"] = rows["detector"].fillna("")
+    rows = rows[rows.groupby("model")["shots"].transform("nunique") > 1]
+    if (twice := rows[rows.duplicated(_POINT)]).size:
+        log.warning(
+            "no figure over shots: %s has two configurations of the same shots and background",
+            twice["model"].iloc[0],
+        )
+        return rows.iloc[:0]
+    rows = rows.sort_values("shots", key=lambda s: s.where(s > 0, s.max() + 1), kind="stable")
+    rows = rows.sort_values(["model", "background", "metric", "detector"], kind="stable")
+    return rows[[*COLUMNS, "run"]].reset_index(drop=True)
+
+
+def write_shots_figure(folder: Path, name: str, rows: pd.DataFrame) -> FigureFile:
+    """Writes ``<name>.png`` and ``.svg``.
+
+    Args:
+        folder: made if missing.
+        name: of the files.
+        rows: of :func:`shots_rows`, not empty.
+    """
+    caption = (
+        "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of each "
+        "class; bands are one standard deviation over seeds on either side."
+    )
+    with rc():
+        return write_figure(folder, name, "Number of training images", caption, shots_figure(rows))

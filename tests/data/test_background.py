@@ -1,0 +1,245 @@
+"""`data.background`: the objects stay, what is behind them changes, in the chosen sets alone."""
+
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from pictures import folders, picture
+from PIL import Image
+
+from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.data.segmenters import DeepLab, Rembg
+from ood_lab.data.vessels import OtherPlaces
+from ood_lab.data.vessels_module import VesselsDataModule
+from ood_lab.errors import UserError
+
+GREEN, BLUE = (0, 200, 0), (0, 0, 200)
+
+
+def vessels(**options):
+    sizes = {"train": 44, "val": 22, "test": 22, "per_shift_set": 2, "per_cell": 0}
+    data = VesselsDataModule(**{**sizes, **options})
+    data.setup()
+    return data
+
+
+def pixels(data, name, row):
+    return np.asarray(data.splits[name].load_image(row))
+
+
+def test_vessels_keep_their_pixels_and_stand_elsewhere():
+    origin, replaced = vessels(), vessels(background="replaced")
+    for row in (0, 7, 43):
+        mask = origin.splits["train"].load_mask(row)
+        here, there = pixels(origin, "train", row), pixels(replaced, "train", row)
+        np.testing.assert_array_equal(there[mask], here[mask])
+        rng = np.random.default_rng([0, zlib.crc32(f"train/{row}".encode())])
+        behind = np.asarray(OtherPlaces().draw(rng, (64, 64)))
+        np.testing.assert_array_equal(there[~mask], behind[~mask])
+        assert np.abs(there[~mask].astype(int) - here[~mask]).mean() > 10
+        np.testing.assert_array_equal(pixels(replaced, "train", row), there)
+
+
+def test_only_the_chosen_sets_are_other_data():
+    origin, replaced = vessels(), vessels(background="replaced")
+    again = vessels(background="replaced", background_sets=["train", "general"])
+
+    def changed(a, b):
+        return {name for name in a.splits if a.splits[name].identity != b.splits[name].identity}
+
+    assert changed(origin, replaced) == {"train"}
+    assert changed(replaced, again) == {"general"}
+    assert changed(replaced, vessels(background="replaced")) == set()
+    assert replaced.splits["train"].table.equals(origin.splits["train"].table)
+    assert "train: backgrounds of 44 images replaced" in replaced.report.notes
+
+
+def test_a_choice_of_few_images_has_the_backgrounds_of_all():
+    every = vessels(background="replaced")
+    few = vessels(background="replaced", shots=1, shot_seed=5)
+    assert len(few.splits["train"]) == 11
+    rows = {path: row for row, path in enumerate(every.splits["train"].table["path"])}
+    for row, path in enumerate(few.splits["train"].table["path"]):
+        expected = pixels(every, "train", rows[path])
+        np.testing.assert_array_equal(pixels(few, "train", row), expected)
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Noise with a mask of its left half; two plain backgrounds of other shapes."""
+    folders(tmp_path / "train", each=5)
+    for i in range(3):
+        picture(tmp_path / "near" / f"{i}.jpg", seed=900 + i)
+    left = Image.new("L", (16, 16))
+    left.paste(255, (0, 0, 8, 16))
+    for image in (tmp_path / "train").rglob("*.jpg"):
+        mask = tmp_path / "masks" / image.parent.name / f"{image.stem}.png"
+        mask.parent.mkdir(parents=True, exist_ok=True)
+        left.save(mask)
+    (tmp_path / "places").mkdir()
+    Image.new("RGB", (40, 10), GREEN).save(tmp_path / "places" / "a.png")
+    Image.new("RGB", (8, 90), BLUE).save(tmp_path / "places" / "b.png")
+    return tmp_path
+
+
+def module(root, train=None, **options):
+    options = {"background": "replaced", "background_source": root / "places", **options}
+    train = str(train or root / "train")
+    return FolderDataModule({"train": train}, {"near": str(root / "near")}, **options)
+
+
+def check_left_halves(root, data):
+    data.setup()
+    train, seen = data.splits["train"], set()
+    for row, path in enumerate(train.table["path"]):
+        made = np.asarray(train.load_image(row))
+        with Image.open(path) as original:
+            np.testing.assert_array_equal(made[:, :8], np.asarray(original)[:, :8])
+        (behind,) = {tuple(map(int, pixel)) for pixel in made[:, 8:].reshape(-1, 3)}
+        seen.add(behind)
+    assert seen == {GREEN, BLUE}
+
+
+def test_masks_in_a_folder(photos):
+    data = module(photos, masks=photos / "masks")
+    check_left_halves(photos, data)
+    np.testing.assert_array_equal(
+        pixels(data, "val", 0), np.asarray(Image.open(data.splits["val"].table["path"][0]))
+    )
+
+
+def test_masks_in_a_table_and_of_zeros_and_ones(photos):
+    lines = ["path,label,mask"]
+    for image in sorted((photos / "train").rglob("*.jpg")):
+        name = f"{image.parent.name}/{image.stem}"
+        lines.append(f"train/{name}.jpg,{image.parent.name},masks/{name}.png")
+        mask = np.asarray(Image.open(photos / "masks" / f"{name}.png"))
+        Image.fromarray(mask // 255).save(photos / "masks" / f"{name}.png")
+    (photos / "list.csv").write_text("\n".join(lines))
+    check_left_halves(photos, module(photos, train=photos / "list.csv"))
+
+
+def test_masks_and_places_are_part_of_the_identity(photos):
+    def identity():
+        data = module(photos, masks=photos / "masks")
+        data.setup()
+        return data.splits["train"].identity
+
+    first = identity()
+    assert identity() == first
+    for mask in (photos / "masks" / "cat").iterdir():
+        Image.new("L", (16, 16), 255).save(mask)
+    second = identity()
+    Image.new("RGB", (40, 10), (9, 9, 9)).save(photos / "places" / "a.png")
+    assert len({first, second, identity()}) == 3
+
+
+class Bright:
+    """The object is what is bright in red; dark images have none."""
+
+    identity = "bright 1"
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, image):
+        self.calls += 1
+        return (np.asarray(image)[..., 0] > 100).astype(np.float32)
+
+
+def test_a_segmenter_runs_once_an_image_and_may_find_nothing(photos):
+    for image in (photos / "train" / "owl").iterdir():
+        Image.new("RGB", (16, 16), (3, 3, 3 + int(image.stem))).save(image)
+    segmenter = Bright()
+    data = module(photos, segmenter=segmenter, cache_dir=photos / "cache")
+    data.setup()
+    train = data.splits["train"]
+    assert segmenter.calls == len(train)
+    dark = [row for row, path in enumerate(train.table["path"]) if "owl" in path]
+    assert any(f"no object was found in {len(dark)}" in note for note in data.report.notes)
+    for row, path in enumerate(train.table["path"]):
+        before, after = np.asarray(Image.open(path)), pixels(data, "train", row)
+        same = before[..., 0] > 100 if row not in dark else np.ones((16, 16), bool)
+        np.testing.assert_array_equal(after[same], before[same])
+        assert (after[~same] != before[~same]).any() or row in dark
+    module(photos, segmenter=segmenter, cache_dir=photos / "cache").setup()
+    assert segmenter.calls == len(train)
+
+
+def small(root):
+    for mask in (root / "masks").rglob("*.png"):
+        Image.new("L", (8, 16), 255).save(mask)
+
+
+def black(root):
+    for mask in (root / "masks").rglob("*.png"):
+        Image.new("L", (16, 16)).save(mask)
+
+
+def fewer(root):
+    (root / "masks" / "cat" / "000.png").unlink()
+    (root / "masks" / "cat" / "001.png").unlink()
+    (root / "masks" / "cat" / "002.png").unlink()
+
+
+WRONG = {
+    "kind": ({"background": "other"}, None, "choose origin or replaced"),
+    "no source": ({"background_source": None}, None, "data.background_source=DIR"),
+    "no such source": ({"background_source": "nowhere"}, None, "does not exist"),
+    "no masks": ({"masks": None}, None, "data/segmenter=rembg"),
+    "set": ({"background_sets": ["trian"]}, None, "did you mean 'train'"),
+    "mask missing": ({}, fewer, "has no mask for"),
+    "mask size": ({}, small, "8 x 16 pixels"),
+    "masks empty": ({}, black, "white must mark the object"),
+    "no cache": ({"masks": None, "segmenter": Bright()}, None, "data.cache_dir=DIR"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_errors_name_the_remedy(case, photos):
+    options, spoil, named = WRONG[case]
+    if spoil:
+        spoil(photos)
+    with pytest.raises(UserError) as error:
+        module(photos, **{"masks": photos / "masks", **options}).setup()
+    assert named in str(error.value)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_models_that_are_not_here_say_so(monkeypatch, tmp_path):
+    monkeypatch.setenv("U2NET_HOME", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r"ood_lab\[background\]"):
+        Rembg()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
+    with pytest.raises(UserError, match=r"data.segmenter.download=true"):
+        Rembg("u2netp")
+    monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
+    with pytest.raises(UserError, match=r"data.segmenter.weights=FILE"):
+        DeepLab()
+    (tmp_path / "w.pth").write_bytes(b"no weights")
+    with pytest.raises(UserError, match="holds no weights"):
+        DeepLab(tmp_path / "w.pth")(Image.new("RGB", (32, 32)))
+
+
+@pytest.mark.slow
+def test_deeplab_gives_a_mask_of_the_size_of_the_image(tmp_path):
+    from torchvision.models.segmentation import deeplabv3_resnet50
+
+    torch.manual_seed(0)
+    net = deeplabv3_resnet50(weights=None, weights_backbone=None, num_classes=21, aux_loss=True)
+    torch.save(net.state_dict(), tmp_path / "w.pth")
+    segmenter = DeepLab(tmp_path / "w.pth", side=64)
+    mask = segmenter(picture_of(tmp_path))
+    assert mask.shape == (48, 80)
+    assert set(np.unique(mask)) <= {0.0, 1.0}
+    net.classifier[-1].bias.data[0] = 1e6  # all is background
+    torch.save(net.state_dict(), tmp_path / "b.pth")
+    other = DeepLab(tmp_path / "b.pth", side=64)
+    assert not other(picture_of(tmp_path)).any()
+    assert other.identity != segmenter.identity
+
+
+def picture_of(folder):
+    return Image.open(picture(folder / "x.png", seed=1, size=(80, 48))).convert("RGB")

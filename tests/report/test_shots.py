@@ -1,0 +1,108 @@
+"""The figure over shots, and leaderboards of runs that were trained on different images."""
+
+import statistics
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from finished_runs import write_run
+
+from ood_lab.report.figures.shots import shots_figure
+from ood_lab.report.leaderboard import make_leaderboard
+from ood_lab.report.leaderboard_files import write_leaderboard
+from ood_lab.report.leaderboard_runs import read_run
+from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.report.shots import shots_rows
+
+
+def run(outputs, shots, seed, near, background="origin", name="coop", model="coop"):
+    folder = outputs / name / f"{shots}-{background}"
+    aurocs = {"mcm": (near, near + 0.1), "gl_mcm": (near - 0.2, near)}
+    path = write_run(folder, aurocs, seed=seed, model=model)
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    config["data"] = {"shots": shots, "background": background}
+    (path / "config.yaml").write_text(yaml.safe_dump(config))
+    return path
+
+
+def board_of(paths):
+    return make_leaderboard([read_run(path) for path in paths])
+
+
+@pytest.fixture
+def board(tmp_path):
+    values = {1: (0.5, 0.54), 16: (0.6, 0.7), -1: (0.8, 0.82), 4: (0.58, 0.59)}
+    paths = [run(tmp_path, n, s, v) for n, vs in values.items() for s, v in enumerate(vs)]
+    paths += [run(tmp_path, n, 0, 0.75, "replaced") for n in (1, 16)]
+    paths.append(run(tmp_path, -1, 0, 0.85, name="akg", model="akg"))
+    return board_of(paths)
+
+
+def test_rows_are_means_over_seeds_in_the_order_of_shots(board):
+    rows = shots_rows(board)
+    assert set(rows.model) == {"coop"}  # of the other model there is one number alone
+    line = rows[(rows.background == "origin") & (rows.detector == "mcm")]
+    assert list(line.shots) == [1, 4, 16, -1]
+    assert list(line.n_seeds) == [2, 2, 2, 2]
+    both = [0.6 + 0.05, 0.7 + 0.05]  # mean over the two sets
+    last = line[line.shots == 16].iloc[0]
+    assert last.value == pytest.approx(statistics.mean(both))
+    assert last.seed_std == pytest.approx(statistics.stdev(both))
+    replaced = rows[rows.background == "replaced"]
+    assert sorted(replaced.shots.unique()) == [1, 16]
+    assert replaced.seed_std.isna().all()
+    accuracy = rows[rows.metric == "id_accuracy"]
+    assert (accuracy.detector == "").all()
+    np.testing.assert_allclose(accuracy.value, 0.9)
+
+
+def test_the_figure_shows_lines_and_bands(board):
+    figure = shots_figure(shots_rows(board))
+    panels = {axes.get_title(): axes for axes in figure.axes}
+    assert list(panels) == ["ID accuracy", "AUROC: gl_mcm", "AUROC: mcm"]
+    axes = panels["AUROC: mcm"]
+    origin, replaced = axes.get_lines()
+    np.testing.assert_allclose(origin.get_xdata(), [0, 2, 4, 5])  # log2, then "all"
+    np.testing.assert_allclose(origin.get_ydata(), [57, 63.5, 70, 86])
+    np.testing.assert_allclose(replaced.get_xdata(), [0, 4])
+    assert replaced.get_linestyle() == "--"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4", "16", "all"]
+    band = axes.collections[0].get_paths()[0].vertices
+    at_16 = band[np.isclose(band[:, 0], 4)][:, 1]
+    half = 100 * statistics.stdev([0.65, 0.75])
+    assert at_16.min() == pytest.approx(70 - half)
+    assert at_16.max() == pytest.approx(70 + half)
+
+
+def test_a_leaderboard_has_the_figure_and_tells_trainings_apart(board, tmp_path):
+    files = write_leaderboard(board, tmp_path)
+    table = pd.read_csv(tmp_path / "leaderboard_shots.csv", keep_default_na=False)
+    assert len(table) == len(shots_rows(board))
+    assert (tmp_path / "leaderboard_shots.png").stat().st_size > 5000
+    assert tmp_path / "leaderboard_shots.csv" in files
+    assert "Number of training images" in (tmp_path / "leaderboard.html").read_text()
+    wide = wide_table(board).table
+    position = [head.text for head in wide.heads].index("training")
+    shown = {row[position].text for row in wide.rows}
+    assert "background=replaced; shots=16" in shown
+    assert "background=origin; shots=all" in shown
+    # Every row has a name of its own without the folder of its run.
+    assert "run" not in [head.text for head in wide.heads]
+
+
+def test_without_two_numbers_there_is_nothing_to_show(tmp_path):
+    paths = [run(tmp_path, 16, 0, 0.6), run(tmp_path, 16, 0, 0.7, "replaced")]
+    board = board_of(paths)
+    assert shots_rows(board).empty
+    write_leaderboard(board, tmp_path)
+    assert not list(tmp_path.glob("leaderboard_shots*"))
+    assert "background=replaced" in (tmp_path / "leaderboard.md").read_text()
+    assert "shots=" not in (tmp_path / "leaderboard.md").read_text()  # all share it
+
+
+def test_two_configurations_of_a_point_are_no_line(tmp_path, caplog):
+    paths = [run(tmp_path, n, 0, 0.6) for n in (1, 2)]
+    paths.append(run(tmp_path, 1, 0, 0.7, name="other"))
+    assert shots_rows(board_of(paths)).empty
+    assert "two configurations" in caplog.text

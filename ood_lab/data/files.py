@@ -122,9 +122,9 @@ class FileDataset(ImageDataset):
     def load_mask(self, index: int) -> np.ndarray | None:
         """Returns the image that column ``mask`` names, its brightest grey 1; None without one."""
         file = self.table["mask"].iat[index] if "mask" in self.table else None
-        if file is None or pd.isna(file):
+        if not isinstance(file, str):
             return None
-        pixels = np.asarray(load_rgb(str(file)).convert("L"), np.float32)
+        pixels = np.asarray(load_rgb(file).convert("L"), np.float32)
         # Masks of 0 and 255 and masks of 0 and 1 mean the same.
         return pixels / max(float(pixels.max()), 1.0)
 

@@ -43,18 +43,23 @@ class Rembg:
                 "data/segmenter=rembg needs the package rembg: pip install 'ood_lab[background]'"
             )
         self.model = model
-        file = self._home() / f"{model}.onnx"
-        if not download and not file.is_file():
+        places = self._places()
+        if not download and not any(place.is_file() for place in places):
             raise UserError(
-                f"rembg's model '{model}' is not on this machine ({file}): put it there, or fetch "
-                "it once with data.segmenter.download=true"
+                f"rembg's model '{model}' is not on this machine ({places[0]}): put it there, or "
+                "fetch it once with data.segmenter.download=true"
             )
 
-    @staticmethod
-    def _home() -> Path:
-        """Where the package keeps its models."""
-        usual = os.path.join(os.environ.get("XDG_DATA_HOME", "~"), ".u2net")
-        return Path(os.environ.get("U2NET_HOME", usual)).expanduser()
+    def _places(self) -> list[Path]:
+        """Where releases of the package look for the file of the model, the latest first."""
+        given, data = os.environ.get("U2NET_HOME"), os.environ.get("XDG_DATA_HOME")
+        home = given or os.environ.get("REMBG_HOME") or (f"{data}/rembg" if data else "~/.rembg")
+        before = given or f"{data or '~'}/.u2net"
+        file = f"{self.model}.onnx"
+        return [
+            Path(home).expanduser() / "models" / self.model / file,
+            Path(before).expanduser() / file,
+        ]
 
     @property
     def identity(self) -> str:

@@ -98,7 +98,9 @@ def configure_logging() -> None:
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
-    for message in (".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"):
+    messages = (".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*")
+    # Frozen towers stay in eval mode on purpose.
+    for message in (*messages, "Found .* in eval mode.*"):
         warnings.filterwarnings("ignore", message=message)
     os.environ.setdefault("WANDB_SILENT", "true")
 

@@ -215,6 +215,8 @@ def test_models_that_are_not_here_say_so(monkeypatch, tmp_path):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
     with pytest.raises(UserError, match=r"data.segmenter.download=true"):
         Rembg("u2netp")
+    (tmp_path / "u2netp.onnx").touch()
+    assert Rembg("u2netp").model == "u2netp"
     monkeypatch.setattr("torch.hub.get_dir", lambda: str(tmp_path))
     with pytest.raises(UserError, match=r"data.segmenter.weights=FILE"):
         DeepLab()

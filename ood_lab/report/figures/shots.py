@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure
 
 from ood_lab.report.figures.style import label_outer, legend_columns, panels, style
@@ -35,7 +37,7 @@ def shots_figure(rows: pd.DataFrame) -> Figure:
         axes.set_xticks(list(places.values()), ["all" if s < 0 else str(s) for s in places])
         axes.grid(visible=False, axis="x")
     label_outer(grid, _COLUMNS, "training images a class", "in %")
-    handles: dict[str, object] = {}
+    handles: dict[str, Artist] = {}
     for axes in grid:
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(
@@ -71,4 +73,6 @@ def _line(
     label = name if background == "origin" else f"{name}, backgrounds {background}"
     line = _BACKGROUNDS.get(background, ":")
     axes.plot(x, y, color=look.color, ls=line, marker=look.marker, ms=3.5, label=label, zorder=3)
-    axes.fill_between(x, y - half, y + half, color=look.color, alpha=0.15, lw=0, zorder=2)
+    # Bands of one model share their colour: an edge in the style of the line tells them apart.
+    face, edge = to_rgba(look.color, 0.12), to_rgba(look.color, 0.5)
+    axes.fill_between(x, y - half, y + half, fc=face, ec=edge, lw=0.5, ls=line, zorder=2)

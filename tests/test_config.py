@@ -17,8 +17,12 @@ FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not
 PRIMARY = {"train", "eval"}
 REQUIRED = {  # what the user has to fill in
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
+    "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
     "prompt/clipn.yaml": ["model.backbone.checkpoint_path=FILE"],
+    "texts/files.yaml": ["model=laid", "texts.labels=FILE", "texts.templates=FILE"],
+    "texts/imagenet21k.yaml": ["model=laid"],
+    "texts/vessels.yaml": ["model=laid"],
     "task/predict.yaml": ["task.images=DIR"],
     "task/select_classes.yaml": ["task.concept=vessels"],
     "task/transfer.yaml": ["task.content=DIR"],

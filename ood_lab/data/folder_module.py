@@ -114,8 +114,6 @@ class FolderDataModule(OODDataModule):
                 raise UserError(f"data.id.{name} is no split: {suggestion(name, ID_SPLITS)}")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
-        if not self.ood_sources:
-            raise UserError("there is no OOD set: add one with data.ood.NAME=DIR")
         for name in self.ood_sources:
             if name in (*ID_SPLITS, "ID"):
                 raise UserError(f"data.ood.{name}: an OOD set cannot be called '{name}'; rename it")

@@ -18,12 +18,19 @@ from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
 
 
+def require_ood(data: OODDataModule) -> None:
+    """Raises :class:`UserError` where there is ID data alone."""
+    if not data.ood_names:
+        raise UserError("there is no OOD set: add one with data.ood.NAME=DIR")
+
+
 def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
     """Names of the OOD sets to evaluate: all, or only those with the asked level columns.
 
     Raises:
-        UserError: no set has such levels.
+        UserError: there is no set, or none with such levels.
     """
+    require_ood(data)
     axes = list(shift["axes"])
     leveled = [n for n in data.ood_names if any(a in data.splits[n].table for a in axes)]
     if shift["sets"]:

@@ -20,6 +20,7 @@ from ood_lab.report.shift_tables import summary_table
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
 from ood_lab.tasks import tables
 from ood_lab.tasks.agreement import agreement, agreement_table
+from ood_lab.tasks.banks import require_ood
 from ood_lab.tasks.referee import clip_features, load_referee
 
 log = logging.getLogger(__name__)
@@ -67,8 +68,9 @@ def measure(
         and ``<axis>_pca``, ``<axis>_clip`` by the baselines; None on the other ranks.
 
     Raises:
-        UserError: no LAID matrix for this CLIP, fewer ID images than k.
+        UserError: no OOD set, no LAID matrix for this CLIP, fewer ID images than k.
     """
+    require_ood(data)
     referee = load_referee(clip, laid)
     splits = ["train", "test", *data.ood_names]
     features = clip_features(data, clip, splits, extractor, features_root)

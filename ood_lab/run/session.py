@@ -38,8 +38,8 @@ def job(cfg: DictConfig) -> Iterator[Job]:
     register_resolvers()
     try:
         this = _open(cfg)
-    except UserError as error:
-        _fail(error, cfg)
+    except Exception as error:
+        _fail(_explained(error), cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
     os.environ[JOB_VARIABLE] = json.dumps(list(HydraConfig.get().overrides.task))
     failed = True

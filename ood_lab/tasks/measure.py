@@ -89,7 +89,10 @@ def measure(
         "data": {name: split.identity for name, split in data.splits.items()},
     }
     if clip.name == "tiny" and data.name not in ("vessels", "vessels_longtail", "vessels_world"):
-        log.warning("the shipped CLIP knows only vessels: these distances mean nothing; clip=...")
+        log.warning(
+            "the shipped CLIP knows only the builtin vessels: on these images its distances mean "
+            "nothing; choose a real one with clip=..."
+        )
     if report:
         write_shift_page(folder, degrees, summary, data, manifest)
     console = Console()

@@ -35,6 +35,13 @@ def train(photos, *more):
     return call("train.py", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
 
 
+def test_id_alone_cannot_be_scored(photos, capsys):
+    data = ("data=folder", f"data.id.train={photos}/id", *SMALL)
+    assert call("train.py", *data, f"paths.outputs={photos}/outputs") == 1
+    assert "add one with data.ood.NAME=DIR" in capsys.readouterr().err
+    assert not list(photos.rglob("*.ckpt"))
+
+
 def test_one_command(photos, capsys):
     assert train(photos) == 0
     (folder,) = run_folders(photos / "outputs")

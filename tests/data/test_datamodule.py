@@ -285,7 +285,6 @@ def test_mistakes_are_named(root):
             module(root, **options).setup()
         assert "\n" not in str(caught.value)
 
-    refuse("data.ood.NAME=DIR", ood=())
     refuse("data.id.train=DIR", id=("test",))
     refuse(r"shift_order names 'nere', .*'near'", shift_order=["nere", "far"])
     refuse("names a set twice", shift_order=["near", "near"])
@@ -295,6 +294,12 @@ def test_mistakes_are_named(root):
     refuse("sum 1", id=("train",), split=[0.5, 0.1])
     refuse("identify is 'content' or 'stat'", identify="name")
     refuse("data.check is one of", check="some")
+
+
+def test_id_alone_is_data_too(root):
+    data = module(root, ood=())
+    data.setup()
+    assert data.ood_names == []
 
 
 def test_unlabelled_id(root):

@@ -49,7 +49,7 @@ def test_learned_prompts_are_evaluated_from_their_run(coop, capsys):
 def test_learned_prompts_of_other_classes_are_refused(coop, capsys):
     folder, _ = coop
     file = folder / "checkpoints" / "last.ckpt"
-    other = ("prompt=coop", f"ckpt={file}", "model.backbone.n_ctx=4", "logger=none")
+    other = ("prompt=coop", f"ckpt={file}", "model.backbone.n_ctx=8", "logger=none")
     assert call("eval.py", *other, f"paths.outputs={folder.parents[2]}") != 0
     assert "n_ctx" in capsys.readouterr().err
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import lightning as L
+import torch
 import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -50,6 +51,8 @@ def job(cfg: DictConfig) -> Iterator[Job]:
         _fail(_explained(error), cfg, this.folder)
     finally:
         wandb.finish(exit_code=int(failed))
+        if torch.distributed.is_initialized():  # the next job of a sweep has other processes
+            torch.distributed.destroy_process_group()
         this.run_folder.close()
         _restore(before)
 

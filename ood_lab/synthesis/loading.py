@@ -125,13 +125,15 @@ def load_transformers(task: str, option: str, folder: str, device: torch.device)
     Raises:
         UserError: it cannot be loaded.
     """
-    from transformers import pipeline
+    import transformers
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
+    # Its overloads want literal tasks, and are not there at all without the extra.
+    pipeline: Any = transformers.pipeline
     try:
-        return pipeline(task, model=str(Path(folder).expanduser()), device=device)  # type: ignore[call-overload]
+        return pipeline(task, model=str(Path(folder).expanduser()), device=device)
     except Exception as error:  # foreign files can break the readers in many ways
         reason = " ".join(str(error).split())[:300]
         raise UserError(f"{option}={folder} cannot be loaded for {task}: {reason}") from error

@@ -4,7 +4,7 @@ The shipped ``tiny`` CLIP (2 million parameters) was trained on captions of the 
 alone. **It knows only vessels**: on any other images or texts its numbers mean nothing.
 """
 
-from ood_lab.clip.backbone import ClipBackbone, clip_backbone, untrained_backbone
+from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone, untrained_backbone
 from ood_lab.clip.load import load_clip, missing_files
 from ood_lab.clip.local import LocalFeaturesUnsupported
 from ood_lab.clip.model import ClipModel
@@ -19,6 +19,7 @@ __all__ = [
     "ClipModel",
     "ClipTraining",
     "LocalFeaturesUnsupported",
+    "TextHead",
     "WordTokenizer",
     "clip_backbone",
     "load_clip",

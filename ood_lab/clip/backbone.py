@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 
 import torch
@@ -16,12 +17,44 @@ from ood_lab.models.contract import check_contract
 from ood_lab.models.output import Output
 
 
-class ClipBackbone(Backbone):
+class TextHead(Backbone):
     """``features = f`` (normalised), ``logits = s W f`` with text features ``W [C, d]``.
 
     The head has no bias and holds ``s W`` with the model's logit scale ``s``, so every detector
-    on features, logits or the head runs on CLIP as on any classifier. The head is trainable (a
-    linear probe that starts from the texts); the towers are frozen.
+    on features, logits or the head runs on CLIP as on any classifier.
+
+    Args:
+        clip: the model; its towers are frozen.
+        classnames: words for the classes, in the order of the labels.
+    """
+
+    def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
+        super().__init__()
+        self.name = clip.name
+        self.clip = clip
+        self.classnames = list(classnames)
+        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
+        self.data_config = clip.data_config
+        self.transform = clip.preprocess
+        self.transform_overrides = {}
+
+    @abstractmethod
+    def class_texts(self) -> Tensor:
+        """Normalised text features of the classes, ``[C, d]``."""
+
+    @torch.no_grad()
+    def reset_head(self) -> None:
+        """Puts the text features of the classes, as they are now, into the head."""
+        self.head.weight.copy_(self.clip.logit_scale * self.class_texts())
+
+    def forward(self, image: Tensor) -> Output:
+        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
+        features = self.clip.encode_image(image)
+        return Output(self.head(features), features)
+
+
+class ClipBackbone(TextHead):
+    """Zero-shot CLIP; its head is trainable (a linear probe that starts from the texts).
 
     Args:
         clip: the model.
@@ -32,27 +65,13 @@ class ClipBackbone(Backbone):
     def __init__(
         self, clip: ClipModel, classnames: Sequence[str], templates: Sequence[str] | None = None
     ) -> None:
-        super().__init__()
-        self.name = clip.name
-        self.clip = clip
-        self.classnames = list(classnames)
+        super().__init__(clip, classnames)
         self.templates = templates
-        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
-        self.data_config = clip.data_config
-        self.transform = clip.preprocess
-        self.transform_overrides = {}
         self.reset_head()
 
-    @torch.no_grad()
-    def reset_head(self) -> None:
-        """Puts the text features of the classes, as CLIP has them now, into the head."""
-        weights = zero_shot_weights(self.clip, self.classnames, self.templates)
-        self.head.weight.copy_(self.clip.logit_scale * weights)
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
-        features = self.clip.encode_image(image)
-        return Output(self.head(features), features)
+    def class_texts(self) -> Tensor:
+        """Text features of the names in the templates, ``[C, d]``."""
+        return zero_shot_weights(self.clip, self.classnames, self.templates)
 
 
 def clip_backbone(

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import open_clip
 import torch
@@ -18,7 +18,7 @@ from open_clip.transform import PreprocessCfg
 from torch import nn
 
 from ood_lab.clip import sources
-from ood_lab.clip.model import ClipModel
+from ood_lab.clip.model import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.sources import ABOUT, VOCABULARY, Source, find_source
 from ood_lab.clip.tokenizer import WordTokenizer
 from ood_lab.errors import UserError
@@ -70,7 +70,8 @@ def load_clip(
         tokenizer = _named_tokenizer(source, cache_dir, download)
         return ClipModel(model, tokenizer, name, input_dtype=dtype)
     tokenizer = folder_tokenizer(source.folder, source.config)
-    return ClipModel(model, tokenizer, name, folder_templates(source.folder), dtype)
+    about = folder_facts(source.folder)
+    return ClipModel(model, tokenizer, name, about.templates, dtype, about.knows)
 
 
 def missing_files(
@@ -107,11 +108,23 @@ def _named_tokenizer(source: Source, cache_dir: str | None, download: bool) -> A
         ) from error
 
 
-def folder_templates(folder: Path) -> tuple[str, ...]:
-    """Texts like those that a model in a folder was trained on, if the folder says so."""
+class FolderFacts(NamedTuple):
+    """What a model in a folder says of itself.
+
+    Attributes:
+        templates: texts like those that it was trained on.
+        knows: what it was trained on, where that is not the world at large.
+    """
+
+    templates: tuple[str, ...]
+    knows: str | None
+
+
+def folder_facts(folder: Path) -> FolderFacts:
+    """Reads ``about.json``, which a folder need not have."""
     about = folder / ABOUT
-    templates = json.loads(about.read_text()).get("templates") if about.is_file() else None
-    return tuple(templates or ("a photo of a {}.",))
+    facts = json.loads(about.read_text()) if about.is_file() else {}
+    return FolderFacts(tuple(facts.get("templates") or PLAIN_TEMPLATES), facts.get("knows"))
 
 
 def _activation(source: Source, name: str, pretrained: str | None, quick_gelu: bool | None) -> bool:

@@ -19,6 +19,8 @@ from ood_lab.models.weights import weights_sha256
 #: weights use, pads with black, and timm's "border" with the mean.)
 _CROP_MODES = {"shortest": "center", "squash": "squash"}
 _TEXTS_A_BATCH = 512
+#: Where nothing is known of the captions a model was trained on.
+PLAIN_TEMPLATES = ("a photo of a {}.",)
 
 
 class ClipModel(nn.Module):
@@ -34,6 +36,7 @@ class ClipModel(nn.Module):
         name: what messages call it.
         templates: texts with ``{}`` for a class name, like the captions it was trained on.
         input_dtype: of the images; None = as they come.
+        knows: what it was trained on, where that is not the world at large.
 
     Raises:
         UserError: its images are fitted in a way that has no counterpart here.
@@ -49,8 +52,9 @@ class ClipModel(nn.Module):
         model: nn.Module,
         tokenizer: Any,
         name: str,
-        templates: Sequence[str] = ("a photo of a {}.",),
+        templates: Sequence[str] = PLAIN_TEMPLATES,
         input_dtype: torch.dtype | None = None,
+        knows: str | None = None,
     ) -> None:
         super().__init__()
         self.model = model
@@ -58,6 +62,7 @@ class ClipModel(nn.Module):
         self.name = name
         self.templates = tuple(templates)
         self.input_dtype = input_dtype
+        self.knows = knows
         self.data_config = _data_config(model, name)
         self.preprocess: Callable[[Image.Image], Tensor] = create_transform(
             **self.data_config, is_training=False

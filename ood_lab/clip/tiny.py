@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from safetensors.torch import save
 
-from ood_lab.clip.load import create, folder_templates, folder_tokenizer
+from ood_lab.clip.load import create, folder_facts, folder_tokenizer
 from ood_lab.clip.model import ClipModel
 from ood_lab.clip.sources import ABOUT, CONFIG, SHIPPED, VOCABULARY, read_config
 from ood_lab.errors import UserError
@@ -40,7 +40,7 @@ def untrained_clip(folder: str | Path | None = None) -> ClipModel:
             f"{tokenizer.vocab_size} ids (its lines and the padding)"
         )
     model = create(f"local-dir:{place}", load_weights=False)
-    return ClipModel(model, tokenizer, place.name, folder_templates(place))
+    return ClipModel(model, tokenizer, place.name, folder_facts(place).templates)
 
 
 def save_clip(

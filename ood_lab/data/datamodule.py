@@ -11,15 +11,14 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.fabric.utilities.seed import pl_worker_init_function
-from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
-from ood_lab.data.division import apply_levels
-from ood_lab.data.draws import EpochSampler, TrainingView
+from ood_lab.data.division import apply_levels, read_levels
+from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
 from ood_lab.data.fewshot import ALL, few_shot
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
@@ -62,7 +61,7 @@ class OODDataModule(L.LightningDataModule):
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
         levels: file with measured levels of the OOD sets, see
-            :func:`~ood_lab.data.division.apply_levels`; None = those that the sets bring along.
+            :func:`~ood_lab.data.division.read_levels`; None = those that the sets bring along.
         background: ``replaced`` puts other backgrounds behind the objects of some sets, see
             :class:`Replacement`, like all that follow; seeded by ``seed``.
         background_source: folder of those backgrounds.
@@ -167,9 +166,8 @@ class OODDataModule(L.LightningDataModule):
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
         if self.levels:
-            apply_levels(
-                {name: splits[name] for name in splits if name not in ID_SPLITS}, self.levels
-            )
+            ood = {name: splits[name] for name in splits if name not in ID_SPLITS}
+            apply_levels(ood, read_levels(self.levels), f"data.levels={self.levels}")
             self.notes.append(f"levels of shift: {self.levels}")
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.cache_dir
@@ -240,7 +238,7 @@ class OODDataModule(L.LightningDataModule):
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training images in random order, with the train transform."""
         self.setup()
-        chances = self._chances()
+        chances = class_chances(self.splits["train"].labels) if self.balanced else None
         if self._train_view is None:
             raise RuntimeError("the training images have no transform: call use_transform first")
         data = self._train_view
@@ -283,19 +281,6 @@ class OODDataModule(L.LightningDataModule):
 
     def _epoch(self) -> int:
         return self.trainer.current_epoch if self.trainer else 0
-
-    def _chances(self) -> Tensor | None:
-        """For ``balanced``: every class with the same probability, unknowns never."""
-        if not self.balanced:
-            return None
-        labels = self.splits["train"].labels
-        known = labels != UNKNOWN
-        if not bool(known.any()):
-            raise UserError("data.balanced needs labels, and no training image has one")
-        counts = torch.bincount(labels[known])
-        chances = torch.zeros(len(labels), dtype=torch.float64)
-        chances[known] = 1 / counts[labels[known]].double()
-        return chances
 
     def save_splits(self, folder: str | os.PathLike[str]) -> None:
         """Writes one ``<set>.csv`` a set; those of files can be read back as they were.

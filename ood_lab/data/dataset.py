@@ -13,10 +13,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from ood_lab.axes import LEVELS
+
 Transform = Callable[[Image.Image], Tensor]
 
 #: Columns that hold integers and travel with every sample when the table has them.
-INTEGER_COLUMNS = ("semantic_level", "covariate_level", "category", "shape")
+INTEGER_COLUMNS = (*LEVELS, "category", "shape")
 #: Label of an image that belongs to no ID class, or whose class is unknown.
 UNKNOWN = -1
 
@@ -73,7 +75,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
 
     def set_levels(self, levels: Mapping[str, np.ndarray] | None) -> None:
         """Replaces ``semantic_level`` and ``covariate_level [N] int64``; None takes them away."""
-        self.table = self.table.drop(columns=["semantic_level", "covariate_level"], errors="ignore")
+        self.table = self.table.drop(columns=list(LEVELS), errors="ignore")
         if levels is not None:
             self.table = self.table.assign(**levels)
         self._extras = self._extra_arrays()

@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from ood_lab.axes import LEVELS
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.errors import UserError
 from ood_lab.shift import cell_of_file
-
-LEVELS = ("semantic_level", "covariate_level")
 
 
 def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
@@ -23,26 +22,25 @@ def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:
     return dict(sorted((cell, path) for cell, path in cells.items() if cell is not None))
 
 
-def apply_levels(sets: Mapping[str, ImageDataset], file: str | os.PathLike[str]) -> None:
-    """Gives OOD sets the measured levels of a file that ``task=divide`` wrote.
+def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: str) -> None:
+    """Gives OOD sets the levels of a division.
 
-    Levels that a set brought along are replaced; sets that the file does not name lose theirs,
+    Levels that a set brought along are replaced; sets that the table does not name lose theirs,
     since levels of two divisions do not compare.
 
     Args:
         sets: the OOD sets by name.
-        file: ``levels.parquet`` (or ``.csv``): ``dataset, index, path, semantic_level,
-            covariate_level``, one row an image.
+        table: ``dataset, index, path, semantic_level, covariate_level``, one row an image.
+        source: what messages call the table.
 
     Raises:
-        UserError: no such file or column, no set of these data in it, or other images.
+        UserError: no set of these data in it, or other images.
     """
-    table = _read(Path(file))
     named = [name for name in sets if (table["dataset"] == name).any()]
     if not named:
         found = sorted(map(str, table["dataset"].unique()))
         raise UserError(
-            f"data.levels={file} has levels of {', '.join(found)}, the data has "
+            f"{source} has levels of {', '.join(found)}, the data has "
             f"{', '.join(sets)}: divide these data first (task=divide)"
         )
     for name, data in sets.items():
@@ -54,13 +52,19 @@ def apply_levels(sets: Mapping[str, ImageDataset], file: str | os.PathLike[str])
         same = len(rows) == len(here) and (rows["path"].astype(str).to_numpy() == here).all()
         if not same:
             raise UserError(
-                f"data.levels={file} was made for other images of '{name}' ({len(rows)} there, "
+                f"{source} was made for other images of '{name}' ({len(rows)} there, "
                 f"{len(here)} here): divide these data again (task=divide)"
             )
         data.set_levels({level: rows[level].to_numpy(np.int64) for level in LEVELS})
 
 
-def _read(file: Path) -> pd.DataFrame:
+def read_levels(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """The table ``levels.parquet`` (or ``.csv``) that ``task=divide`` wrote.
+
+    Raises:
+        UserError: no such file or column.
+    """
+    file = Path(path)
     if not file.is_file():
         raise missing_path(file)
     try:

@@ -19,7 +19,8 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from ood_lab.data.dataset import ImageDataset, Transform
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.errors import UserError
 
 
 class EpochSampler(Sampler[tuple[int, int]]):
@@ -81,3 +82,18 @@ class TrainingView(Dataset[dict[str, Any]]):
             np.random.seed(seed)
             random.seed(seed)
             return self.data[row]
+
+
+def class_chances(labels: Tensor) -> Tensor:
+    """``[n] float64`` for which every class is drawn equally often, and unknown labels never.
+
+    Raises:
+        UserError: no image has a label.
+    """
+    known = labels != UNKNOWN
+    if not bool(known.any()):
+        raise UserError("data.balanced needs labels, and no training image has one")
+    counts = torch.bincount(labels[known])
+    chances = torch.zeros(len(labels), dtype=torch.float64)
+    chances[known] = 1 / counts[labels[known]].double()
+    return chances

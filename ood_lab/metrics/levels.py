@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ood_lab.axes import AXES
 from ood_lab.metrics.ood import Floats
-
-AXES = ("semantic", "covariate")
 
 
 @dataclass(frozen=True)

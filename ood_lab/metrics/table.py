@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.axes import AXES
 from ood_lab.metrics.evaluation import Evaluation, Protocol
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
-from ood_lab.metrics.levels import AXES, LevelCells, Measured
+from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
 

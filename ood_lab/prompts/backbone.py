@@ -12,23 +12,20 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
-from ood_lab.clip import ClipModel
+from ood_lab.clip import ClipModel, TextHead
 from ood_lab.errors import UserError
-from ood_lab.models.backbone import Backbone
 from ood_lab.models.contract import check_contract
-from ood_lab.models.output import Output
 from ood_lab.models.weights import load_weights, saved_entry
 from ood_lab.prompts.texts import ContextPrompts, OutlierPrompts, Position
 
 log = logging.getLogger(__name__)
 
 
-class PromptBackbone(Backbone):
-    """``features = f`` (normalised), ``logits = s T f`` with learned text features ``T [C, d]``.
+class PromptBackbone(TextHead):
+    """A frozen CLIP whose class texts are learned.
 
-    Only the prompts are parameters. The head is computed from them by :meth:`reset_head` and has
-    no gradients, so that every detector on features, logits or the head runs on it as on any
-    classifier.
+    Only the prompts are parameters: the head is computed from them by :meth:`reset_head` and has
+    no gradients.
 
     Args:
         clip: the model, frozen.
@@ -37,27 +34,14 @@ class PromptBackbone(Backbone):
     """
 
     def __init__(self, clip: ClipModel, classnames: Sequence[str], prompts: ContextPrompts) -> None:
-        super().__init__()
-        self.name = clip.name
-        self.clip = clip
-        self.classnames = list(classnames)
+        super().__init__(clip, classnames)
         self.prompts = prompts
-        self.head = nn.Linear(clip.embed_dim, len(self.classnames), bias=False)
         self.head.requires_grad_(False)
-        self.data_config = clip.data_config
-        self.transform = clip.preprocess
-        self.transform_overrides = {}
         self.reset_head()
 
-    @torch.no_grad()
-    def reset_head(self) -> None:
-        """Puts the text features of the prompts as they are now into the head."""
-        self.head.weight.copy_(self.clip.logit_scale * self.prompts.features(self.clip))
-
-    def forward(self, image: Tensor) -> Output:
-        """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, d])``."""
-        features = self.clip.encode_image(image)
-        return Output(self.head(features), features)
+    def class_texts(self) -> Tensor:
+        """Text features of the prompts, ``[C, d]``."""
+        return self.prompts.features(self.clip)
 
     @property
     def learned(self) -> nn.ModuleDict:

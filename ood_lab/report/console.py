@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.report.columns import (
     Column,
     beside,
@@ -22,7 +23,7 @@ from ood_lab.report.columns import (
     width_of,
 )
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
-from ood_lab.report.view import AXES, Estimate, RunView
+from ood_lab.report.view import Estimate, RunView
 
 _LABEL = {"auroc": "AUROC", "fpr95": "FPR95"}
 _MAX_HEADER_LINES = 6
@@ -195,7 +196,7 @@ class ConsoleTables:
             else:
                 yield from (build(part, title) for part, title in tables)
 
-    def _level_columns(self, ood: str, axis: str) -> list[Column]:
+    def _level_columns(self, ood: str, axis: Axis) -> list[Column]:
         columns = [self._names()]
         for level in self.view.levels(ood, axis):
             cells = [self.view.at_level("auroc", d, ood, axis, level) for d in self.view.detectors]

@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
+from ood_lab.axes import Axis
+
 
 class Extremes(NamedTuple):
     """Rows of the table of degrees: the nearest to ID first, and the farthest first."""
@@ -14,7 +16,7 @@ class Extremes(NamedTuple):
     farthest: pd.DataFrame
 
 
-def extremes(degrees: pd.DataFrame, dataset: str, axis: str, count: int) -> Extremes:
+def extremes(degrees: pd.DataFrame, dataset: str, axis: Axis, count: int) -> Extremes:
     """The ``count`` images of a set nearest to ID on an axis, and as many of the farthest."""
     rows = degrees[degrees["dataset"] == dataset]
     return Extremes(rows.nsmallest(count, axis), rows.nlargest(count, axis))

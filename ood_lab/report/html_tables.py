@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.view import AXES, HIGHER_IS_BETTER, Estimate, RunView
+from ood_lab.report.view import HIGHER_IS_BETTER, Estimate, RunView
 
 _LABELS = {
     "auroc": "AUROC",
@@ -136,7 +137,7 @@ def level_tables(view: RunView) -> list[HtmlTable]:
     return tables
 
 
-def _level_cells(view: RunView, detector: str, ood: str, axis: str) -> list[Cell]:
+def _level_cells(view: RunView, detector: str, ood: str, axis: Axis) -> list[Cell]:
     cells = [
         _cell(view.at_level("auroc", detector, ood, axis, level))
         for level in view.levels(ood, axis)

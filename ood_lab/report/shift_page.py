@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from PIL import Image
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.report.extremes import extremes
 from ood_lab.report.figures import FigureFile, write_figure
@@ -26,11 +27,10 @@ from ood_lab.report.shift_tables import (
     rows_of,
     same_as_next,
 )
-from ood_lab.report.view import AXES
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
-_DOWNLOADS = ("shift.csv", "degrees.parquet", "config.yaml")
+_DOWNLOADS = ("shift.csv", "degrees.parquet", "counts.csv", "levels.parquet", "config.yaml")
 _DEFINITIONS = (
     (
         "D_sem",
@@ -81,6 +81,7 @@ def write_shift_page(
     summary: pd.DataFrame,
     data: OODDataModule,
     manifest: Mapping[str, Any],
+    more: Sequence[FigureFile] = (),
 ) -> Path:
     """Writes ``shift.html``, with styles, script and images inside, and ``figures/shift_*``.
 
@@ -91,6 +92,7 @@ def write_shift_page(
         summary: see :func:`ood_lab.report.shift_tables.summary_table`.
         data: to show images.
         manifest: ``clip``, ``k`` and ``id_images`` are read; all of it is shown.
+        more: figures that are written already, to be shown too.
 
     Returns:
         The page.
@@ -113,7 +115,7 @@ def write_shift_page(
         warnings=[],
         note=SAME_NOTE,
         tables=[summary_html(summary, axis) for axis in AXES],
-        figures=[embed(figure, folder) for figure in figures],
+        figures=[embed(figure, folder) for figure in (*figures, *more)],
         sheets=[(axis, embed(file, folder)["files"]) for axis, file in sheets.items()],
         examples=examples,
         thumbnails=store.uris,
@@ -124,7 +126,7 @@ def write_shift_page(
     return save_page(path, page)
 
 
-def summary_html(summary: pd.DataFrame, axis: str) -> HtmlTable:
+def summary_html(summary: pd.DataFrame, axis: Axis) -> HtmlTable:
     """One axis of the summary as a sortable table."""
     rows = rows_of(summary, axis)
     heads = [
@@ -171,9 +173,9 @@ def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str
 
 def _write_figures(
     folder: Path, inputs: ShiftInputs, load_image: LoadImage
-) -> tuple[list[FigureFile], dict[str, FigureFile]]:
+) -> tuple[list[FigureFile], dict[Axis, FigureFile]]:
     """The figures of the page, and one contact sheet an axis."""
-    sheets = {}
+    sheets: dict[Axis, FigureFile] = {}
     with rc():
         figures = [write_figure(folder, *parts) for parts in build_shift_figures(inputs)]
         for axis in AXES:

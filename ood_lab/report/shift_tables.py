@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.report.columns import Column, break_name, build, numbers, pack
 from ood_lab.report.protocol import MISSING
-from ood_lab.report.view import AXES
 from ood_lab.shift import present_cells
 
 #: What D of an axis is called.
@@ -61,7 +61,7 @@ def summary_table(summary: pd.DataFrame) -> RenderableType:
     return Group(*parts, Text(SAME_NOTE, "dim"))
 
 
-def rows_of(summary: pd.DataFrame, axis: str) -> pd.DataFrame:
+def rows_of(summary: pd.DataFrame, axis: Axis) -> pd.DataFrame:
     """The rows of one axis, the least shifted set first."""
     return summary[summary["axis"] == axis].sort_values("order", ignore_index=True)
 

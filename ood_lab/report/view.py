@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-Axis = str  # "semantic" or "covariate"
-AXES: tuple[Axis, ...] = ("semantic", "covariate")
+from ood_lab.axes import AXES, Axis
+
 #: Metrics of which more is better; of all others less is.
 HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
 

@@ -49,7 +49,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     try:
         sys.argv[1:] = rewrite(sys.argv[1:])
         # The others are flags and their values, as in "--cfg job".
-        overrides = [a for a in sys.argv[1:] if a[0] == "~" or ("=" in a and a[0] != "-")]
+        overrides = [a for a in sys.argv[1:] if a[:1] == "~" or ("=" in a and a[:1] != "-")]
         wanted = [o for o in overrides if o != REQUEST]
         dry = len(wanted) < len(overrides)
         if not set(sys.argv[1:]) - {*overrides, "-m", "--multirun"} and (

@@ -20,6 +20,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("recipe", _recipe, replace=True)
     OmegaConf.register_new_resolver("default_recipe", _default_recipe, replace=True)
     OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
+    OmegaConf.register_new_resolver("last_part", _last_part, replace=True)
     OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
 
 
@@ -49,6 +50,11 @@ def _coop_epochs(shots: int) -> int:
     All images (-1) take 50, as ImageNet does there.
     """
     return 50 if shots <= 1 else 100 if shots < 8 else 200
+
+
+def _last_part(name: str) -> str:
+    """The last folder of ``local-dir:DIR``, to name a run's folder by; other names as they are."""
+    return name.rstrip("/").replace("\\", "/").rpartition("/")[2].removeprefix("local-dir:")
 
 
 def _wandb_offline() -> bool:

@@ -7,6 +7,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from ood_lab.clip import missing_files
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.run.job import Job
@@ -93,7 +95,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
         dry.problems.append(str(error))
         if cfg.ckpt:  # nothing is taken over from it, but the data of the command line can be seen
             cfg.ckpt = None
-            dry.problems += _problem(lambda: _data(prepare(cfg, overrides), built)) or []
+            dry.problems += _problem(lambda: _data(prepare(cfg, overrides), built))
         return dry
     dry.folder = job.folder
     if job.run_folder.done and not job.cfg.force:
@@ -101,29 +103,30 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
         return dry
     if reason := _unwritable(job.folder):
         dry.problems.append(reason)
-    steps: list[Callable[[], Any]] = [job.dry_trainer, lambda: _data(job, built)]
-    if config_name == "train":
-        steps += [job.classifier, job.check_task]
-    else:
-        steps += [lambda: _backbone(job, built), job.check_task]
-    for step in steps:
-        if (problem := _problem(step)) is not None:
-            dry.problems += problem
-            if step is not steps[0]:  # all that follows needs the data and the network
-                break
+    found = [*_problem(partial(_clip_files, job)), *_problem(partial(_data, job, built))]
+    dry.problems += [*_problem(job.dry_trainer), *found]
+    network: list[Callable[[], Any]] = []
+    if config_name == "train" and job.trains:
+        network = [job.classifier]
+    elif config_name == "eval" and "backbone" in job.wanted:
+        network = [partial(_backbone, job, built)]
+    for step in (*network, job.check_task):
+        if not found:  # both need the data, the second the network too
+            found = _problem(step)
+            dry.problems += found
     if not dry.problems:
         dry.state = "resumes" if job.last_checkpoint else "new"
     return dry
 
 
-def _problem(step: Callable[[], Any]) -> list[str] | None:
+def _problem(step: Callable[[], Any]) -> list[str]:
     try:
         step()
     except UserError as error:
         return str(error).splitlines()
     except Exception as error:
         return [f"{type(error).__name__}: {' '.join(str(error).split())}"]
-    return None
+    return []
 
 
 def composed(config_name: str, overrides: list[str]) -> DictConfig:
@@ -152,6 +155,16 @@ def _data(job: Job, built: dict[str, Any]) -> None:
         data.setup()
         built[key] = data
     job.__dict__["data"] = built[key]
+
+
+def _clip_files(job: Job) -> None:
+    """All files of the CLIP that are not on this machine, where the job needs one."""
+    node = {key: value for key, value in job.settings["clip"].items() if key != "_target_"}
+    needed = "clip" in job.wanted or "clip" in (job.settings["model"]["backbone"] or {})
+    if needed and not node["download"] and (files := missing_files(**node)):
+        raise UserError(
+            "\n".join(f"CLIP {node['name']}: {file} is not on this machine" for file in files)
+        )
 
 
 def _backbone(job: Job, built: dict[str, Any]) -> None:

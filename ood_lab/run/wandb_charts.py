@@ -5,9 +5,10 @@ from __future__ import annotations
 import pandas as pd
 import wandb
 
+from ood_lab.axes import LEVELS
+
 #: Headline metrics, and which way they point.
 HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
-AXES = ("semantic_level", "covariate_level")
 
 
 def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
@@ -25,7 +26,7 @@ def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
         if len(mean):
             title = f"Mean {metric.upper()} over {rows.ood.nunique()} OOD sets ({direction})"
             found[f"charts/mean_{metric}"] = _bar(mean, metric, title)
-        for axis in AXES:
+        for axis in LEVELS:
             found |= _lines(results, metric, axis)
     return found | _scatter(whole)
 
@@ -36,7 +37,7 @@ def _bar(values: pd.Series, metric: str, title: str) -> wandb.plot.CustomChart:
 
 
 def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
-    other = AXES[1 - AXES.index(axis)]
+    other = LEVELS[1 - LEVELS.index(axis)]
     rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
     lines = rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
     if lines.empty:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.errors import UserError
 from ood_lab.shift.candidates import CandidateSearch, blocks_for
 from ood_lab.shift.grid import Progress
@@ -36,9 +37,10 @@ class ShiftMeter:
     images, ``D_cov`` that of the covariate part, independently. The paper defines k = 1 and uses
     10 against noise.
 
-    Exact, in float32, and chunked in queries and bank: memory is that of the two parts of the ID
-    set (``4 M (s + c)`` bytes on the device that searches) plus the queries' and a few hundred MB.
-    1.28 million ID images at 256 + 256 take 2.6 GB.
+    Exact, in float32, and chunked in queries and bank. Beside the queries and a few hundred MB,
+    memory is that of the parts of the ID set on the device that searches: ``4 M (s + c)`` bytes, of
+    which ``resident=False`` keeps one part at a time, for a single call with many images. 1.28
+    million ID images at 256 + 256 take 2.6 or 1.3 GB.
 
     Several GPUs: queries do not know of each other, so give every process the whole ID set and
     ``features[rank::world_size]``, and put the results back at the same rows.
@@ -48,6 +50,8 @@ class ShiftMeter:
         id_features: CLIP features of the ID images, ``[M, l]``.
         k: neighbour; the decomposition's by default.
         device: where to search; by default where ``id_features`` are.
+        resident: keep both parts of the ID set; else each is made anew in every call, and
+            ``id_features`` are kept.
 
     Raises:
         UserError: k below 1, or more than the ID images.
@@ -60,13 +64,18 @@ class ShiftMeter:
         id_features: Tensor,
         k: int | None = None,
         device: torch.device | str | None = None,
+        resident: bool = True,
     ) -> None:
         self.decomposition = decomposition
         self.k = decomposition.k if k is None else k
-        semantic, covariate = decomposition.split(id_features)
-        self._semantic = NeighbourSearch(semantic, self.k, device)
-        equal = decomposition.halves_are_equal
-        self._covariate = None if equal else NeighbourSearch(covariate, self.k, device)
+        _check_k(self.k, len(id_features), "the ID set has")
+        search = partial(self._search, id_features, device)
+        if resident:
+            axes = AXES[:1] if decomposition.halves_are_equal else AXES
+            kept = {axis: search(axis) for axis in axes}
+            self._search_of: Callable[[Axis], NeighbourSearch] = kept.__getitem__
+        else:
+            self._search_of = search
 
     def __call__(
         self, features: Tensor, *, in_bank: bool = False, progress: Progress | None = None
@@ -80,18 +89,21 @@ class ShiftMeter:
             progress: receives the share done, in [0, 1].
         """
         report = progress or (lambda share: None)
-        semantic, covariate = self.decomposition.split(features)
-        if self._covariate is None:
-            both = self._semantic.distance(semantic, in_bank=in_bank, progress=report)
+
+        def degrees(axis: Axis, report: Progress) -> Tensor:
+            queries = self.decomposition.part(features, axis)
+            return self._search_of(axis).distance(queries, in_bank=in_bank, progress=report)
+
+        if self.decomposition.halves_are_equal:
+            both = degrees("semantic", report)
             return ShiftDegrees(both, both)
-        return ShiftDegrees(
-            self._semantic.distance(
-                semantic, in_bank=in_bank, progress=lambda share: report(share / 2)
-            ),
-            self._covariate.distance(
-                covariate, in_bank=in_bank, progress=lambda share: report((1 + share) / 2)
-            ),
-        )
+        semantic = degrees("semantic", lambda share: report(share / 2))
+        return ShiftDegrees(semantic, degrees("covariate", lambda share: report((1 + share) / 2)))
+
+    def _search(
+        self, id_features: Tensor, device: torch.device | str | None, axis: Axis
+    ) -> NeighbourSearch:
+        return NeighbourSearch(self.decomposition.part(id_features, axis), self.k, device)
 
 
 class NeighbourSearch:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.axes import AXES
 from ood_lab.errors import UserError
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
@@ -35,7 +36,7 @@ class Edges:
     covariate: tuple[float, ...]
 
     def __post_init__(self) -> None:
-        for axis in ("semantic", "covariate"):
+        for axis in AXES:
             values = tuple(float(value) for value in getattr(self, axis))
             if not values or not np.isfinite(values).all() or (np.diff(values) <= 0).any():
                 raise UserError(

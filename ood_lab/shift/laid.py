@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ood_lab.axes import Axis
 from ood_lab.shift.edges import Edges
 
 #: Rows that are split at a time, so that memory holds little besides the result.
@@ -71,29 +72,34 @@ class Decomposition:
         return torch.equal(semantic, covariate)
 
     def split(self, features: Tensor) -> Halves:
-        """Splits and normalises features, in chunks of rows.
+        """Both parts of features, see :meth:`part`."""
+        return Halves(self.part(features, "semantic"), self.part(features, "covariate"))
+
+    def part(self, features: Tensor, axis: Axis) -> Tensor:
+        """One part of features, normalised, ``[N, s]`` or ``[N, c]`` float32; in chunks of rows.
 
         The length of a feature does not matter. A part of length 0 stays 0.
 
         Args:
             features: ``[N, l]``, any float type; not centred (centring by the ID mean ruins the
                 covariate part).
+            axis: ``semantic`` or ``covariate``.
 
         Raises:
             ValueError: features of another width.
         """
         if features.ndim != 2 or features.shape[1] != self.width:
             raise ValueError(f"features: expected [N, {self.width}], got {tuple(features.shape)}")
-        device, rows = features.device, len(features)
-        W = self.W.to(device)
-        semantic = torch.empty(rows, self.semantic_width, device=device)
-        covariate = torch.empty(rows, W.shape[1] - self.semantic_width, device=device)
-        for part in torch.arange(rows).split(_ROWS):
-            chunk = slice(int(part[0]), int(part[-1]) + 1)
-            g = features[chunk].float() @ W
-            semantic[chunk] = F.normalize(g[:, : self.semantic_width], dim=1)
-            covariate[chunk] = F.normalize(g[:, self.semantic_width :], dim=1)
-        return Halves(semantic, covariate)
+        W = self.W.to(features.device)[:, self._columns(axis)]
+        found = torch.empty(len(features), W.shape[1], device=features.device)
+        for start in range(0, len(features), _ROWS):
+            chunk = slice(start, start + _ROWS)
+            found[chunk] = F.normalize(features[chunk].float() @ W, dim=1)
+        return found
+
+    def _columns(self, axis: Axis) -> slice:
+        s = self.semantic_width
+        return slice(s) if axis == "semantic" else slice(s, None)
 
     def energy_shares(self, features: Tensor) -> tuple[float, float]:
         """Mean ``|g_sem|^2 / |f|^2`` and ``|g_cov|^2 / |f|^2``; they add to 1 if W is orthogonal.

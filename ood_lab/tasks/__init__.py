@@ -17,9 +17,11 @@ from ood_lab.tasks.tables import show_run
 from ood_lab.tasks.transfer import transfer
 from ood_lab.tasks.tuning import Tuning
 from ood_lab.tasks.verify import verify
+from ood_lab.tasks.workplace import Workplace
 
 __all__ = [
     "Tuning",
+    "Workplace",
     "check_choices",
     "clip_report",
     "compare",

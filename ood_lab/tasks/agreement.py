@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 from rich.table import Table
 
+from ood_lab.axes import AXES
 from ood_lab.data.datamodule import OODDataModule
-
-AXES = ("semantic", "covariate")
 
 
 def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:

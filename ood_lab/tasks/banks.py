@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import lightning as L
 from torch import Tensor
 
 from ood_lab.data.datamodule import OODDataModule
@@ -16,6 +14,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.tasks.workplace import Workplace
 
 
 def require_ood(data: OODDataModule) -> None:
@@ -60,12 +59,10 @@ def split_by_columns(
 
 
 def extract_banks(
-    data: OODDataModule,
+    place: Workplace,
     backbone: Backbone,
     detectors: Mapping[str, Detector],
     ood_sets: Sequence[str],
-    extractor: L.Trainer,
-    root: Path,
     selection: Sequence[str] = (),
     of_test: Sequence[Column] = (),
 ) -> dict[str, FeatureBank]:
@@ -83,48 +80,42 @@ def extract_banks(
         if evaluated or split in fitted_on or split in selection:
             columns = _columns(detectors, split, evaluated)
             columns += of_test if split == "test" else []
-            bank = extract(
-                extractor,
-                backbone,
-                data.predict_dataset(split),
-                root,
-                columns,
-                batch_size=data.eval_batch_size,
-                num_workers=data.num_workers,
-                weights=weights,
-            )
+            bank = _bank(place, backbone, split, columns, weights)
             if bank is not None:
                 banks[split] = bank
     return banks
 
 
 def extract_features(
-    data: OODDataModule,
-    backbone: Backbone,
-    splits: Sequence[str],
-    extractor: L.Trainer,
-    root: Path,
+    place: Workplace, backbone: Backbone, splits: Sequence[str]
 ) -> dict[str, Tensor]:
     """Features of sets, ``[n, D]`` each, from the feature bank where it has them.
 
     Empty on the other ranks, which have done their share of the pass.
     """
-    data.use_transform(eval=backbone.transform)
+    place.data.use_transform(eval=backbone.transform)
     weights = weights_sha256(backbone)
     features = {}
     for split in splits:
-        bank = extract(
-            extractor,
-            backbone,
-            data.predict_dataset(split),
-            root,
-            batch_size=data.eval_batch_size,
-            num_workers=data.num_workers,
-            weights=weights,
-        )
+        bank = _bank(place, backbone, split, (), weights)
         if bank is not None:
             features[split] = bank.features
     return features
+
+
+def _bank(
+    place: Workplace, backbone: Backbone, split: str, columns: Sequence[Column], weights: str
+) -> FeatureBank | None:
+    return extract(
+        place.extractor,
+        backbone,
+        place.data.predict_dataset(split),
+        place.features_root,
+        columns,
+        batch_size=place.data.eval_batch_size,
+        num_workers=place.data.num_workers,
+        weights=weights,
+    )
 
 
 def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[Column]:

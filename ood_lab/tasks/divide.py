@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
-import lightning as L
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from ood_lab.axes import LEVELS
 from ood_lab.clip import ClipModel
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
 from ood_lab.report.figures.cells import write_cells_figure
+from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.shift import (
     Edges,
@@ -29,23 +29,16 @@ from ood_lab.shift import (
     write_imglist,
 )
 from ood_lab.tasks import tables
-from ood_lab.tasks.measure import measure
+from ood_lab.tasks.measure import measure_sets
+from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
-LEVELS = ("semantic_level", "covariate_level")
 
 
 def divide(
     *,
-    data: OODDataModule,
+    place: Workplace,
     clip: ClipModel,
-    extractor: L.Trainer,
-    folder: Path,
-    features_root: Path,
-    metrics: Mapping[str, Any],
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
     laid: str | None = None,
     k: int | None = None,
     levels: int = 8,
@@ -60,15 +53,8 @@ def divide(
     ``data.levels=<folder>/levels.parquet``.
 
     Args:
-        data: its OOD sets are the pool.
-        clip: see :func:`~ood_lab.tasks.measure.measure`, like all that is not named here.
-        extractor: the same.
-        folder: run folder.
-        features_root: the same.
-        metrics: ``draws`` and ``min_count`` are read.
-        seed: the same.
-        manifest: the same.
-        is_main: the same.
+        place: see :func:`~ood_lab.tasks.measure.measure`, like all that is not named here.
+        clip: the same.
         laid: the same.
         k: the same.
         levels: of each axis; edges lie at two quantiles of the pool and evenly between.
@@ -83,34 +69,24 @@ def divide(
         UserError: an unknown set, no such edges, degrees that do not spread.
     """
     given = load_edges(edges) if edges else None
+    names = place.data.ood_names
     for name in sets or ():
-        if name not in data.ood_names:
-            raise UserError(
-                f"task.sets: '{name}' is no OOD set; {suggestion(name, data.ood_names)}"
-            )
-    degrees = measure(
-        data=data,
-        clip=clip,
-        extractor=extractor,
-        folder=folder,
-        features_root=features_root,
-        metrics=metrics,
-        seed=seed,
-        manifest=manifest,
-        is_main=is_main,
-        laid=laid,
-        k=k,
-        report=report,
-    )
-    if degrees is None:
+        if name not in names:
+            raise UserError(f"task.sets: '{name}' is no OOD set; {suggestion(name, names)}")
+    measured = measure_sets(place, clip, laid, k)
+    if measured is None:
         return None
-    pool = degrees[degrees["dataset"].isin(list(sets or data.ood_names))].reset_index(drop=True)
+    degrees, folder = measured.degrees, place.folder
+    pool = degrees[degrees["dataset"].isin(list(sets or names))].reset_index(drop=True)
     used = given or pool_edges(pool["semantic"], pool["covariate"], levels=levels)
     pool, counts = divided(pool, used)
     write_division(folder, pool, counts, used)
-    manifest |= {"edges": asdict(used), "pool": len(pool)}
-    write_cells_figure(folder / "figures", counts, int(metrics["min_count"]))
-    Console().print(cells_table(counts, int(metrics["min_count"])))
+    place.manifest |= {"edges": asdict(used), "pool": len(pool)}
+    min_count = int(place.metrics["min_count"])
+    cells = write_cells_figure(folder / "figures", counts, min_count)
+    if report:
+        write_shift_page(folder, *measured, place.data, place.manifest, [cells])
+    Console().print(cells_table(counts, min_count))
     log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
     return pool
 

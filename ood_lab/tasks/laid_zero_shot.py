@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel, zero_shot_weights
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.metrics import COLUMNS, wilson_interval
 from ood_lab.tasks import tables
 from ood_lab.tasks.referee import clip_features, load_referee
+from ood_lab.tasks.workplace import Workplace
 
 TOP = (1, 5)
 
 
 def laid_zero_shot(
     *,
-    data: OODDataModule,
+    place: Workplace,
     clip: ClipModel,
-    extractor: L.Trainer,
-    folder: Path,
-    features_root: Path,
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
     laid: str | None = None,
     classnames: Sequence[str] | None = None,
     templates: Sequence[str] | None = None,
@@ -42,14 +35,8 @@ def laid_zero_shot(
     and the covariate part at chance (IS-OOD, appendix B).
 
     Args:
-        data: ID test with labels.
+        place: ID test of its data has labels.
         clip: images and class texts.
-        extractor: Trainer whose ``predict`` runs the CLIP.
-        folder: run folder.
-        features_root: folder of the feature banks.
-        seed: a column of the results.
-        manifest: filled with what made the numbers.
-        is_main: False on the other ranks.
         laid: folder with the matrices, see :func:`load_referee`.
         classnames: words for the classes; None = their names in the data.
         templates: texts with ``{}``; None = those that suit the CLIP.
@@ -61,18 +48,19 @@ def laid_zero_shot(
     Raises:
         UserError: ID has no labels.
     """
+    data, folder = place.data, place.folder
     if not data.classes:
         raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
     referee = load_referee(clip, laid)
-    features = clip_features(data, clip, ["test"], extractor, features_root)
-    if not is_main:
+    features = clip_features(place, clip, ["test"])
+    if not place.is_main:
         return None
     images, labels = features["test"], data.splits["test"].labels
     texts = zero_shot_weights(clip, list(classnames or data.classes), templates)
     rows = []
     for decomposition in referee:
         parts = zip(
-            ("semantic", "covariate"),
+            AXES,
             decomposition.split(images),
             decomposition.split(texts),
             strict=True,
@@ -81,10 +69,10 @@ def laid_zero_shot(
             parts = iter([("whole", images, texts)])  # type: ignore[assignment]
         for part, of_images, of_texts in parts:
             rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
-    results = pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=clip.name, seed=seed)
+    results = pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=clip.name, seed=place.seed)
     tables.write_csv(results, folder / "results.csv")
     tables.write_table(results, folder / "results.parquet")
-    manifest |= {"clip": dict(referee[0].clip), "classes": data.classes}
+    place.manifest |= {"clip": dict(referee[0].clip), "classes": data.classes}
     _show(results, len(data.classes))
     return results
 

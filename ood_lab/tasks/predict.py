@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
@@ -33,6 +32,7 @@ from ood_lab.tasks.banks import split_by_columns
 from ood_lab.tasks.calibrate import chosen_rule, fit_detectors, load_detectors
 from ood_lab.tasks.detect import memory_limit
 from ood_lab.tasks.images import Images, read_images
+from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
@@ -40,14 +40,9 @@ BankOf = Callable[..., FeatureBank | None]
 
 def predict(
     *,
-    open_data: Callable[[], OODDataModule],
+    place: Workplace,
     load_backbone: Callable[[Sequence[str]], Backbone],
     detectors: dict[str, Detector],
-    extractor: L.Trainer,
-    folder: Path,
-    features_root: Path,
-    seed: int,
-    manifest: dict[str, Any],
     images: str | Mapping[str, str],
     detector_file: str | Sequence[str] | None = None,
     rule: str | None = None,
@@ -66,14 +61,10 @@ def predict(
     :class:`~ood_lab.detectors.calibration.Rule`.
 
     Args:
-        open_data: the ID data; only called where detectors are fitted.
+        place: its data is ID, and only read where detectors are fitted; its seed that of the
+            halves of val, for detectors fitted on val.
         load_backbone: with weights, for the given classes.
         detectors: to be fitted; unused with ``detector_file``.
-        extractor: Trainer whose ``predict`` runs the backbone.
-        folder: run folder.
-        features_root: folder of the feature banks.
-        seed: of the halves of val, for detectors fitted on val.
-        manifest: filled with what made the numbers.
         images: folder, table or list.
         detector_file: saved detectors to use instead of fitting.
         rule: ``tpr`` or ``conformal``; None = as ``tpr`` or ``alpha`` say.
@@ -89,7 +80,7 @@ def predict(
     chosen, limit = chosen_rule(rule, tpr, alpha), memory_limit(memory_limit_gb)
     pictures = read_images(images)
     ready = load_detectors(detector_file, chosen) if detector_file else {}
-    data = None if ready else open_data()
+    data = None if ready else place.data
     classes = data.classes if data else next(iter(ready.values())).classes
     backbone = load_backbone(classes)
     weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
@@ -101,9 +92,9 @@ def predict(
         raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
     bank_of: BankOf = partial(
         extract,
-        extractor,
+        place.extractor,
         backbone,
-        root=features_root,
+        root=place.features_root,
         batch_size=batch_size,
         num_workers=num_workers,
         weights=weights,
@@ -115,19 +106,19 @@ def predict(
         return
     if data:
         chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
-        ready = fit_detectors(usable, banks, refused, chosen, classes, seed, limit)
+        ready = fit_detectors(usable, banks, refused, chosen, classes, place.seed, limit)
         for name, calibrated in ready.items():
-            save_detector(folder / "detectors" / f"{name}.safetensors", calibrated)
+            save_detector(place.folder / "detectors" / f"{name}.safetensors", calibrated)
     table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
-    tables.write_csv(table, folder / "predictions.csv")
-    manifest |= {
+    tables.write_csv(table, place.folder / "predictions.csv")
+    place.manifest |= {
         "images": {"source": str(images), "identity": pictures.readable.identity},
         "classes": classes,
         "backbone": dict(bank.manifest),
         "detectors": {name: _summary(table, name, ready[name]) for name in ready},
         "refused": refused,
     }
-    _show(table, manifest, folder / "predictions.csv")
+    _show(table, place.manifest, place.folder / "predictions.csv")
 
 
 def _id_banks(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-import lightning as L
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
@@ -13,6 +14,9 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.shift import Decomposition, load_decomposition, undecomposed
 from ood_lab.tasks.banks import extract_features
+from ood_lab.tasks.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 #: Files that ``model=laid`` writes, the one that measures first.
 FILES = ("laid.safetensors", "pca.safetensors")
@@ -42,16 +46,24 @@ def load_referee(clip: ClipModel, laid: str | None) -> list[Decomposition]:
     return [*loaded, undecomposed(clip.embed_dim, identity, loaded[0].k)]
 
 
-def clip_features(
-    data: OODDataModule,
-    clip: ClipModel,
-    splits: Sequence[str],
-    extractor: L.Trainer,
-    root: Path,
-) -> dict[str, Tensor]:
+def clip_features(place: Workplace, clip: ClipModel, splits: Sequence[str]) -> dict[str, Tensor]:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
-    Empty on the other ranks, which have done their share of the pass.
+    Warns where the CLIP knows only images of another kind. Empty on the other ranks, which have
+    done their share of the pass.
     """
-    backbone = clip_backbone(clip, data.classes or ["object"])
-    return extract_features(data, backbone, splits, extractor, root)
+    warn_if_foreign(clip, place.data)
+    backbone = clip_backbone(clip, place.data.classes or ["object"])
+    return extract_features(place, backbone, splits)
+
+
+@rank_zero_only
+def warn_if_foreign(clip: ClipModel, data: OODDataModule) -> None:
+    """Warns where the CLIP knows only the builtin images, and the data are others."""
+    if clip.knows and data.sources:
+        log.warning(
+            "the CLIP '%s' knows %s: of these images it knows nothing, and all that rests on it "
+            "means nothing; choose a real one with clip=...",
+            clip.name,
+            clip.knows,
+        )

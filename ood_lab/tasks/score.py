@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, get_args
 
-import lightning as L
 import pandas as pd
 
+from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
@@ -21,6 +20,7 @@ from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
 from ood_lab.tasks.gate import check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
+from ood_lab.tasks.workplace import Workplace
 
 
 def check_choices(
@@ -46,19 +46,12 @@ def check_choices(
 
 def score(
     *,
+    place: Workplace,
     detectors: dict[str, Detector],
-    data: OODDataModule,
     backbone: Backbone,
-    extractor: L.Trainer,
-    folder: Path,
-    features_root: Path,
     model: Mapping[str, Any],
-    metrics: Mapping[str, Any],
     shift: Mapping[str, Any],
     tuning: Tuning,
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
     memory_limit_gb: float | None = None,
     report: bool = True,
 ) -> pd.DataFrame | None:
@@ -67,19 +60,12 @@ def score(
     Where the ID test set has levels or a category, ``dating.csv`` too.
 
     Args:
+        place: where to work, and on what data.
         detectors: by the name of their column in the scores table.
-        data: the DataModule, set up.
         backbone: with weights; its own transform is used for every image.
-        extractor: Trainer whose ``predict`` runs the backbone; may have several devices.
-        folder: run folder.
-        features_root: folder of the feature banks.
         model: ``name`` and ``expected_id_acc`` are read.
-        metrics: ``protocol``, ``draws``, ``min_count``.
         shift: ``sets`` (evaluate the named sets) and ``axes`` (level columns to evaluate along).
         tuning: how settings are chosen; what it chooses is scored beside the defaults.
-        seed: of the bootstrap and of the tuning, and a column of the results.
-        manifest: filled with what made the numbers.
-        is_main: False on the other ranks, which only extract.
         memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
         report: write figures and ``report.html`` too.
 
@@ -89,6 +75,7 @@ def score(
     Raises:
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
     """
+    data, folder, metrics, seed = place.data, place.folder, place.metrics, place.seed
     data.use_transform(eval=backbone.transform)
     limit = memory_limit(memory_limit_gb)  # before the banks take their share
     ood_sets = check_choices(
@@ -97,16 +84,9 @@ def score(
     usable, refused = split_by_columns(detectors, backbone)
     heads = heads_to_read(data, backbone)
     banks = extract_banks(
-        data,
-        backbone,
-        usable,
-        ood_sets,
-        extractor,
-        features_root,
-        tuning.splits,
-        [heads] if heads else [],
+        place, backbone, usable, ood_sets, tuning.splits, [heads] if heads else []
     )
-    if not is_main:
+    if not place.is_main:
         return None
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
     selection = tuning.select(usable, banks, limit, seed)
@@ -122,6 +102,7 @@ def score(
     )
     results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
     tables.write_table(best, folder / "best.parquet")
+    manifest = place.manifest
     manifest |= {
         "title": f"{model['name']} on {data.name}, seed {seed}",
         "protocol": metrics["protocol"],
@@ -154,5 +135,5 @@ def known_columns(
     scores: pd.DataFrame, axes: Sequence[str], accuracy: float | None
 ) -> pd.DataFrame:
     """The scores without the levels nobody asked for, and without predictions that mean nothing."""
-    unasked = [level for level in tables.LEVELS if level not in axes]
+    unasked = [level for level in LEVELS if level not in axes]
     return scores.drop(columns=unasked + (["pred"] if accuracy is None else []))

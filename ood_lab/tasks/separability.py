@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pandas as pd
 from rich.console import Console
 
@@ -20,20 +19,16 @@ from ood_lab.report.shift_tables import separability_table
 from ood_lab.shift import separability as separate
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import extract_features
+from ood_lab.tasks.workplace import Workplace
 
 _SPLITS = ("train", "val", "test")
 
 
 def separability(
     *,
-    data: OODDataModule,
+    place: Workplace,
     backbone_of: Callable[[str], Backbone],
     build: Callable[..., Any],
-    extractor: L.Trainer,
-    folder: Path,
-    features_root: Path,
-    manifest: dict[str, Any],
-    is_main: bool,
     runs: Sequence[str],
     clip: bool = False,
     id_split: str = "train",
@@ -46,14 +41,9 @@ def separability(
     sets where distances are measured to another split: it says what no shift looks like.
 
     Args:
-        data: the sets, the same for all backbones.
+        place: its data are the same for all backbones.
         backbone_of: loads the backbone of a run.
         build: makes the CLIP of ``clip=...``.
-        extractor: Trainer whose ``predict`` runs the backbones.
-        folder: run folder.
-        features_root: folder of the feature banks.
-        manifest: filled with what made the numbers.
-        is_main: False on the other ranks, which only extract.
         runs: run folders, one a backbone.
         clip: add the image features of the CLIP.
         id_split: the ID set that distances are measured to: train, val or test.
@@ -69,6 +59,7 @@ def separability(
         )
     if id_split not in _SPLITS:
         raise UserError(f"task.id_split={id_split} is no ID set: {suggestion(id_split, _SPLITS)}")
+    data = place.data
     sets = [name for name in ("test", *data.ood_names) if name != id_split]
     _check_sizes(data, [id_split, *sets])
     # All of them first, so that a run that is none shows before the first pass over the images.
@@ -78,17 +69,17 @@ def separability(
         backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
     found = {}
     for name, backbone in backbones.items():
-        features = extract_features(data, backbone, [id_split, *sets], extractor, features_root)
-        if is_main:
+        features = extract_features(place, backbone, [id_split, *sets])
+        if place.is_main:
             found[name] = separate(features.pop(id_split), features, components)
-    if not is_main:
+    if not place.is_main:
         return
     spaces = {name: space.table for name, space in found.items()}
     table = pd.concat([t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True)
     table = table[["backbone", *[column for column in table if column != "backbone"]]]
-    tables.write_csv(table, folder / "separability.csv")
-    write_separability_figure(folder / "figures", found)
-    manifest |= {
+    tables.write_csv(table, place.folder / "separability.csv")
+    write_separability_figure(place.folder / "figures", found)
+    place.manifest |= {
         "backbones": dict(zip(names, map(str, runs), strict=True)),
         "id_split": id_split,
         "data": {name: split.identity for name, split in data.splits.items()},

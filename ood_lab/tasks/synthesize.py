@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import lightning as L
 import pandas as pd
 from PIL import Image
 
 from ood_lab.clip import ClipModel
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.features.disk import require_space
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
@@ -37,6 +35,7 @@ from ood_lab.synthesis import (
 from ood_lab.tasks.prompt_plan import Choice, make_plan, pick_decomposition
 from ood_lab.tasks.referee import clip_features, load_referee
 from ood_lab.tasks.tables import write_csv
+from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -46,13 +45,8 @@ _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers", "open_clip_torch")
 
 def synthesize(
     *,
-    open_data: Callable[[], OODDataModule],
+    place: Workplace,
     clip: ClipModel,
-    extractor: L.Trainer,
-    features_root: Path,
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
     out: str,
     labels: str | None = None,
     styles: str | None = None,
@@ -86,13 +80,8 @@ def synthesize(
     ``data.ood.syn=<out>/manifest.csv`` evaluates detectors over the levels.
 
     Args:
-        open_data: the ID data.
+        place: its data is ID; its seed that of the draws and of every image's noise.
         clip: measures the prompts.
-        extractor: Trainer whose ``predict`` runs it over the ID images.
-        features_root: folder of the feature banks.
-        seed: of the draws and of every image's noise.
-        manifest: filled with what made the numbers.
-        is_main: False on the other ranks, which only extract.
         out: folder of the images; kept between runs.
         labels: text file, one a line; None = ImageNet-21K's 20,099 names.
         styles: YAML file; None = the 51 of the package.
@@ -119,23 +108,22 @@ def synthesize(
         UserError: an option cannot work, models are missing, cells are short (``on_short=stop``),
             the folder holds another plan, or the disk is too small.
     """
-    choice = Choice(prompts, k, edges, levels, per_cell, on_short, seed, suffix)
+    choice = Choice(prompts, k, edges, levels, per_cell, on_short, place.seed, suffix)
     target = chosen_device(device)
     weights = chosen_dtype(dtype, target)
     source = pipeline if plan_only else check_pipeline(pipeline, variant, download)
     given = choice.given_edges()
     pool = Prompts(read_styles(styles), read_texts(labels) if labels else imagenet21k_labels())
     split = pick_decomposition(load_referee(clip, laid), decomposition)
-    data = open_data()
-    features = clip_features(data, clip, [id_split], extractor, features_root)
-    if not is_main:
+    features = clip_features(place, clip, [id_split])
+    if not place.is_main:
         return
     folder = Path(out).expanduser()
     made_with = {
         "clip": clip.name,
         "weights": split.clip["weights_sha256"],
         "decomposition": f"{split.name} {_digest(split.W.numpy().tobytes())}",
-        "ID images": data.splits[id_split].identity,
+        "ID images": place.data.splits[id_split].identity,
         "styles": _digest(repr(pool.styles).encode()),
         "labels": _digest("\n".join(pool.labels).encode()),
         **asdict(choice),
@@ -148,7 +136,11 @@ def synthesize(
         return make_plan(pool, clip.to(target), meter, choice, folder)
 
     plan = keep_plan(folder, made_with, make)
-    manifest |= {"title": f"{len(plan):,} images planned", "plan": made_with, "out": str(folder)}
+    place.manifest |= {
+        "title": f"{len(plan):,} images planned",
+        "plan": made_with,
+        "out": str(folder),
+    }
     log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
     if plan_only:
         return

@@ -12,12 +12,12 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from ood_lab.axes import LEVELS
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report import console_tables
 
 log = logging.getLogger(__name__)
-LEVELS = ("semantic_level", "covariate_level")
 
 
 def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space
@@ -39,6 +38,7 @@ from ood_lab.synthesis import (
 from ood_lab.tasks.contents import check_masks, find_masks, read_contents
 from ood_lab.tasks.exemplars import Materials, load_materials
 from ood_lab.tasks.tables import write_csv
+from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,7 @@ _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers")
 
 def transfer(
     *,
-    open_data: Callable[[], OODDataModule],
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
+    place: Workplace,
     out: str,
     content: str,
     exemplars: str | None = None,
@@ -81,10 +78,8 @@ def transfer(
     seen its material. A copy that was saved anew has another sha256 and is not found out.
 
     Args:
-        open_data: the ID data.
-        seed: of the pairs and of every image's noise.
-        manifest: filled with what made the images.
-        is_main: False on the other ranks, which do nothing.
+        place: its data is ID; its seed that of the pairs and of every image's noise. Only the
+            main process works.
         out: folder of the images; kept between runs.
         content: folder, table or list of the images that give the shapes; their labels are kept.
         exemplars: folder, table or list; None = all ID test images.
@@ -111,7 +106,7 @@ def transfer(
         UserError: models, masks or images are missing, an exemplar is not of ID test or also
             elsewhere in the ID data, the folder holds another plan, or the disk is too small.
     """
-    if not is_main:
+    if not place.is_main:
         return
     check_suffix(suffix)
     if per_content < 1 or size < 8:
@@ -124,7 +119,7 @@ def transfer(
         check_masks(masks, segmenter)
     contents = read_contents(content)
     mask_files = find_masks(masks, contents) if masks else {}
-    materials = load_materials(open_data(), exemplars)
+    materials = load_materials(place.data, exemplars)
     folder = Path(out).expanduser()
     if per_content > len(materials):
         raise UserError(
@@ -135,14 +130,14 @@ def transfer(
         "contents": _digest(contents["path"]),
         "exemplars": _digest(materials.names),
         "per_content": per_content,
-        "seed": seed,
+        "seed": place.seed,
         "size": size,
         "suffix": suffix,
     }
     plan = keep_plan(
-        folder, made_with, lambda: _plan(contents, materials, per_content, seed, suffix)
+        folder, made_with, lambda: _plan(contents, materials, per_content, place.seed, suffix)
     )
-    manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
+    place.manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
     log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
     if plan_only:
         return

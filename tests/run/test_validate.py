@@ -39,6 +39,21 @@ def test_everything_missing_is_listed_at_once(tmp_path, capsys):
     assert not (tmp_path / "outputs").exists()
 
 
+def test_files_of_a_clip_are_listed_with_the_data(tmp_path, capsys):
+    wanted = ("clip=vit_b16", f"clip.cache_dir={tmp_path}", "data=folder")
+    folders = (f"data.id.train={tmp_path}/photos", f"data.ood.mine={tmp_path}/a")
+    for arguments in (("task=measure",), ("prompt=mcm", "detector=[]")):
+        status, out, _ = validated(capsys, "eval.py", *arguments, *wanted, *folders)
+        assert status == 1
+        assert "CLIP ViT-B-16-quickgelu:" in out
+        assert "photos does not exist" in out
+
+
+def test_a_matrix_needs_neither_network_nor_images(tmp_path, capsys):
+    status, out, _ = validated(capsys, "train.py", "model=laid", f"paths.outputs={tmp_path}")
+    assert status == 0, out
+
+
 def test_choices_are_checked_for_every_job(tmp_path, capsys):
     arguments = ("experiment=smoke", f"paths.outputs={tmp_path}", "tuning=val_ood")
     sets = "tuning.sets=[container],[containr]"

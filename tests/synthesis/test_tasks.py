@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -67,7 +68,12 @@ def run(task, photos, tmp_path, *more):
 
 def direct(task, out, **options):
     """The task itself, without another start of the program."""
-    task(**{"manifest": {}, "is_main": True, "out": str(out), "device": "cpu"} | options)
+    where = {} if "place" in options else {"manifest": {}, "is_main": True}
+    task(**{"out": str(out), "device": "cpu"} | where | options)
+
+
+def place_of(data, seed, **more):
+    return SimpleNamespace(data=data, seed=seed, manifest={}, is_main=True, **more)
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +145,11 @@ def test_synthesis(photos, models, laid, tmp_path):
     )
     data.setup()
     options = {
-        "open_data": lambda: data, "clip": laid[2], "seed": 1, "levels": 3, "per_cell": 2,
-        "extractor": Trainer(logger=False, accelerator="cpu", enable_progress_bar=False),
-        "features_root": tmp_path / "features", "labels": f"{tmp_path}/labels.txt",
+        "place": place_of(
+            data, 1, features_root=tmp_path / "features",
+            extractor=Trainer(logger=False, accelerator="cpu", enable_progress_bar=False),
+        ),
+        "clip": laid[2], "levels": 3, "per_cell": 2, "labels": f"{tmp_path}/labels.txt",
         "laid": str(laid[0]), "pipeline": f"{models}/pipeline", "suffix": "png",
         "arguments": {"num_inference_steps": 1},
     }  # fmt: skip
@@ -234,7 +242,7 @@ def test_transfer(photos, models, tmp_path):
         {split: f"{photos}/{split}" for split in ("train", "val", "test")}, {"x": f"{photos}/ood"}
     )
     options = {
-        "open_data": lambda: data, "seed": 0, "content": str(content), "size": 48,
+        "place": place_of(data, 0), "content": str(content), "size": 48,
         "segmenter": f"{tmp_path}/segmenter", "arguments": {"num_inference_steps": 1},
         "ip_adapter": {
             "folder": f"{models}/adapter", "weights": "weights/adapter.safetensors",

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ood_lab.axes import Axis
 from ood_lab.report.extremes import extremes
 from ood_lab.report.figures.shift import label_of
 from ood_lab.report.figures.style import new_figure, wrapped
@@ -23,7 +24,7 @@ _NAMES = 2.1  # width of the names
 
 
 def contact_sheet(
-    degrees: pd.DataFrame, names: Sequence[str], axis: str, load_image: LoadImage, footer: str
+    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, load_image: LoadImage, footer: str
 ) -> Figure:
     """One row a set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
 

@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from ood_lab.axes import AXES, Axis
 from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.style import GREY, new_figure, spread, style
-from ood_lab.report.view import AXES
 
 _LABELS = {"auroc": "AUROC in %", "fpr95": "FPR95 in %"}
 
@@ -42,7 +42,7 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
 
 
 def _points(
-    inputs: FigureInputs, detector: str, metric: str, ood: str, axis: str
+    inputs: FigureInputs, detector: str, metric: str, ood: str, axis: Axis
 ) -> tuple[np.ndarray, ...]:
     """Level, value, low, high (percent) of the levels that have a value."""
     shown = inputs.view.levels(ood, axis)
@@ -52,7 +52,7 @@ def _points(
     return tuple(np.array(rows).reshape(-1, 4).T)
 
 
-def _curves(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: str) -> None:
+def _curves(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: Axis) -> None:
     for position, detector in enumerate(inputs.view.detectors):
         x, y, low, high = _points(inputs, detector, metric, ood, axis)
         if detector in inputs.highlighted:
@@ -70,7 +70,7 @@ def _set_range(row: np.ndarray) -> None:
     row[0].set_ylim(max(low, -2.0), min(high, 102.0))
 
 
-def _label_ends(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: str) -> None:
+def _label_ends(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: Axis) -> None:
     """The name of a line at its end, moved where names would overlap."""
     ends = {}
     for detector in inputs.view.detectors:

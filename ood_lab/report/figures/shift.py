@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ood_lab.axes import AXES
 from ood_lab.report.figures.clouds import draw_clouds, styles_of
 from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.style import INK, Style, legend_columns, new_figure, panels, wrapped
 from ood_lab.report.shift_tables import DEGREE, ID_NAME, ID_TEST, SAME, rows_of, same_as_next
-from ood_lab.report.view import AXES
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
 _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}

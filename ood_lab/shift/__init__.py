@@ -3,7 +3,7 @@
 Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 """
 
-from ood_lab.shift.degree import NeighbourSearch, ShiftDegrees, ShiftMeter, kth_distance
+from ood_lab.shift.degree import ShiftDegrees, ShiftMeter
 from ood_lab.shift.edges import (
     COVARIATE_QUANTILES,
     LEVELS,
@@ -26,6 +26,7 @@ from ood_lab.shift.levels import (
     read_imglist,
     write_imglist,
 )
+from ood_lab.shift.neighbours import NeighbourSearch, kth_distance
 from ood_lab.shift.pca import pca_decomposition
 from ood_lab.shift.saved import load_decomposition, save_decomposition
 from ood_lab.shift.separability import (

@@ -3,9 +3,15 @@
 Run by hand: ``python -m tests.benchmarks.knn_shift``, then with ``--full``.
 
 ``compare``: 4,000 queries x 200,000 rows x 256, beside faiss's exact inner product index where
-faiss is installed, and float32 throughout. ``full``: 100,000 x 1,000,000 x (256 + 256), with the
-peak of memory (Linux), which must stay within 3 GiB; ``--queries`` searches fewer of them, with all
-in memory, and extrapolates. Then the projection to ImageNet-21K x ImageNet-1K on one H100.
+faiss is installed, and float32 throughout, in turns. The OpenBLAS inside faiss's wheels does not
+know every processor and is then several times slower: OPENBLAS_CORETYPE is set to SkylakeX where
+the processor has AVX-512 and nothing else is said.
+
+``full``: 100,000 x 1,000,000 x (256 + 256) by a ShiftMeter that holds one half at a time. The ID
+features lie in a mapped file, whose pages the system may drop; all other memory (Linux: RssAnon)
+must stay within 3 GiB. ``--queries`` searches fewer of them, with all in memory, and extrapolates.
+
+Then the projection to ImageNet-21K x ImageNet-1K on one H100.
 
 Features are noise around 2,000 centres, in random order, so that neighbours are as close as those
 of images; ``--spread`` is the length of the noise (of a centre: 1).
@@ -15,20 +21,22 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import resource
+import os
+import tempfile
+import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.shift import NeighbourSearch
+from ood_lab.shift import Decomposition, NeighbourSearch, ShiftMeter
 from ood_lab.shift.candidates import CandidateSearch
-from ood_lab.shift.degree import bfloat16_gain, fastest_dtype
+from ood_lab.shift.speed import bfloat16_gain, fastest_dtype
 
-GIB = 1024**3
 WIDTH, K = 256, 10
 #: Dense float16 peak of one H100 SXM, and the share of it assumed: a product of inner dimension 256
 #: writes and reads 4 bytes for 512 operations, which its 3.35 TB/s serve at 43% of the peak.
@@ -69,28 +77,37 @@ def timed(run: Callable[[], Tensor]) -> Timed:
     return Timed(time.perf_counter() - wall, time.process_time() - cpu, result)
 
 
-def compare(queries: int, rows: int, spread: float) -> None:
+def compare(queries: int, rows: int, spread: float, repeats: int) -> None:
     bank, some = features(rows, spread, 1), features(queries, spread, 2)
     dtype = fastest_dtype(bank.device)
-    ours = timed(lambda: NeighbourSearch(bank, K).distance(some))
-    print(
-        f"{queries:,} x {rows:,} x {WIDTH}, k={K}, spread {spread}, "
-        f"{torch.get_num_threads()} threads, 10th neighbour at {float(ours.result.median()):.2f}"
-    )
+    print(f"{queries:,} x {rows:,} x {WIDTH}, k={K}, {torch.get_num_threads()} threads")
     print(f"  bfloat16 products {bfloat16_gain():.1f} x float32, first pass in {dtype}")
     certified = CandidateSearch(bank, K, dtype).nth_product(some[:1000], K)[1]
     print(f"  certified          {certified.float().mean():8.2%}")
-    print(f"  this package       {ours}")
-    plain = timed(lambda: NeighbourSearch(bank, K, dtype=torch.float32).distance(some))
-    print(f"  float32 throughout {plain}: ratio {ours.ratio(plain)}")
-    print(f"  largest difference {float((ours.result - plain.result).abs().max()):.1e}")
+    plain = "float32 throughout"
+    ways = {
+        "this package": lambda: NeighbourSearch(bank, K).distance(some),
+        plain: lambda: NeighbourSearch(bank, K, dtype=torch.float32).distance(some),
+    }
     if importlib.util.find_spec("faiss"):
-        theirs = timed(lambda: with_faiss(bank, some))
-        print(f"  faiss IndexFlatIP  {theirs}: ratio {ours.ratio(theirs)}")
-        print(f"  largest difference {float((ours.result - theirs.result).abs().max()):.1e}")
+        ways["faiss IndexFlatIP"] = lambda: with_faiss(bank, some)
+    best: dict[str, Timed] = {}
+    for _ in range(repeats):
+        for name, way in ways.items():
+            best[name] = min(
+                best.get(name, Timed(9e9, 9e9, some)), timed(way), key=lambda t: t.wall
+            )
+    ours = best.pop("this package")
+    print(f"  10th neighbour at {float(ours.result.median()):.2f}; best of {repeats}:")
+    print(f"  this package       {ours}")
+    for name, other in best.items():
+        apart = float((ours.result - other.result).abs().max())
+        print(f"  {name:<18} {other}: ratio {ours.ratio(other)}; largest difference {apart:.1e}")
 
 
 def with_faiss(bank: Tensor, queries: Tensor) -> Tensor:
+    if "avx512f" in Path("/proc/cpuinfo").read_text():
+        os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
     import faiss
 
     faiss.omp_set_num_threads(torch.get_num_threads())
@@ -100,20 +117,44 @@ def with_faiss(bank: Tensor, queries: Tensor) -> Tensor:
 
 
 def full(queries: int, rows: int, searched: int, spread: float) -> None:
-    total = 0.0
-    # The searches of the two halves do not know of each other: one bank lives at a time.
-    for half in range(2):
-        bank, some = features(rows, spread, 2 * half), features(queries, spread, 2 * half + 1)
-        total += timed(lambda b=bank, q=some: NeighbourSearch(b, K).distance(q[:searched])).wall  # type: ignore[misc]
-        del bank, some
-    whole = total * queries / searched
-    # Linux counts in KiB.
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    W = torch.eye(2 * WIDTH)
+    split = Decomposition("identity", W, WIDTH, {}, k=K)
+    some = torch.cat([features(queries, spread, seed) for seed in (1, 3)], dim=1)
+    with tempfile.NamedTemporaryFile() as file, PeakMemory() as peak:
+        size = rows * 2 * WIDTH
+        bank = torch.from_file(file.name, shared=True, size=size).view(rows, -1)
+        for half, seed in enumerate((0, 2)):
+            bank[:, half * WIDTH : (half + 1) * WIDTH] = features(rows, spread, seed)
+        peak.gib = 0.0  # what made the features is not measured
+        meter = ShiftMeter(split, bank, resident=False)
+        total = timed(lambda: meter(some[:searched]).semantic).wall
     rate = 2 * searched * rows * 2 * WIDTH / total / 1e9
     print(f"{queries:,} x {rows:,} x (256 + 256): {searched:,} queries in {total:.1f} s")
-    print(f"  all of them: {whole:.0f} s at {rate:.0f} GFLOP/s")
-    print(f"  peak of the process {peak / GIB:.2f} GiB (limit 3 GiB)")
-    assert peak <= 3 * GIB, "more memory than promised"
+    print(f"  all of them: {total * queries / searched:.0f} s at {rate:.0f} GFLOP/s")
+    print(f"  peak of the process beside the mapped ID features {peak.gib:.2f} GiB (limit 3 GiB)")
+    assert peak.gib <= 3, "more memory than promised"
+
+
+class PeakMemory:
+    """Largest anonymous memory of this process, looked at every 20 ms; ``gib`` can be reset."""
+
+    gib = 0.0
+
+    def __enter__(self) -> PeakMemory:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.02):
+            status = Path("/proc/self/status").read_text()
+            kib = int(status.partition("RssAnon:")[2].split()[0])
+            self.gib = max(self.gib, kib / 1024**2)
 
 
 def projection() -> None:
@@ -129,12 +170,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the full size, after the comparison")
     parser.add_argument("--queries", type=int, default=100_000, help="searched at the full size")
+    parser.add_argument("--repeats", type=int, default=3, help="of the comparison")
     parser.add_argument("--spread", type=float, default=0.6)
     options = parser.parse_args()
     if options.full:
         full(100_000, 1_000_000, options.queries, options.spread)
     else:
-        compare(4000, 200_000, options.spread)
+        compare(4000, 200_000, options.spread, options.repeats)
     projection()
 
 

@@ -11,6 +11,7 @@ from ood_lab.shift import (
     NeighbourSearch,
     ShiftMeter,
     kth_distance,
+    neighbours,
     polar_factor,
     undecomposed,
 )
@@ -160,6 +161,26 @@ def test_half_precision_is_given_up_where_it_certifies_nothing():
     assert search._dtypes == [torch.float32]
 
 
+@pytest.mark.parametrize("wins", [True, False])
+def test_faiss_takes_over_only_where_bfloat16_is_slow_and_faiss_fast(monkeypatch, wins):
+    pytest.importorskip("faiss")
+    used = []
+    searched = neighbours.faiss_nth_product
+    monkeypatch.setattr(neighbours, "fastest_dtype", lambda device: torch.float32)
+    monkeypatch.setattr(neighbours, "_faiss_wins", lambda: wins)
+    monkeypatch.setattr(
+        neighbours, "faiss_nth_product", lambda *a: used.append(len(a[0])) or searched(*a)
+    )
+    bank = unit(ROWS)
+    for in_bank in (False, True):
+        found = kth_distance(bank[:50], bank, 10, in_bank=in_bank)
+        np.testing.assert_allclose(found, brute(bank[:50], bank, 10, skip=in_bank), atol=1e-6)
+    assert used == ([50, 50] if wins else [])
+    kth_distance(bank[:5], bank[:300], 3)  # too small a bank to be worth it
+    NeighbourSearch(bank, 3, dtype=torch.float32).distance(bank[:5])  # asked for by name
+    assert used == ([50, 50] if wins else [])
+
+
 def test_degrees_of_both_halves():
     W = polar_factor(torch.randn(12, 12))
     split = Decomposition("laid", W, 6, CLIP, k=2)
@@ -170,6 +191,10 @@ def test_degrees_of_both_halves():
     np.testing.assert_allclose(degrees.semantic, expected[0], atol=1e-6)
     np.testing.assert_allclose(degrees.covariate, expected[1], atol=1e-6)
     assert shares == [0.5, 1]
+    one_half_at_a_time = ShiftMeter(split, bank, resident=False)
+    for _ in range(2):
+        for again, first in zip(one_half_at_a_time(features), degrees, strict=True):
+            assert torch.equal(again, first)
     # A rotation within the halves, and the length of the features, change nothing.
     turn = torch.block_diag(polar_factor(torch.randn(6, 6)), polar_factor(torch.randn(6, 6)))
     turned = ShiftMeter(Decomposition("laid", W @ turn, 6, CLIP, k=2), 3 * bank)(features)

@@ -38,17 +38,30 @@ def dating_values(dating: pd.DataFrame) -> dict[str, float]:
     return dict(zip(keys, accuracies["value"].astype(float), strict=True))
 
 
+def shift_values(summary: pd.DataFrame) -> dict[str, float]:
+    """The means of a summary of shift as ``{shift/axis/set: value}``."""
+    keys = "shift/" + summary["axis"] + "/" + summary["set"].astype(str)
+    return dict(zip(keys, summary["mean"].astype(float), strict=True))
+
+
 def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
     """Writes the results and what lies in the run folder to every W&B logger, online or offline.
 
-    A task may return another table than one of results: then only its pages are shown.
+    Of a summary of shift, the mean of each set and axis becomes ``shift/<axis>/<set>``. Of any
+    other table, only the pages of the run are shown.
     """
     file = folder / "dating.csv"
     dating = pd.read_csv(file) if file.exists() else None
     for logger in loggers:
-        if isinstance(logger, WandbLogger) and "metric" not in results:
+        if not isinstance(logger, WandbLogger):
+            continue
+        if "metric" not in results:
+            if {"set", "axis", "mean"} <= set(results):
+                logger.experiment.summary.update(shift_values(results))
+                plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
+                logger.experiment.log({"shift_table": wandb.Table(dataframe=plain)})
             logger.experiment.log(_pages(folder))
-        elif isinstance(logger, WandbLogger):
+        else:
             logger.experiment.summary.update(summary_values(results))
             if dating is not None:
                 logger.experiment.summary.update(dating_values(dating))

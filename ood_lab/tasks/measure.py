@@ -48,7 +48,7 @@ def measure(
     laid: str | None = None,
     k: int | None = None,
     report: bool = True,
-) -> None:
+) -> pd.DataFrame | None:
     """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :func:`measure_sets`.
 
     Args:
@@ -58,12 +58,18 @@ def measure(
         k: neighbour; None = that of the matrix (10).
         report: write figures and ``shift.html`` too.
 
+    Returns:
+        The summary of the sets; None on the other ranks.
+
     Raises:
         UserError: see :func:`measure_sets`.
     """
     measured = measure_sets(place, clip, laid, k)
-    if measured is not None and report:
+    if measured is None:
+        return None
+    if report:
         write_shift_page(place.folder, *measured, place.data, place.manifest)
+    return measured.summary
 
 
 def measure_sets(

@@ -1,0 +1,43 @@
+"""`task=measure` through the entry point: W&B, and a CLIP that knows too little."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from PIL import Image
+from wandb_offline import read_run
+
+SMALL = ("trainer.accelerator=cpu", "task.report=false")
+
+
+def test_wandb_shows_the_shift_of_every_set(tmp_path):
+    few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
+    arguments = ("task=measure", *few, "data.per_cell=0", f"paths.outputs={tmp_path}")
+    assert call("eval.py", *arguments, "trainer.accelerator=cpu") == 0
+    (folder,) = run_folders(tmp_path)
+    assert folder.parents[1].name == "vessels-clip-tiny"  # not after the model, which is not used
+    summary = pd.read_csv(folder / "shift.csv")
+    shown = read_run(folder)["summary"]
+    for row in summary.itertuples():
+        assert shown[f"shift/{row.axis}/{row.set}"] == pytest.approx(row.mean)
+    for kind, name in (
+        ("html", "shift"),
+        ("images/figures", "shift_scatter"),
+        ("table", "shift_table"),
+    ):
+        assert list(folder.glob(f"wandb/offline-run-*/files/media/{kind}/{name}*")), name
+
+
+def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
+    noise = np.random.default_rng(0)
+    for split, n in (("train", 12), ("test", 4), ("ood", 4)):
+        (tmp_path / split / "a").mkdir(parents=True)
+        for i in range(n):
+            pixels = noise.integers(0, 256, (32, 32, 3), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / split / "a" / f"{i}.png")
+    folders = [f"data.id.{split}={tmp_path}/{split}" for split in ("train", "test")]
+    data = ("data=folder", *folders, f"data.ood.noise={tmp_path}/ood", "logger=none")
+    places = f"paths.outputs={tmp_path}/outputs"
+    assert call("eval.py", "task=measure", *data, *SMALL, places) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "knows only images and captions of the builtin vessels" in said

@@ -1,0 +1,30 @@
+"""The detector that README.md adds is one."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+import yaml
+from sklearn.metrics import roc_auc_score
+
+from ood_lab.detectors.base import checked_score
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+
+
+def block(language, file):
+    return re.search(rf"```{language}\n# {file}\n(.*?)```", README, re.S)[1]
+
+
+def test_it_detects(blobs):
+    names = {}
+    exec(block("python", "ood_lab/detectors/nearest.py"), names)
+    node = yaml.safe_load(block("yaml", "conf/detector/nearest.yaml"))
+    assert node == {"nearest": {"_target_": "ood_lab.detectors.nearest.NearestMean"}}
+    detector = names["NearestMean"]()
+    assert detector.name == "nearest"
+    detector.fit(blobs.train)
+    scores = [checked_score(detector, bank) for bank in (blobs.test, blobs.ood)]
+    truth = np.repeat([0, 1], [len(part) for part in scores])
+    assert roc_auc_score(truth, torch.cat(scores)) > 0.85

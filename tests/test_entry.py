@@ -57,6 +57,18 @@ def test_scores_rebuild_the_results(trained):
     np.testing.assert_allclose(row.value.item(), truth)
 
 
+def test_every_pair_of_detectors_is_tested(trained):
+    results, pairs = (pd.read_csv(trained / f"{n}.csv") for n in ("results", "significance"))
+    names = results.detector.dropna().unique()
+    found = pairs[(pairs.ood == "container") & (pairs.metric == "auroc")]
+    assert len(found) == len(names) * (len(names) - 1) / 2
+    assert (found.p_holm >= found.p_value).all()
+    values = results[(results.ood == "container") & (results.metric == "auroc")]
+    values = values[values.semantic_level.isna() & values.covariate_level.isna()]
+    values = values.set_index("detector").value
+    np.testing.assert_allclose(found.value_a, values[found.detector_a])
+
+
 def test_wandb_holds_the_numbers_of_the_csv(trained):
     run = read_run(trained)
     assert run["exit_code"] == 0

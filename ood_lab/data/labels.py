@@ -71,11 +71,6 @@ class Labels:
         return len(self.category_names)
 
     @property
-    def has_classes(self) -> bool:
-        """True when the ID images are labelled."""
-        return bool(self.classes)
-
-    @property
     def has_levels(self) -> bool:
         """True when samples carry ``levels``."""
         return bool(self.level_sizes)
@@ -84,16 +79,6 @@ class Labels:
     def has_category(self) -> bool:
         """True when samples carry ``category``."""
         return self.categories > 0
-
-    @property
-    def has_shape(self) -> bool:
-        """True when samples carry ``shape``."""
-        return self.shapes > 0
-
-    @property
-    def has_attributes(self) -> bool:
-        """True when samples carry ``attributes``."""
-        return bool(self.attributes)
 
 
 def _parents(data: ImageDataset, upper: str, lower: str) -> tuple[int, ...]:

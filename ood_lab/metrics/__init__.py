@@ -3,7 +3,7 @@
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
-from ood_lab.metrics.comparison import best_detectors, significance_of, significance_table
+from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
@@ -25,7 +25,7 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import COLUMNS, results_of, results_table
+from ood_lab.metrics.table import COLUMNS, results_of
 
 __all__ = [
     "COLUMNS",
@@ -48,13 +48,11 @@ __all__ = [
     "holm",
     "percentile_interval",
     "results_of",
-    "results_table",
     "roc_curve",
     "score_warning",
     "shift_correlation",
     "shift_sensitivity",
     "significance_of",
-    "significance_table",
     "tie_share",
     "wilson_interval",
 ]

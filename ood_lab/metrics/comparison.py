@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics.evaluation import Evaluation, Protocol
+from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.significance import (
     best_group,
@@ -21,16 +21,7 @@ from ood_lab.metrics.significance import (
 HIGHER_IS_BETTER = {"auroc": True, "fpr95": False, "aupr_in": True, "aupr_out": True, "dad": True}
 
 
-def significance_table(
-    scores: pd.DataFrame,
-    detectors: Sequence[str],
-    *,
-    seed: int,
-    id_name: str = "test",
-    shift_order: Sequence[str] = (),
-    protocol: Protocol = "openood",
-    draws: int = 1000,
-) -> pd.DataFrame:
+def significance_of(evaluation: Evaluation) -> pd.DataFrame:
     """Two-sided tests between all pairs of detectors on the same samples.
 
     DeLong's test for the AUROC, the paired bootstrap for FPR95, AUPR and DAD; p-values corrected
@@ -38,22 +29,8 @@ def significance_table(
 
     Returns:
         ``ood, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
-        p_holm``; ``ood`` is None for ``dad``. Arguments and errors as in ``results_table``.
+        p_holm``; ``ood`` is None for ``dad``.
     """
-    evaluation = Evaluation(
-        scores,
-        detectors,
-        seed=seed,
-        id_name=id_name,
-        shift_order=shift_order,
-        protocol=protocol,
-        draws=draws,
-    )
-    return significance_of(evaluation)
-
-
-def significance_of(evaluation: Evaluation) -> pd.DataFrame:
-    """:func:`significance_table` of an evaluation that is also used otherwise."""
     columns = ["ood", "metric", "detector_a", "detector_b", "value_a", "value_b", "difference"]
     rows = [
         row

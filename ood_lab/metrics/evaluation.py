@@ -20,7 +20,23 @@ _AUPR_METHOD: dict[str, AuprMethod] = {"openood": "trapezoid", "hendrycks": "ave
 
 
 class Evaluation:
-    """One model's scores, measured lazily and once; see :func:`results_table` for the arguments."""
+    """One model's scores, measured lazily and once.
+
+    Args:
+        scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
+            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` is an OOD set.
+        detectors: columns of ``scores``, higher = more OOD.
+        seed: of the bootstrap.
+        id_name: the ID test set.
+        shift_order: OOD sets from the least to the greatest shift.
+        protocol: picks the headline FPR95 and the kind of AUPR.
+        draws: bootstrap draws.
+        min_count: a cell with fewer samples is NaN, with its n.
+        level_sets: sets to break down by level; default all that have levels.
+
+    Raises:
+        ValueError: a missing column or set, no OOD set, or NaN scores; the message names it.
+    """
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES
-from ood_lab.metrics.evaluation import Evaluation, Protocol
+from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
@@ -31,19 +31,7 @@ TRENDS: dict[str, Callable[..., Any]] = {
 Row = dict[str, Any]
 
 
-def results_table(
-    scores: pd.DataFrame,
-    detectors: Sequence[str],
-    *,
-    model: str,
-    seed: int,
-    id_name: str = "test",
-    shift_order: Sequence[str] = (),
-    protocol: Protocol = "openood",
-    draws: int = 1000,
-    min_count: int = 10,
-    level_sets: Sequence[str] | None = None,
-) -> pd.DataFrame:
+def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """Every metric of every detector with its 95% interval, one row a number.
 
     - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
@@ -57,41 +45,14 @@ def results_table(
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and ood are None.
 
     Args:
-        scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
-            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` is an OOD set.
-        detectors: columns of ``scores``, higher = more OOD.
-        model: written to every row.
-        seed: of the bootstrap; also written to every row.
-        id_name: the ID test set.
-        shift_order: OOD sets from the least to the greatest shift.
-        protocol: picks the headline; kept in ``attrs["protocol"]``.
-        draws: bootstrap draws.
-        min_count: a cell with fewer samples is NaN, with its n.
-        level_sets: sets to break down by level; default all that have levels.
+        evaluation: of one model.
+        model: written to every row, as the evaluation's seed is.
 
     Returns:
         Columns ``COLUMNS``; values are shares in [0, 1] except ``dad`` (pairs), correlations, and
-        sensitivities (share a level). ``shift_level`` is 1..n in shift order, else NaN.
-
-    Raises:
-        ValueError: a missing column or set, no OOD set, or NaN scores; the message names it.
+        sensitivities (share a level). ``shift_level`` is 1..n in shift order, else NaN;
+        ``attrs["protocol"]`` is that of the evaluation.
     """
-    evaluation = Evaluation(
-        scores,
-        detectors,
-        seed=seed,
-        id_name=id_name,
-        shift_order=shift_order,
-        protocol=protocol,
-        draws=draws,
-        min_count=min_count,
-        level_sets=level_sets,
-    )
-    return results_of(evaluation, model)
-
-
-def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
-    """:func:`results_table` of an evaluation that is also used otherwise."""
     rows = [
         *_accuracy_rows(evaluation),
         *_set_rows(evaluation),

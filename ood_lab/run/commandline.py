@@ -99,8 +99,8 @@ def configure_logging() -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
     # And what cannot matter here: metrics are logged once an epoch.
-    messages = (".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*")
-    messages += (".*is smaller than the logging interval.*",)
+    messages = [".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"]
+    messages += [".*is smaller than the logging interval.*"]
     # Frozen towers stay in eval mode on purpose.
     for message in (*messages, "Found .* in eval mode.*"):
         warnings.filterwarnings("ignore", message=message)

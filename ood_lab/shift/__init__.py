@@ -21,12 +21,10 @@ from ood_lab.shift.levels import (
     cell_counts,
     cell_file,
     cell_of_file,
-    find_cells,
     present_cells,
-    read_imglist,
     write_imglist,
 )
-from ood_lab.shift.neighbours import NeighbourSearch, kth_distance
+from ood_lab.shift.neighbours import NeighbourSearch
 from ood_lab.shift.pca import pca_decomposition
 from ood_lab.shift.saved import load_decomposition, save_decomposition
 from ood_lab.shift.separability import (
@@ -83,11 +81,9 @@ __all__ = [
     "cosine_distance",
     "encode_grid",
     "fill",
-    "find_cells",
     "fit_projection",
     "imagenet21k_labels",
     "imagenet_templates",
-    "kth_distance",
     "load_decomposition",
     "load_edges",
     "orthogonality_error",
@@ -95,7 +91,6 @@ __all__ = [
     "polar_factor",
     "pool_edges",
     "present_cells",
-    "read_imglist",
     "read_texts",
     "save_decomposition",
     "save_edges",

@@ -51,22 +51,6 @@ def cell_of_file(name: str) -> tuple[int, int] | None:
     return None if match is None else (int(match[1]), int(match[2]))
 
 
-def find_cells(folder: str | os.PathLike[str]) -> dict[tuple[int, int], Path]:
-    """The image lists of a division, by (covariate, semantic) level, in that order.
-
-    Raises:
-        UserError: no such folder, or no cell in it.
-    """
-    place = Path(folder)
-    if not place.is_dir():
-        raise UserError(f"'{place}' is no folder: give one with files such as {cell_file(0, 0)}")
-    cells = {cell_of_file(path.name): path for path in place.iterdir()}
-    found = {cell: path for cell, path in cells.items() if cell is not None}
-    if not found:
-        raise UserError(f"folder '{place}' has no image list of a cell, such as {cell_file(0, 0)}")
-    return dict(sorted(found.items()))
-
-
 def write_imglist(path: str | os.PathLike[str], rows: Iterable[tuple[str, int]]) -> None:
     """Writes lines ``path label``.
 
@@ -78,26 +62,3 @@ def write_imglist(path: str | os.PathLike[str], rows: Iterable[tuple[str, int]])
         Path(path).write_text(lines, encoding="utf-8")
     except OSError as error:
         raise UserError(f"image list '{path}' cannot be written: {error}") from error
-
-
-def read_imglist(path: str | os.PathLike[str]) -> list[tuple[str, int]]:
-    """Reads lines ``path label`` (the path may have blanks) as OpenOOD and IS-OOD publish them.
-
-    Raises:
-        UserError: no such file, or a line without a whole number at its end.
-    """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"image list '{path}' cannot be read: {error}") from error
-    rows = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        image, _, label = line.strip().rpartition(" ")
-        if not image or not re.fullmatch(r"-?\d+", label):
-            raise UserError(
-                f"image list '{path}', line {number}: expected 'path label', got '{line[:80]}'"
-            )
-        rows.append((image, int(label)))
-    return rows

@@ -106,20 +106,6 @@ class NeighbourSearch:
         return self._searches[dtype]
 
 
-def kth_distance(
-    queries: Tensor,
-    bank: Tensor,
-    k: int = 10,
-    *,
-    in_bank: bool = False,
-    device: torch.device | str | None = None,
-    progress: Progress | None = None,
-) -> Tensor:
-    """Cosine distance of each query to its k-th nearest bank row; see :class:`NeighbourSearch`."""
-    search = NeighbourSearch(bank, k, device)
-    return search.distance(queries, in_bank=in_bank, progress=progress)
-
-
 def nth_product(queries: Tensor, bank: Tensor, n: int) -> Tensor:
     """n-th largest product of each query with the bank, ``[Q, d], [M, d] -> [Q]``, in blocks."""
     size = blocks_for(bank.device)

@@ -14,7 +14,14 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.report import write_dating_figure, write_figures, write_report
 
 #: Files of a run folder that the page links to.
-DOWNLOADS = ("results.csv", "results.parquet", "scores.parquet", "manifest.json", "config.yaml")
+DOWNLOADS = (
+    "results.csv",
+    "results.parquet",
+    "significance.csv",
+    "scores.parquet",
+    "manifest.json",
+    "config.yaml",
+)
 
 
 def write_page(

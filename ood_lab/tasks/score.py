@@ -11,7 +11,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
-from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
+from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
@@ -57,6 +57,7 @@ def score(
 ) -> pd.DataFrame | None:
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
 
+    ``significance.csv`` has the tests between all pairs of detectors.
     Where the ID test set has levels or a category, ``dating.csv`` too.
 
     Args:
@@ -102,6 +103,7 @@ def score(
     )
     results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
     tables.write_table(best, folder / "best.parquet")
+    tables.write_csv(significance_of(evaluation), folder / "significance.csv")
     manifest = place.manifest
     manifest |= {
         "title": f"{model['name']} on {data.name}, seed {seed}",
@@ -111,6 +113,7 @@ def score(
         "id_accuracy": accuracy,
         "shift_order": list(data.shift_order),
         "backbone": dict(banks["test"].manifest),
+        "transform_overrides": backbone.transform_overrides,
         "data": {name: split.identity for name, split in data.splits.items()},
         "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,

@@ -306,7 +306,7 @@ def test_unlabelled_id(root):
     data = FolderDataModule({"train": root / "near"}, {"far": root / "far"})
     data.setup()
     assert data.classes == []
-    assert not data.labels.has_classes
+    assert not data.labels.classes
     assert any("no labels" in note for note in data.report.notes)
     data.balanced = True
     with pytest.raises(UserError, match=r"data\.balanced needs labels"):
@@ -354,8 +354,8 @@ def test_vessels_labels(vessels):
     labels = vessels.labels
     assert labels.level_sizes == (4, 11)
     assert labels.categories == 2
-    assert labels.has_shape
-    assert labels.has_attributes
+    assert labels.shapes
+    assert labels.attributes
     batch = next(iter(vessels.val_dataloader()))
     assert batch["levels"].shape == (22, 2)
     assert torch.equal(batch["levels"][:, 1], batch["label"])

@@ -21,6 +21,10 @@ from ood_lab.errors import UserError
 COARSE = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 
 
+def pixels_of(dataset):
+    return np.stack([np.asarray(dataset.load_image(i)) for i in range(len(dataset))])
+
+
 def every_kind(n=30, seed=0):
     return [
         VesselsDataset("train", n, seed),
@@ -35,7 +39,7 @@ def to_tensor(image: Image.Image) -> torch.Tensor:
 
 def test_images_are_rgb_64_and_repeat():
     for first, again in zip(every_kind(), every_kind(), strict=True):
-        pixels = first.render_all()
+        pixels = pixels_of(first)
         assert pixels.shape == (len(first), 64, 64, 3)
         assert pixels.dtype == np.uint8
         # Backwards: neither the order nor what was rendered before may matter.
@@ -48,7 +52,7 @@ def test_images_are_rgb_64_and_repeat():
 
 
 def test_workers_do_not_matter():
-    alone = VesselsDataset("train", 24, 3).render_all()
+    alone = pixels_of(VesselsDataset("train", 24, 3))
     for workers in (0, 2):
         dataset = VesselsDataset("train", 24, 3)
         dataset.transform = to_tensor
@@ -85,7 +89,7 @@ def test_identity_follows_every_parameter():
 
 def test_splits_share_no_image():
     names = ("train", "val", "test")
-    pixels = np.concatenate([VesselsDataset(name, 22, 0).render_all() for name in names])
+    pixels = np.concatenate([pixels_of(VesselsDataset(name, 22, 0)) for name in names])
     assert len({image.tobytes() for image in pixels}) == 66
 
 
@@ -101,7 +105,7 @@ def test_statistics_are_those_stored():
         "general": [0.553, 0.549, 0.521, 0.245, 0.239, 0.327],
     }
     for dataset in every_kind(n=66)[:1] + every_kind(n=66)[2:]:
-        pixels = dataset.render_all() / 255.0
+        pixels = pixels_of(dataset) / 255.0
         stats = np.r_[pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))]
         np.testing.assert_allclose(stats, expected[dataset.name], atol=0.06)
 

@@ -16,8 +16,7 @@ from ood_lab.metrics import (
     delong_p_values,
     fpr_at_tpr,
     results_of,
-    results_table,
-    significance_table,
+    significance_of,
 )
 
 DETECTORS = ["weak", "strong"]
@@ -59,6 +58,12 @@ SCORES = pd.concat(
     ],
     ignore_index=True,
 )
+
+
+def results_table(scores, detectors, model, **options):
+    return results_of(Evaluation(scores, detectors, **options), model)
+
+
 OPTIONS = {"seed": 3, "shift_order": ORDER, "draws": 60}
 
 
@@ -229,8 +234,8 @@ def test_the_same_seed_gives_the_same_table(table):
     np.testing.assert_allclose(left, right)
 
 
-def test_significance_table_and_best():
-    table = significance_table(SCORES, DETECTORS, **OPTIONS)
+def test_significance_and_best():
+    table = significance_of(Evaluation(SCORES, DETECTORS, **OPTIONS))
     row = one(table, ood="far", metric="auroc")
     both = [SCORES.loc[SCORES["dataset"] == n, DETECTORS].to_numpy() for n in ("test", "far")]
     assert row["p_value"] == pytest.approx(delong_p_values(*delong(*both))[0, 1])

@@ -10,7 +10,6 @@ from ood_lab.shift import (
     Decomposition,
     NeighbourSearch,
     ShiftMeter,
-    kth_distance,
     neighbours,
     polar_factor,
     undecomposed,
@@ -25,6 +24,10 @@ ROWS = 17_003
 def unit(n, d=16, seed=0, centre=0.0):
     generator = torch.Generator().manual_seed(seed)
     return F.normalize(torch.randn(n, d, generator=generator) + centre)
+
+
+def kth_distance(queries, bank, k, **options):
+    return NeighbourSearch(bank, k).distance(queries, **options)
 
 
 def brute(queries, bank, k, skip=0):

@@ -11,11 +11,9 @@ from ood_lab.shift import (
     cell_counts,
     cell_file,
     cell_of_file,
-    find_cells,
     load_edges,
     pool_edges,
     present_cells,
-    read_imglist,
     save_edges,
     write_imglist,
 )
@@ -95,24 +93,9 @@ def test_cell_files(tmp_path):
     assert cell_file(3, 5) == "cov_3_sem_5.txt"
     assert cell_of_file("cov_3_sem_5.txt") == (3, 5)
     assert cell_of_file("test_imagenet.txt") is None
-    with pytest.raises(UserError, match="no image list of a cell"):
-        find_cells(tmp_path)
     rows = [("n01/a b.JPEG", -1), ("n02/c.JPEG", 17)]
-    for cell in ((1, 0), (0, 7)):
-        write_imglist(tmp_path / cell_file(*cell), rows)
-    (tmp_path / "readme.md").write_text("no cell")
-    assert list(find_cells(tmp_path)) == [(0, 7), (1, 0)]
-    assert read_imglist(find_cells(tmp_path)[0, 7]) == rows
-    with pytest.raises(UserError, match="is no folder"):
-        find_cells(tmp_path / "none")
-
-
-def test_published_lines_are_read_and_others_named(tmp_path):
-    path = tmp_path / "cov_0_sem_0.txt"
-    path.write_text("n02084071/n02084071_1.JPEG -1\n\nn02084071/n02084071_2.JPEG -1\n")
-    assert read_imglist(path)[1] == ("n02084071/n02084071_2.JPEG", -1)
-    path.write_text("a.jpg 3\njust_a_path.jpg\n")
-    with pytest.raises(UserError, match=r"line 2: expected 'path label', got 'just_a_path\.jpg'"):
-        read_imglist(path)
-    with pytest.raises(UserError, match="cannot be read"):
-        read_imglist(tmp_path / "none.txt")
+    write_imglist(tmp_path / cell_file(1, 0), rows)
+    lines = (tmp_path / "cov_1_sem_0.txt").read_text().splitlines()
+    assert lines == ["n01/a b.JPEG -1", "n02/c.JPEG 17"]
+    with pytest.raises(UserError, match="cannot be written"):
+        write_imglist(tmp_path / "none" / cell_file(1, 0), rows)

@@ -92,15 +92,6 @@ class SceneDataset(ImageDataset):
         """Returns the foreground of row ``index``, ``[64, 64] bool``."""
         return mask(self._scenes[index])
 
-    def render_all(self) -> NDArray[np.uint8]:
-        """Renders what is missing and returns all images, ``[N, 64, 64, 3] uint8``.
-
-        Call it before worker processes are forked: they then share the images.
-        """
-        for index in range(len(self)):
-            self._image(index)
-        return self._pixels
-
 
 def undated_columns(scenes: Sequence[Scene]) -> pd.DataFrame:
     """Columns of images outside the ID classes: label -1, and what the object is, if a bronze.

@@ -220,6 +220,11 @@ class OODDataModule(L.LightningDataModule):
             data.transform = eval
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
+    def leave_out_images(self) -> None:
+        """Training batches hold no images from now on: for a module that keeps what it needs."""
+        if self._train_view is not None:
+            self._train_view.images = False
+
     def predict_dataset(self, split: str) -> ImageDataset:
         """A set by name, with the eval transform.
 

@@ -106,11 +106,11 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
     def __getitem__(self, index: int) -> dict[str, Any]:
         if self.transform is None:
             raise RuntimeError(f"dataset '{self.name}' has no transform: call use_transform first")
-        sample: dict[str, Any] = {
-            "image": self.transform(self.load_image(index)),
-            "index": index,
-            "label": int(self._labels[index]),
-        }
+        return {"image": self.transform(self.load_image(index)), **self.facts(index)}
+
+    def facts(self, index: int) -> dict[str, Any]:
+        """The sample of row ``index`` without its image."""
+        sample: dict[str, Any] = {"index": index, "label": int(self._labels[index])}
         for key, values in self._extras.items():
             value = values[index]
             sample[key] = torch.from_numpy(value) if value.ndim else int(value)

@@ -65,7 +65,12 @@ class TrainingView(Dataset[dict[str, Any]]):
     Args:
         data: the images; not changed.
         transform: with the augmentation, which may draw from torch, numpy or ``random``.
+
+    Attributes:
+        images: False = samples have no ``image``, and none is loaded.
     """
+
+    images = True
 
     def __init__(self, data: ImageDataset, transform: Transform) -> None:
         # A second view of the same table: features of train are extracted without augmentation.
@@ -77,6 +82,8 @@ class TrainingView(Dataset[dict[str, Any]]):
 
     def __getitem__(self, pair: tuple[int, int]) -> dict[str, Any]:
         row, seed = pair
+        if not self.images:
+            return self.data.facts(row)
         with isolate_rng(include_cuda=False):  # the network draws from the same generators
             torch.manual_seed(seed)
             np.random.seed(seed)

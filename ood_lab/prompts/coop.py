@@ -125,6 +125,7 @@ class CoOp(PromptLearner):
         encode = self.backbone.clip.encode_image
         parts = [encode(b["image"].to(self.device)) for b in data.predict_loader("train")]
         self._views = torch.cat(parts)
+        data.leave_out_images()
 
     def train_outputs(self, batch: dict[str, Any]) -> Output:
         """Logits of the batch, from the kept features where there are any."""

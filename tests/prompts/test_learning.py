@@ -44,6 +44,9 @@ class Data(L.LightningDataModule):
     def val_dataloader(self):
         return DataLoader(Noise(), batch_size=4)
 
+    def leave_out_images(self):
+        pass
+
     def predict_loader(self, split):
         return DataLoader(Noise(), batch_size=4)
 

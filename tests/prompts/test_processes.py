@@ -35,6 +35,9 @@ class Data(L.LightningDataModule):
     def train_dataloader(self):
         return DataLoader(Noise(self.views), batch_size=self.batch_size)
 
+    def leave_out_images(self):
+        pass
+
     def predict_loader(self, split):
         return DataLoader(Noise(self.views), batch_size=4)
 

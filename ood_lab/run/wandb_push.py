@@ -18,6 +18,11 @@ from ood_lab.run.wandb_log import log_results
 from ood_lab.tasks.compare import finished_runs
 
 log = logging.getLogger(__name__)
+#: What a run is about, and how it is read: detectors, or the shift of sets.
+TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
+    "results.parquet": pd.read_parquet,
+    "shift.csv": pd.read_csv,
+}
 
 
 def wandb_push(
@@ -39,7 +44,7 @@ def wandb_push(
     """
     if not is_main:
         return
-    paths = finished_runs([runs] if isinstance(runs, str) else list(runs))
+    paths = finished_runs([runs] if isinstance(runs, str) else list(runs), tuple(TABLES))
     for path in track(paths, f"Pushing {len(paths)} runs", transient=True):
         _push(path, build, folder)
     log.info("%d runs pushed; offline ones wait for `wandb sync` below %s", len(paths), folder)
@@ -60,5 +65,8 @@ def _push(path: Path, build: Callable[..., Any], folder: Path) -> None:
         reinit="finish_previous",
     )
     logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    log_results([logger], pd.read_parquet(path / "results.parquet"), path)
+    file, read = next(
+        (path / name, read) for name, read in TABLES.items() if (path / name).exists()
+    )
+    log_results([logger], read(file), path)
     wandb.finish()

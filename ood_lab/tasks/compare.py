@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -47,7 +48,7 @@ def compare(
     if not is_main:
         return
     patterns = [runs] if isinstance(runs, str) else list(runs)
-    found = [read_run(path) for path in finished_runs(patterns)]
+    found = [read_run(path) for path in _with_detectors(finished_runs(patterns))]
     _check_once(found)
     groups = comparable_groups(found)
     if not split:
@@ -62,8 +63,10 @@ def compare(
     manifest["runs"] = [str(run.path) for run in found]
 
 
-def finished_runs(patterns: Sequence[str]) -> list[Path]:
-    """Folders with ``DONE`` and ``results.parquet`` among what the patterns match, or below it.
+def finished_runs(
+    patterns: Sequence[str], tables: Sequence[str] = ("results.parquet",)
+) -> list[Path]:
+    """Folders with ``DONE`` and one of ``tables`` among what the patterns match, or below it.
 
     Raises:
         UserError: there is none, or a pattern matches nothing.
@@ -79,13 +82,24 @@ def finished_runs(patterns: Sequence[str]) -> list[Path]:
             if not searched.intersection(match.parents):
                 searched.add(match)
                 found |= {done.parent for done in match.rglob("DONE")}
-    whole = sorted(path for path in found if (path / "results.parquet").exists())
+    whole = sorted(path for path in found if any((path / table).exists() for table in tables))
     if not whole:
         raise UserError(
-            f"task.runs={', '.join(patterns)} holds no finished run (DONE and results.parquet): "
-            "name folders written by train.py or eval.py"
+            f"task.runs={', '.join(patterns)} holds no finished run (DONE and "
+            f"{' or '.join(tables)}): name folders written by train.py or eval.py"
         )
     return whole
+
+
+def _with_detectors(paths: Sequence[Path]) -> list[Path]:
+    """Runs that scored detectors; others (zero-shot accuracies of a CLIP) are named."""
+    manifests = {path: json.loads((path / "manifest.json").read_text()) for path in paths}
+    others = [path for path in paths if "detectors" not in manifests[path]]
+    if len(others) == len(paths):
+        raise UserError(f"no detector was scored in {', '.join(map(str, paths))}")
+    for path in others:
+        log.info("left out, as no detector was scored there: %s", path)
+    return [path for path in paths if path not in others]
 
 
 def _check_once(runs: Sequence[FinishedRun]) -> None:

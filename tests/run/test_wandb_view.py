@@ -21,25 +21,34 @@ def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
             tmp_path / "one" / "aaaa", {"knn": (0.7, 0.9), "vim": (0.8, 0.8)}, seed=seed
         )
         (run / "report.html").write_text("<p>report")
+    measured = write_run(tmp_path / "one" / "bbbb", {"knn": (0.7, 0.9)})
+    (measured / "results.parquet").unlink()
+    shift = {"set": "near", "axis": "semantic", "mean": 0.25, "differs_from_next": ""}
+    pd.DataFrame([shift]).to_csv(measured / "shift.csv", index=False)
     arguments = ("task=wandb_push", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
     assert call("eval.py", *arguments, "push.wandb.offline=true") == 0, capsys.readouterr().err
     made = sorted((tmp_path / "made").rglob("offline-run-*"))
-    assert len(made) == 2
-    for seed, folder in enumerate(made):
-        parent = tmp_path / f"read{seed}" / "wandb"
+    pushed = {}
+    for number, folder in enumerate(made):
+        parent = tmp_path / f"read{number}" / "wandb"
         parent.mkdir(parents=True)
         (parent / folder.name).symlink_to(folder)
-        pushed = read_run(parent.parent)
-        name = f"one/aaaa/seed={seed}"
-        assert pushed["run"].display_name == name
-        assert pushed["run"].run_id == hashlib.sha256(name.encode()).hexdigest()[:16]
-        assert pushed["run"].run_group == "one"
-        assert pushed["summary"]["knn/near/auroc"] == pytest.approx(0.7)
-        assert pushed["summary"]["mean/knn/auroc"] == pytest.approx(0.8)
-        results = pd.read_parquet(tmp_path / "one" / "aaaa" / f"seed={seed}" / "results.parquet")
-        assert len(pushed["table"]["data"]) == len(results)
+        run = read_run(parent.parent)
+        pushed[run["run"].display_name] = (run, folder)
+    names = [f"one/aaaa/seed={seed}" for seed in (0, 1)]
+    assert set(pushed) == {*names, "one/bbbb/seed=0"}
+    for name in names:
+        run, folder = pushed[name]
+        assert run["run"].run_id == hashlib.sha256(name.encode()).hexdigest()[:16]
+        assert run["run"].run_group == "one"
+        assert run["summary"]["knn/near/auroc"] == pytest.approx(0.7)
+        assert run["summary"]["mean/knn/auroc"] == pytest.approx(0.8)
+        results = pd.read_parquet(tmp_path / name / "results.parquet")
+        assert len(run["table"]["data"]) == len(results)
         assert list(folder.glob("files/media/html/report*.html"))
         assert list(folder.glob("files/media/table/charts/mean_auroc_table*.json"))
+    shift = pushed["one/bbbb/seed=0"][0]["summary"]
+    assert shift["shift/semantic/near"] == pytest.approx(0.25)
 
 
 def test_charts_hold_the_numbers(tmp_path):

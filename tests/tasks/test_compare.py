@@ -1,5 +1,7 @@
 """`task=compare`, as a user calls it."""
 
+import json
+
 import pandas as pd
 import pytest
 from cli import call
@@ -26,7 +28,17 @@ def compare(outputs, *arguments):
     return status, made
 
 
+def without_detectors(outputs):
+    """A run of a task that scores none."""
+    other = write_run(outputs / "clip" / "eeee", {"laid_semantic": (0.6, 0.7)})
+    manifest = json.loads((other / "manifest.json").read_text())
+    del manifest["detectors"]
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    return other
+
+
 def test_one_leaderboard_of_a_glob(outputs, capsys):
+    other = without_detectors(outputs)
     # No data, no backbone: the model's weights do not even exist.
     status, made = compare(outputs, f"runs={outputs}/**")
     out, error = capsys.readouterr()
@@ -36,6 +48,10 @@ def test_one_leaderboard_of_a_glob(outputs, capsys):
     assert set(table.run) == {"one/aaaa", "two/bbbb"}
     assert set(table[table.run == "one/aaaa"].n_seeds) == {2}
     assert "FPR95 = share of ID rejected" in out
+    assert "left out, as no detector was scored there" in " ".join(out.split())
+    status, _ = compare(outputs, f"runs={other}")
+    assert status == 1
+    assert "no detector was scored in" in capsys.readouterr().err
 
 
 def test_a_list_of_folders(outputs):

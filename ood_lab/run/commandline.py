@@ -49,7 +49,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     try:
         sys.argv[1:] = rewrite(sys.argv[1:])
         # The others are flags and their values, as in "--cfg job".
-        overrides = [a for a in sys.argv[1:] if a[:1] == "~" or ("=" in a and a[:1] != "-")]
+        overrides = [a for a in sys.argv[1:] if a[0] == "~" or ("=" in a and a[0] != "-")]
         wanted = [o for o in overrides if o != REQUEST]
         dry = len(wanted) < len(overrides)
         if not set(sys.argv[1:]) - {*overrides, "-m", "--multirun"} and (
@@ -113,7 +113,7 @@ def rewrite(line: Sequence[str]) -> list[str]:
     Lightning starts the other ranks with the command line of the first one. In a multirun that
     line describes the whole sweep, so a child takes the overrides of the running job instead.
     """
-    arguments = list(line)
+    arguments = [argument for argument in line if argument]  # an unset variable of a shell
     job = os.environ.get(JOB_VARIABLE)
     if job and int(os.environ.get("LOCAL_RANK", 0)) > 0:
         added = [a for a in arguments if a.startswith("hydra.")]  # by Lightning: run dir, name

@@ -197,11 +197,12 @@ def terminal(wide: WideTable, title: str, width: int) -> Group:
     table = replace(wide.table, rows=wide.table.rows[:_TERMINAL_ROWS])
     names = [" · ".join(c.text for c in row[: wide.names] if c.text) for row in table.rows]
     title_of_names = " · ".join(head.text for head in table.heads[: wide.names])
-    first = Column((title_of_names,), [Text(name) for name in names])
     summary, *others = (
         (text or table.heads[start].text, _column(table, text, note, start, end))
         for text, note, start, end in list(_spans(table))[1:]
     )
+    room = max(24, width - summary[1].width - 2)  # the mean is always there to be seen
+    first = Column((_cut(title_of_names, room),), [Text(_cut(name, room)) for name in names])
     some = [column for name, column in others if name in _SUMMARIES]
     for shown in ([column for _, column in others], some, []):
         parts = pack([first, summary[1], *shown], width)
@@ -211,6 +212,10 @@ def terminal(wide: WideTable, title: str, width: int) -> Group:
     if left := len(wide.table.rows) - len(table.rows):
         notes.append(f"{left} more rows in the files.")
     return Group(*(build(part, title) for part in parts), Text("\n".join(notes), "dim"))
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
 
 
 def _column(table: HtmlTable, text: str, note: str, start: int, end: int) -> Column:

@@ -72,14 +72,19 @@ class FinishedRun:
         shots = "all" if self.shots == ALL_SHOTS else self.shots
         return f"background={self.background}; shots={shots}"
 
+    def asked(self, detector: str) -> dict[str, Any] | None:
+        """Hyperparameters as the configuration has them; None where it does not name it."""
+        node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
+        return node and {k: v for k, v in node.items() if not k.startswith("_")}
+
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
         used = self.manifest["detectors"].get(detector, {})
-        asked = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
+        asked = self.asked(detector)
         if asked is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
         else:
-            pairs = {k: used.get(k, v) for k, v in asked.items() if not k.startswith("_")}
+            pairs = {k: used.get(k, v) for k, v in asked.items()}
         return "; ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 

@@ -59,8 +59,36 @@ class _Layout:
         named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
         named = named.sort_values("value", ascending=False, kind="stable")
         named["training"] = differing(named["training"])
-        named["settings"] = named.groupby("detector")["settings"].transform(differing)
+        named["settings"] = self._telling(named)
         return named
+
+    def _telling(self, named: pd.DataFrame) -> pd.Series:
+        """Settings that differ between the rows of a model, or were asked to differ.
+
+        What follows from another model (the layers that Gram reads) is no choice.
+        """
+        by_model = named.groupby(["detector", "model", "training"])["settings"]
+        told = by_model.transform(differing)
+        keys = {
+            (detector, pair.partition("=")[0])
+            for detector, pairs in zip(
+                named["detector"], by_model.transform(differing), strict=True
+            )
+            for pair in pairs.split("; ")
+        }
+        runs = {run.sweep: run for run in self.board.runs}
+        for detector, of_detector in named.groupby("detector"):
+            asked = [runs[sweep].asked(str(detector)) or {} for sweep in of_detector["run"]]
+            for key in {key for node in asked for key in node}:
+                if len({repr(node.get(key)) for node in asked}) > 1:
+                    keys.add((detector, key))
+        return pd.Series(
+            [
+                "; ".join(p for p in pairs.split("; ") if (detector, p.partition("=")[0]) in keys)
+                for detector, pairs in zip(named["detector"], named["settings"], strict=True)
+            ],
+            index=named.index,
+        )
 
     def table(self) -> WideTable:
         names = self._names()

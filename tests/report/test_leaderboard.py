@@ -7,6 +7,7 @@ import statistics
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from finished_runs import IDENTITY, write_run
 from rich.console import Console
 
@@ -67,6 +68,30 @@ def test_other_settings_of_a_detector_are_other_rows(tmp_path, swept):
     position = [head.text for head in table.heads].index("settings")
     shown = [(row[0].text, row[position].text) for row in table.rows]
     assert sorted(shown) == [("a_b", ""), ("knn", "k=5"), ("knn", "k=50")]
+
+
+def test_what_follows_from_another_model_is_no_choice(tmp_path, swept):
+    other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, k=50, model="wide")
+    table = wide_table(board_of(*swept, other)).table
+    assert "settings" not in [head.text for head in table.heads]
+    # Unless it was asked for.
+    config = yaml.safe_load((other / "config.yaml").read_text())
+    config["detector"]["knn"]["k"] = 50
+    (other / "config.yaml").write_text(yaml.safe_dump(config))
+    table = wide_table(board_of(*swept, other)).table
+    position = [head.text for head in table.heads].index("settings")
+    assert {row[position].text for row in table.rows} == {"", "k=5", "k=50"}
+
+
+def test_a_narrow_terminal_still_shows_the_means(tmp_path, swept):
+    name = "a_model_with_a_name_that_is_longer_than_the_whole_terminal_is_wide_of_80_columns_or_so"
+    other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, model=name)
+    console = Console(width=80, record=True)
+    console.print(terminal(wide_table(board_of(*swept, other)), "title", 80))
+    text = console.export_text()
+    assert "…" in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert "AUROC" in text
 
 
 def test_the_mean_needs_every_set(tmp_path, swept):

@@ -71,9 +71,7 @@ class _Layout:
         told = by_model.transform(differing)
         keys = {
             (detector, pair.partition("=")[0])
-            for detector, pairs in zip(
-                named["detector"], by_model.transform(differing), strict=True
-            )
+            for detector, pairs in zip(named["detector"], told, strict=True)
             for pair in pairs.split("; ")
         }
         runs = {run.sweep: run for run in self.board.runs}

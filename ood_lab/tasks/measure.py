@@ -94,7 +94,8 @@ def measure_sets(
     features = clip_features(place, clip, ["train", "test", *data.ood_names])
     if not place.is_main:
         return None
-    degrees = measured_degrees(data, features, referee, k)
+    device = place.extractor.strategy.root_device
+    degrees = measured_degrees(data, features, referee, k, device)
     tables.write_table(degrees, folder / "degrees.parquet")
     summary = summarised(degrees, int(place.metrics["draws"]), place.seed)
     tables.write_csv(summary, folder / "shift.csv")
@@ -120,8 +121,9 @@ def measured_degrees(
     features: Mapping[str, Tensor],
     referee: Sequence[Decomposition],
     k: int | None,
+    device: torch.device,
 ) -> pd.DataFrame:
-    """Shift degrees of every set but train, by every decomposition."""
+    """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
     names = [name for name in features if name != "train"]
     parts = [data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names]
     table = pd.concat([part.reset_index(names="index") for part in parts], ignore_index=True)
@@ -133,7 +135,7 @@ def measured_degrees(
             progress.update(bar, completed=done + share)
 
         for done, decomposition in enumerate(referee):
-            meter = ShiftMeter(decomposition, features["train"], k, resident=False)
+            meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
             found = meter(images, progress=partial(report, done))
             suffix = "" if decomposition is referee[0] else f"_{decomposition.name}"
             for axis in AXES:

@@ -31,7 +31,7 @@ class ShiftMeter:
 
     Exact, in float32, and chunked in queries and bank. Beside the queries and a few hundred MB,
     memory is that of the parts of the ID set on the device that searches: ``4 M (s + c)`` bytes, of
-    which ``resident=False`` keeps one part at a time, for a single call with many images. 1.28
+    which ``resident=False`` keeps one part at a time, for few calls with many images each. 1.28
     million ID images at 256 + 256 take 2.6 or 1.3 GB.
 
     Several GPUs: queries do not know of each other, so give every process the whole ID set and

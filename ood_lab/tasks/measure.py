@@ -125,21 +125,25 @@ def measured_degrees(
 ) -> pd.DataFrame:
     """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
     names = [name for name in features if name != "train"]
-    parts = [data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names]
-    table = pd.concat([part.reset_index(names="index") for part in parts], ignore_index=True)
-    images = torch.cat([features[name] for name in names])
+    parts = {
+        name: data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names
+    }
     with Progress(transient=True) as progress:
-        bar = progress.add_task("Measuring", total=len(referee))
+        bar = progress.add_task("Measuring", total=len(names) * len(referee))
 
         def report(done: int, share: float) -> None:
             progress.update(bar, completed=done + share)
 
-        for done, decomposition in enumerate(referee):
+        for row, decomposition in enumerate(referee):
+            # One half of the ID set at a time: large pools leave no room for both.
             meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
-            found = meter(images, progress=partial(report, done))
             suffix = "" if decomposition is referee[0] else f"_{decomposition.name}"
-            for axis in AXES:
-                table[f"{axis}{suffix}"] = getattr(found, axis).double().numpy()
+            for number, name in enumerate(names, row * len(names)):
+                found = meter(features[name], progress=partial(report, number))
+                for axis in AXES:
+                    parts[name][f"{axis}{suffix}"] = getattr(found, axis).double().numpy()
+    rows = [part.reset_index(names="index") for part in parts.values()]
+    table = pd.concat(rows, ignore_index=True)
     return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]
 
 

@@ -47,8 +47,7 @@ def checksum(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            # hashlib feeds any object with ``update`` in blocks; its stubs name its own alone.
-            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()  # type: ignore[arg-type]
+            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
     except OSError as error:
         raise UserError(f"feature bank file '{path}' is missing or damaged: {error}") from error
 

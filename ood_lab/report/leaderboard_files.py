@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,12 +37,20 @@ _LATEX = {
 }
 
 
-def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard") -> list[Path]:
+def write_leaderboard(
+    board: Leaderboard, folder: Path, name: str = "leaderboard", notes: Sequence[str] = ()
+) -> list[Path]:
     """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
 
     Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
     Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
     show what more of them bring.
+
+    Args:
+        board: the table.
+        folder: where the files go.
+        name: of the files.
+        notes: what to know of the choice of runs; first on the page.
 
     Returns:
         The files.
@@ -63,7 +71,7 @@ def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard
     if not shots.empty:
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
         figures.append(write_shots_figure(folder, f"{name}_shots", shots))
-    texts[f"{name}.html"] = html(board, wide, dating, figures, folder, list(texts))
+    texts[f"{name}.html"] = html(board, wide, dating, figures, folder, list(texts), notes)
     for file, text in texts.items():
         part = folder / f".{file}.tmp"
         part.write_text(text, encoding="utf-8")
@@ -150,6 +158,7 @@ def html(
     figures: list[FigureFile],
     folder: Path,
     downloads: list[str],
+    notes: Sequence[str] = (),
 ) -> str:
     """The page of a run's report with the leaderboard as its table."""
     rows = board.rows.dropna(subset=["detector"])
@@ -164,12 +173,12 @@ def html(
         ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
     ]
     runs = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
-    notes = [note.partition(": ")[::2] for note in wide.notes]
+    explained = [note.partition(": ")[::2] for note in wide.notes]
     return page_template().render(
         title="Leaderboard",
         sentence=fpr95_sentence(board.protocol),
         facts=facts,
-        warnings=[],
+        warnings=list(notes),
         main=wide.table,
         tested=True,
         refused={},
@@ -177,7 +186,7 @@ def html(
         figures=[embed(figure, folder) for figure in figures],
         mistakes=[],
         thumbnails=[],
-        definitions=[*DEFINITIONS, *notes],
+        definitions=[*DEFINITIONS, *explained],
         manifest=runs,
         downloads=downloads,
         dating={"tables": [dating.table], "notes": dating.notes, "figure": None} if dating else {},

@@ -16,6 +16,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.clip import ClipModel
 from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv, write_table
 from ood_lab.report.figures.cells import write_cells_figure
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
@@ -28,7 +29,6 @@ from ood_lab.shift import (
     save_edges,
     write_imglist,
 )
-from ood_lab.tasks import tables
 from ood_lab.tasks.measure import measure_sets
 from ood_lab.tasks.workplace import Workplace
 
@@ -100,10 +100,10 @@ def divided(pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, np.ndarray]
 
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
     """Writes the table of levels, the edges, the counts and one list a cell."""
-    tables.write_table(pool, folder / "levels.parquet")
+    write_table(pool, folder / "levels.parquet")
     save_edges(folder / "edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
-    tables.write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
+    write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
     place = folder / "cells"
     place.mkdir(exist_ok=True)
     for cell, rows in pool.groupby(list(LEVELS)):

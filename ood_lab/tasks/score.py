@@ -11,6 +11,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
 from ood_lab.tasks import tables
@@ -93,7 +94,7 @@ def score(
     selection = tuning.select(usable, banks, limit, seed)
     usable = beside(usable, selection.detectors)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
-    tables.write_table(scores, folder / "scores.parquet")
+    write_table(scores, folder / "scores.parquet")
     evaluation = Evaluation(
         known_columns(scores, shift["axes"], accuracy),
         list(timing),
@@ -102,8 +103,8 @@ def score(
         **metrics,
     )
     results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
-    tables.write_table(best, folder / "best.parquet")
-    tables.write_csv(significance_of(evaluation), folder / "significance.csv")
+    write_table(best, folder / "best.parquet")
+    write_csv(significance_of(evaluation), folder / "significance.csv")
     manifest = place.manifest
     manifest |= {
         "title": f"{model['name']} on {data.name}, seed {seed}",
@@ -124,12 +125,12 @@ def score(
     if accuracy is not None:
         dating = dating_of(data, banks["test"], backbone, str(model["name"]), seed)
     if dating is not None:
-        tables.write_csv(dating, folder / "dating.csv")
+        write_csv(dating, folder / "dating.csv")
     if report:
         write_page(folder, data, banks, scores, results, best, manifest, dating)
     # Last, so that a results table stands for a run that is whole.
-    tables.write_csv(results, folder / "results.csv")
-    tables.write_table(results, folder / "results.parquet")
+    write_csv(results, folder / "results.csv")
+    write_table(results, folder / "results.parquet")
     tables.show(results, manifest, best)
     return results
 

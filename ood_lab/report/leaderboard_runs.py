@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +63,12 @@ class FinishedRun:
         backbone = self.manifest.get("backbone") or {}
         return str(backbone.get("weights_sha256") or self.sweep)
 
-    @property
+    @cached_property
     def numbers(self) -> pd.DataFrame:
         """The values of its results table, without the intervals, which draws decide."""
         return self.view.table.drop(columns=["ci_low", "ci_high"], errors="ignore")
 
-    @property
+    @cached_property
     def shift_order(self) -> tuple[str, ...]:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
         ordered = self.view.table.dropna(subset=["shift_level", "ood"])
@@ -155,16 +156,29 @@ def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
 
 
 def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
-    """Splits runs into groups within which all numbers compare, the largest group first."""
-    groups: list[list[FinishedRun]] = []
+    """Splits runs into groups within which all numbers compare, the largest group first.
+
+    Seeds that lie in one folder stay together: where there is a copy of some of them with other
+    numbers, it is the copy that is odd.
+    """
+    folders: dict[Path, list[list[FinishedRun]]] = {}
     for run in runs:
-        fits = (g for g in groups if not any(differences(other, run) for other in g))
-        group = next(fits, None)
-        if group is None:
-            groups.append([run])
+        folders.setdefault(run.path.parent, []).append([run])
+    seeds = [group for siblings in folders.values() for group in _merged(siblings)]
+    return sorted(_merged(sorted(seeds, key=len, reverse=True)), key=len, reverse=True)
+
+
+def _merged(parts: Iterable[list[FinishedRun]]) -> list[list[FinishedRun]]:
+    """Joins each part to the first group that it compares with."""
+    groups: list[list[FinishedRun]] = []
+    for part in parts:
+        for group in groups:
+            if not any(differences(a, b) for a in group for b in part):
+                group += part
+                break
         else:
-            group.append(run)
-    return sorted(groups, key=len, reverse=True)
+            groups.append(list(part))
+    return groups
 
 
 def why_apart(group: Sequence[FinishedRun], main: Sequence[FinishedRun]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from rich.console import Group
 from rich.text import Text
 
+from ood_lab.io import write_text
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
 from ood_lab.report.figures import FigureFile
 from ood_lab.report.html import embed, page_template
@@ -17,6 +17,7 @@ from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
+from ood_lab.report.optional import optional
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
 
@@ -67,16 +68,20 @@ def write_leaderboard(
     if dating:
         texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
     shots = shots_rows(board)
-    figures = []
     if not shots.empty:
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
-        figures.append(write_shots_figure(folder, f"{name}_shots", shots))
-    texts[f"{name}.html"] = html(board, wide, dating, figures, folder, list(texts), notes)
     for file, text in texts.items():
-        part = folder / f".{file}.tmp"
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, folder / file)
-    return [folder / file for file in texts]
+        write_text(text, folder / file)
+    figures = []
+    if not shots.empty:
+        with optional(f"figure {name}_shots"):
+            figures.append(write_shots_figure(folder, f"{name}_shots", shots))
+    files = list(texts)
+    with optional(f"{name}.html"):
+        page = html(board, wide, dating, figures, folder, files, notes)
+        write_text(page, folder / f"{name}.html")
+        files.append(f"{name}.html")
+    return [folder / file for file in files]
 
 
 def _spans(table: HtmlTable) -> Iterator[tuple[str, str, int, int]]:

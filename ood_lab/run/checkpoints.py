@@ -72,8 +72,8 @@ def val_accuracy(trainer: Trainer) -> float | None:
     return None
 
 
-def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:
-    """What ``ckpt`` adds to a run's identity, and the stamp (size, time) of its weights file.
+def origin(ckpt: str | None, seed: int) -> str | None:
+    """What ``ckpt`` adds to a run's hash; the content of its weights file is noted apart.
 
     A run folder of the same seed counts as ``<name>/<config hash>``, so that evaluations of the
     seeds of one training are the seeds of one evaluation.
@@ -82,12 +82,11 @@ def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:
         UserError: nothing is there, or the run has no checkpoint.
     """
     if not ckpt:
-        return None, None
+        return None
     run = Path(ckpt)
-    status = weights_file(run).stat()
+    weights_file(run)
     own = run.is_dir() and run.name == f"seed={seed}"
-    name = "/".join(run.absolute().parts[-3:-1]) if own else ckpt
-    return name, f"{status.st_size} {status.st_mtime_ns}"
+    return "/".join(run.absolute().parts[-3:-1]) if own else ckpt
 
 
 def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:

@@ -18,6 +18,7 @@ from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.figures.cells import write_cells_figure
+from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.shift import (
@@ -83,9 +84,12 @@ def divide(
     write_division(folder, pool, counts, used)
     place.manifest |= {"edges": asdict(used), "pool": len(pool)}
     min_count = int(place.metrics["min_count"])
-    cells = write_cells_figure(folder / "figures", counts, min_count)
+    cells = []
+    with optional("figure cells"):
+        cells.append(write_cells_figure(folder / "figures", counts, min_count))
     if report:
-        write_shift_page(folder, *measured, place.data, place.manifest, [cells])
+        with optional("shift.html"):
+            write_shift_page(folder, *measured, place.data, place.manifest, cells)
     Console().print(cells_table(counts, min_count))
     log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
     return pool

@@ -17,6 +17,7 @@ from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.io import write_csv, write_table
+from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
@@ -68,7 +69,8 @@ def measure(
     if measured is None:
         return None
     if report:
-        write_shift_page(place.folder, *measured, place.data, place.manifest)
+        with optional("shift.html"):
+            write_shift_page(place.folder, *measured, place.data, place.manifest)
     return measured.summary
 
 

@@ -14,6 +14,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
+from ood_lab.report.optional import optional
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
 from ood_lab.tasks.dating import dating_of, heads_to_read
@@ -102,12 +103,14 @@ def score(
         shift_order=[s for s in data.shift_order if s in ood_sets],
         **metrics,
     )
-    results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
+    results = results_of(evaluation, str(model["name"])).assign(seed=place.model_seed)
+    best = best_detectors(evaluation)
     write_table(best, folder / "best.parquet")
     write_csv(significance_of(evaluation), folder / "significance.csv")
     manifest = place.manifest
     manifest |= {
-        "title": f"{model['name']} on {data.name}, seed {seed}",
+        "title": f"{model['name']} on {data.name}, seed {place.model_seed}",
+        "seeds": {"training": place.model_seed, "evaluation": seed},
         "protocol": metrics["protocol"],
         "model": model["name"],
         "classes": data.classes,
@@ -123,15 +126,15 @@ def score(
     }
     dating = None
     if accuracy is not None:
-        dating = dating_of(data, banks["test"], backbone, str(model["name"]), seed)
+        dating = dating_of(data, banks["test"], backbone, str(model["name"]), place.model_seed)
     if dating is not None:
         write_csv(dating, folder / "dating.csv")
-    if report:
-        write_page(folder, data, banks, scores, results, best, manifest, dating)
-    # Last, so that a results table stands for a run that is whole.
     write_csv(results, folder / "results.csv")
     write_table(results, folder / "results.parquet")
     tables.show(results, manifest, best)
+    if report:  # last: all numbers are on disk, whatever becomes of the page
+        with optional("report.html"):
+            write_page(folder, data, banks, scores, results, best, manifest, dating)
     return results
 
 

@@ -142,7 +142,7 @@ class Job(Networks):
             self.run_folder.empty()
         elif self.changes:
             reason = "; ".join(self.changes)
-            log.warning("%s was made from what has changed since: %s", self.folder, reason)
+            log.warning("what %s was made from has changed: %s", self.folder, reason)
             log.warning(
                 "starting anew; what was there is kept in %s", self.run_folder.set_aside(reason)
             )

@@ -139,20 +139,27 @@ def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
     found = []
     if a.manifest["protocol"] != b.manifest["protocol"]:
         found.append(f"metric protocol ({a.manifest['protocol']} and {b.manifest['protocol']})")
-    if set(a.view.sets) != set(b.view.sets):
-        both = " and ".join(", ".join(run.view.sets) for run in (a, b))
-        found.append(f"evaluated sets ({both})")
+    other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
+    if other_sets:
+        found.append(f"evaluated sets ({', '.join(other_sets)})")
     ours, theirs = a.manifest["data"], b.manifest["data"]
     shared = [name for name in ("test", *a.view.sets) if name in ours and name in theirs]
     if changed := [name for name in shared if ours[name] != theirs[name]]:
         found.append(f"content of the data ({', '.join(changed)})")
-    if a.shift_order and b.shift_order and a.shift_order != b.shift_order:
+    ordered = a.shift_order and b.shift_order and not other_sets
+    if ordered and a.shift_order != b.shift_order:
         orders = " and ".join(" < ".join(run.shift_order) for run in (a, b))
         found.append(f"shift order of the DAD ({orders})")
     same = (a.sweep, a.seed) == (b.sweep, b.seed)
     if same and not a.numbers.equals(b.numbers):
         found.append("numbers, though configuration and seed are the same")
     return found
+
+
+def _lacking(word: str, one: FinishedRun, other: FinishedRun) -> list[str]:
+    """The sets of one run that the other has not evaluated, in words."""
+    names = [name for name in one.view.sets if name not in other.view.sets]
+    return [f"{word} {', '.join(names)}"] if names else []
 
 
 def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -23,6 +24,8 @@ from ood_lab.tasks.gate import check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 
 def check_choices(
@@ -91,6 +94,8 @@ def score(
     )
     if not place.is_main:
         return None
+    if place.model_seed != seed:
+        log.info("seed=%d draws here; the weights have seed %d", seed, place.model_seed)
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
     selection = tuning.select(usable, banks, limit, seed)
     usable = beside(usable, selection.detectors)

@@ -103,7 +103,7 @@ def test_a_mean_over_other_sets_shares_no_table(tmp_path, swept):
     [
         ({"protocol": "hendrycks"}, "hendrycks and openood"),
         ({"data": IDENTITY | {"far": "other"}}, "content of the data (far)"),
-        ({"sets": ("near", "mine")}, "evaluated sets (near, mine and near, far)"),
+        ({"sets": ("near", "mine")}, "evaluated sets (with mine, without far)"),
         ({"data": IDENTITY | {"test": "x", "train": "y"}}, "content of the data (test)"),
         ({"sets": ("far", "near")}, "far < near and near < far"),
     ],

@@ -1,6 +1,7 @@
 """The two scripts, as a user calls them."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -92,6 +93,17 @@ def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
     assert call("train.py", *SMOKE, f"paths.outputs={outputs}") == 0
     assert (trained / "results.csv").stat().st_mtime_ns == before
     assert "already done" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("file", ["results.parquet", "best.parquet", "manifest.json"])
+def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, file):
+    folder = tmp_path / trained.relative_to(trained.parents[2])
+    shutil.copytree(trained, folder)
+    os.truncate(folder / file, (folder / file).stat().st_size // 2)
+    assert call("train.py", *SMOKE, f"paths.outputs={tmp_path}") == 1
+    error = capsys.readouterr().err.strip()
+    assert f"{folder / file} is damaged" in error
+    assert len(error.splitlines()) == 1
 
 
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):

@@ -49,12 +49,14 @@ class Networks(Configured):
     def changes(self) -> list[str]:
         """What the run folder was made from and is no longer the same, in words.
 
-        Empty where nothing was made yet, and where what it was made from is gone: its results
-        can then be neither checked nor made again.
+        Empty where nothing was made yet or ``force`` makes it anew, and where what it was made
+        from is gone: its results can then be neither checked nor made again.
 
         Raises:
             UserError: the note of it is damaged, or the data has become unusable.
         """
+        if self.cfg.force:
+            return []
         if not (self.folder / inputs.FILE).exists():
             return ["nothing says what it was made from"] * self.run_folder.done
         found = inputs.compare(self.folder, self._named_paths, self.code)
@@ -62,6 +64,7 @@ class Networks(Configured):
         return others + (self._changed_sets(found.data) if found.data else [])
 
     def _changed_sets(self, suspects: Sequence[str]) -> list[str]:
+        """Sets whose identity is not the noted one, with the first files that made them suspect."""
         noted = inputs.noted_identities(self.folder)
         sources = self.build("data").sources if noted else {}
         if gone := [str(path) for path in sources.values() if not path.exists()]:

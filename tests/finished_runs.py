@@ -6,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from ood_lab.io import write_table
 from ood_lab.metrics import COLUMNS
 
 SETS = ("near", "far")
@@ -38,7 +39,7 @@ def write_run(
                 rows.append({**common, "detector": detector, **cell, **ends})
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
     table["n_ood"] = table["n_ood"].fillna(0).astype(int)
-    table.to_parquet(path / "results.parquet")
+    write_table(table, path / "results.parquet")
     if best is not None:
         pd.DataFrame(best, columns=["ood", "metric", "detector", "best"]).to_parquet(
             path / "best.parquet"
@@ -48,6 +49,6 @@ def write_run(
     made = {"protocol": "openood", "data": data, "detectors": dict.fromkeys(aurocs, learnt)}
     (path / "manifest.json").write_text(json.dumps(made | manifest))
     nodes = {name: {"_target_": "x", "k": "auto"} for name in aurocs}
-    (path / "config.yaml").write_text(yaml.safe_dump({"detector": nodes}))
+    (path / "config.yaml").write_text(yaml.safe_dump({"detector": nodes, "paths": {}}))
     (path / "DONE").touch()
     return path

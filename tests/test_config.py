@@ -1,14 +1,17 @@
 """Every YAML under conf/ composes, and every target accepts the keys it is given."""
 
 import inspect
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
-from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from ood_lab.run.identity import NEUTRAL, config_hash, leaves
 from ood_lab.run.resolvers import register_resolvers
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -47,6 +50,14 @@ def composed(primary: str, overrides: list[str]) -> DictConfig:
     return cfg
 
 
+@cache
+def composed_file(primary: str, file: Path) -> DictConfig:
+    """With one file of a group chosen."""
+    group = str(file.parent)
+    choice = f"[{file.stem}]" if group == "detector" else file.stem
+    return composed(primary, [f"{group}={choice}", *REQUIRED.get(str(file), [])])
+
+
 def nodes_with_targets(node, path):
     if isinstance(node, DictConfig):
         if "_target_" in node:
@@ -61,9 +72,7 @@ def nodes_with_targets(node, path):
 @pytest.mark.parametrize("file", FILES, ids=str)
 @pytest.mark.parametrize("primary", sorted(PRIMARY))
 def test_every_file_composes_and_binds(primary, file):
-    group = str(file.parent)
-    choice = f"[{file.stem}]" if group == "detector" else file.stem
-    cfg = composed(primary, [f"{group}={choice}", *REQUIRED.get(str(file), [])])
+    cfg = composed_file(primary, file)
     found = {}
     for key in cfg:
         if key != "hydra":
@@ -87,13 +96,45 @@ def test_presets_resolve(preset):
     assert (cfg.detector.openmax.translate == 10000) == (preset == "paper")
 
 
-def test_a_run_hash_ignores_places_but_not_numbers():
-    from ood_lab.run.folder import config_hash
+def another(value):
+    """A value of the same kind, or something where there was nothing."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, (int, float)):
+        return value + 1
+    return f"{value}x" if isinstance(value, str) else "x"
 
-    def digest(*overrides):
-        return config_hash(OmegaConf.to_container(composed("eval", list(overrides)).copy()))
 
-    base = digest()
-    assert digest("paths.outputs=elsewhere", "tags=[a]") == base
-    assert digest("detector.knn.k=7") != base
-    assert digest("data.batch_size=7") != base
+@contextmanager
+def replaced(config, key):
+    """The configuration with another value of a leaf; as it was afterwards."""
+    *parents, leaf = key.split(".")
+    node = config
+    for part in parents:
+        node = node[int(part)] if isinstance(node, list) else node[part]
+    leaf = int(leaf) if isinstance(node, list) else leaf
+    before = node[leaf]
+    node[leaf] = another(before)
+    yield
+    node[leaf] = before
+
+
+def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
+    """Every key of every file of every group, with another value."""
+    seen = set()
+    for file in FILES:
+        if file.parent == Path("hydra"):  # how jobs are launched is no part of a job
+            continue
+        cfg = composed_file("train", file).copy()
+        with open_dict(cfg):
+            del cfg["hydra"]
+        config = OmegaConf.to_container(cfg, resolve=True)
+        before = config_hash(config)
+        for key in {key for key, _ in leaves(config)} - seen:
+            neutral = any(f"{key}.".startswith(f"{listed}.") for listed in NEUTRAL)
+            with replaced(config, key):
+                assert (config_hash(config) == before) == neutral, (str(file), key)
+            seen.add(key)
+    assert {"callbacks.ema.decay", "callbacks.best.monitor", "trainer.precision"} <= seen
+    unused = [n for n in NEUTRAL if not any(f"{key}.".startswith(f"{n}.") for key in seen)]
+    assert not unused

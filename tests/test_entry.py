@@ -1,6 +1,8 @@
 """The two scripts, as a user calls them."""
 
 import json
+import os
+import shutil
 
 import numpy as np
 import pandas as pd
@@ -8,6 +10,7 @@ import pytest
 from cli import call, run_folders
 from wandb_offline import read_run
 
+from ood_lab.errors import UserError
 from ood_lab.metrics import COLUMNS
 
 SMOKE = ("experiment=smoke",)
@@ -92,6 +95,17 @@ def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
     assert "already done" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.parametrize("file", ["results.parquet", "best.parquet", "manifest.json"])
+def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, file):
+    folder = tmp_path / trained.relative_to(trained.parents[2])
+    shutil.copytree(trained, folder)
+    os.truncate(folder / file, (folder / file).stat().st_size // 2)
+    assert call("train.py", *SMOKE, f"paths.outputs={tmp_path}") == 1
+    error = capsys.readouterr().err.strip()
+    assert f"{folder / file} is damaged" in error
+    assert len(error.splitlines()) == 1
+
+
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     assert call("eval.py", f"ckpt={trained}", f"paths.outputs={outputs}", *SMOKE) == 0
     out = " ".join(capsys.readouterr().out.split())
@@ -113,6 +127,53 @@ def test_sweep_reads_one_bank(trained, outputs, capsys):
     assert {read(f).detector.dropna().unique().item() for f in folders} == {"msp", "knn"}
     assert {f.name for f in folders} == {"seed=0", "seed=1"}
     assert "extracted" not in capsys.readouterr().out
+    for folder in folders:  # the same weights, whatever seed the draws have
+        assert set(read(folder).seed) == {0}
+        assert json.loads((folder / "manifest.json").read_text())["title"].endswith("seed 0")
+
+
+def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch):
+    def fails(path, *_, **__):
+        assert {"scores", "results", "best"} <= {p.stem for p in path.parent.glob("*.parquet")}
+        assert {"results", "significance", "dating"} <= {p.stem for p in path.parent.glob("*.csv")}
+        raise UserError("cannot read image 'moved.png'")
+
+    monkeypatch.setattr("ood_lab.tasks.page.write_report", fails)
+    arguments = (f"ckpt={trained}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
+    assert call("eval.py", *arguments, "name=no_page") == 0
+    (folder,) = run_folders(outputs / "no_page")
+    assert len(read(folder))
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count("is left out (UserError: cannot read image 'moved.png')") == 1
+
+
+def test_a_file_inside_a_run_takes_its_data_over(trained, outputs):
+    file = trained / "checkpoints" / "best.ckpt"
+    arguments = (f"ckpt={file}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
+    assert call("eval.py", *arguments, "name=of_a_file", "task.report=false") == 0
+    (folder,) = run_folders(outputs / "of_a_file")
+    assert set(read(folder).n_id) == {80}  # of experiment=smoke
+
+
+def remove(file):
+    file.unlink()
+
+
+def cut_between_lines(file):
+    file.write_text(file.read_text().split("paths:")[0])
+
+
+@pytest.mark.parametrize("damage", [remove, cut_between_lines])
+def test_a_run_folder_without_its_configuration(trained, tmp_path, capsys, damage):
+    run = tmp_path / "copy"
+    shutil.copytree(trained, run)
+    damage(run / "config.yaml")
+    assert call("eval.py", f"ckpt={run}", f"paths.outputs={tmp_path}/outputs", "logger=none") == 1
+    error = capsys.readouterr().err.strip()
+    assert len(error.splitlines()) == 1
+    assert str(run) in error
+    assert "config.yaml" in error
+    assert not run_folders(tmp_path / "outputs")
 
 
 @pytest.mark.parametrize("axis", ["semantic", "covariate"])

@@ -77,11 +77,14 @@ def extract(
     _join(trainer)
     with ExitStack() as stack:
         missing = store.missing(list(wanted))
-        if main and missing:
+        bank = None if missing or not main else _whole(store, list(wanted))
+        if main and bank is None:
             stack.enter_context(store.locked())
-            missing = store.missing(list(wanted), warn=True)
+            store.discard_damaged(list(wanted))
+            missing = store.missing(list(wanted))
         # Before the first pass has connected the processes, each finds the same answer on disk:
-        # the main process holds the lock, so nobody else can have changed it.
+        # the main process has removed what is damaged and holds the lock, so nobody else can
+        # have changed it.
         missing = _agreed(trainer, missing)
         if missing:
             loader = build_loader(trainer, dataset, batch_size, num_workers)
@@ -92,7 +95,17 @@ def extract(
             run_pass(trainer, extractor, loader, store, manifest)
         elif main:
             log.info("features of '%s': read from bank", dataset.name)
-    return store.load(list(wanted)) if main else None
+    if not main:
+        return None
+    return store.load(list(wanted)) if bank is None else bank
+
+
+def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:
+    """The bank as it is on disk; None where a part of it is damaged."""
+    try:
+        return store.load(columns)
+    except UserError:
+        return None  # under the lock it is looked at again, and named
 
 
 def _manifest(

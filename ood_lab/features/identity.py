@@ -15,7 +15,7 @@ import ood_lab
 from ood_lab.errors import UserError
 
 #: Raised when the files of a bank change, so that an older bank is never misread.
-FORMAT = 1
+FORMAT = 2  # 2: checksums in the manifest
 
 
 def architecture_sha256(module: nn.Module) -> str:

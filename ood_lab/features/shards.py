@@ -2,15 +2,19 @@
 
 A folder is complete when its ``manifest.json`` names the shards and their rows add up to ``n``.
 The manifest is written last, so an interrupted writer never leaves a folder that looks complete.
+It holds a checksum of every file beside it, which is compared before a row is used: a bank that
+lost some of its bytes would otherwise give other scores without a word.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import torch
+import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -35,12 +39,38 @@ def _rows(path: Path) -> int:
         raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
 
 
+def checksum(path: Path) -> str:
+    """XXH3 (128 bits, hex) of a file: about a tenth of the time that reading the rows takes.
+
+    Raises:
+        UserError: the file is missing or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, xxhash.xxh3_128).hexdigest()
+    except OSError as error:
+        raise UserError(f"feature bank file '{path}' is missing or damaged: {error}") from error
+
+
+def verify(manifest: dict[str, Any], path: Path) -> None:
+    """Compares a file of a folder with the checksum in the folder's manifest.
+
+    Raises:
+        UserError: the file is missing, or its content is not what was written.
+    """
+    if checksum(path) != manifest["checksums"].get(path.name):
+        raise UserError(
+            f"feature bank file '{path}' is damaged: its content is not what was written"
+        )
+
+
 def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
     """Writes the manifest that makes a folder complete.
 
     Raises:
         UserError: the shards do not hold ``n`` rows.
     """
+    checksums = {path.name: checksum(path) for path in sorted(folder.glob("*.safetensors"))}
     shards = {path.name: _rows(path) for path in sorted(folder.glob("*-of-*.safetensors"))}
     found = sum(shards.values())
     if found != n:
@@ -48,7 +78,8 @@ def seal(folder: Path, n: int, manifest: dict[str, Any]) -> None:
             f"the extraction pass wrote {found} rows for {n} images: run it with a Trainer that "
             "visits every image once (use_distributed_sampler=True, one file system for all nodes)"
         )
-    text = json.dumps({"n": n, **manifest, "shards": shards}, indent=2)
+    files = {"shards": shards, "checksums": checksums}
+    text = json.dumps({"n": n, **manifest, **files}, indent=2)
     (folder / MANIFEST).write_text(text, encoding="utf-8")
 
 
@@ -65,7 +96,7 @@ def check(folder: Path) -> dict[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         shards: dict[str, int] = manifest["shards"]
-        n = int(manifest["n"])
+        n, _ = int(manifest["n"]), dict(manifest["checksums"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"feature bank manifest '{path}' is missing or damaged") from error
     for name, rows in shards.items():
@@ -76,11 +107,24 @@ def check(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+def check_contents(folder: Path) -> dict[str, Any]:
+    """:func:`check`, and every file against its checksum.
+
+    Raises:
+        UserError: see :func:`check` and :func:`verify`.
+    """
+    manifest = check(folder)
+    for name in manifest["checksums"]:
+        verify(manifest, folder / name)
+    return manifest
+
+
 def gather(folder: Path) -> dict[str, Tensor]:
     """Reads all shards into one tensor a name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
-    itself. 16-bit floats become float32.
+    itself. Each is compared with its checksum just before, so that the disk is read once. 16-bit
+    floats become float32.
 
     Raises:
         UserError: a shard is damaged, or the rows are not ``0 .. n - 1`` once each.
@@ -90,6 +134,7 @@ def gather(folder: Path) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     seen = torch.zeros(n, dtype=torch.bool)
     for name in manifest["shards"]:
+        verify(manifest, folder / name)
         with safe_open(folder / name, framework="pt") as shard:
             index = shard.get_tensor("index")
             if index.min() < 0 or index.max() >= n or seen[index].any():

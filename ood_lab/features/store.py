@@ -2,7 +2,7 @@
 
 ::
 
-    <root>/<key>/manifest.json             what the bank was made from, and its shards
+    <root>/<key>/manifest.json             what the bank was made from, its shards and checksums
                  head.safetensors          weight [C, D], bias [C]
                  base-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
                  columns/<column>/manifest.json, column-<rank>-of-...   index, values
@@ -75,6 +75,7 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     """
     manifest = shards.check(folder)
     base = shards.gather(folder)
+    shards.verify(manifest, folder / HEAD)
     head = _load_head(folder)
     if columns is None:
         found = sorted((folder / COLUMNS).glob(f"*/{shards.MANIFEST}"))
@@ -90,7 +91,8 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
-        manifest={**manifest, "columns": list(columns)},
+        manifest={k: v for k, v in manifest.items() if k != "checksums"}
+        | {"columns": list(columns)},
     )
 
 
@@ -99,6 +101,13 @@ def _load_head(folder: Path) -> dict[str, Tensor]:
         return load_file(folder / HEAD)
     except (OSError, SafetensorError) as error:
         raise UserError(f"feature bank file '{folder / HEAD}' is missing or damaged") from error
+
+
+def _remove_files(folder: Path) -> None:
+    """The files of a bank or a column, its manifest first: without it the folder is incomplete."""
+    (folder / shards.MANIFEST).unlink(missing_ok=True)
+    for path in folder.glob("*.safetensors"):
+        path.unlink()
 
 
 class BankStore:
@@ -115,17 +124,34 @@ class BankStore:
         self.folder = root / key
         self._partial = root / ".partial"
 
-    def missing(self, columns: Sequence[str], warn: bool = False) -> Missing:
-        """Which parts are absent; a damaged part counts as absent."""
-        if not self._complete(self.folder, warn):
-            return Missing(True, list(columns))
+    def missing(self, columns: Sequence[str]) -> Missing:
+        """Which parts are absent, by manifests and headers; contents are compared when read."""
         return Missing(
-            False, [key for key in columns if not self._complete(self._column(key), warn)]
+            not self._complete(self.folder),
+            [key for key in columns if not self._complete(self._column(key))],
         )
 
     def load(self, columns: Sequence[str]) -> FeatureBank:
         """The bank with these columns; see :func:`load`."""
         return load(self.folder, columns)
+
+    def discard_damaged(self, columns: Sequence[str]) -> None:
+        """Removes those parts whose files are not what was written; call it while ``locked``.
+
+        They are then absent for every process alike. What is whole stays, columns of a damaged
+        base too.
+        """
+        for folder in (self.folder, *map(self._column, columns)):
+            if not (folder / shards.MANIFEST).exists() and not list(folder.glob("*.safetensors")):
+                continue
+            try:
+                shards.check_contents(folder)
+                if folder == self.folder:
+                    _load_head(folder)
+            except UserError as error:
+                log.warning("%s: extracting again", error)
+                with writing(self.root):
+                    _remove_files(folder)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -194,11 +220,20 @@ class BankStore:
             )
             save_file({"weight": weight, "bias": bias}, staging / HEAD)
             shards.seal(staging, n, manifest)
+            self._keep_columns(staging)
             self._replace(staging, self.folder)
             return
         for key in columns:
             self._replace(staging / COLUMNS / column_folder(key), self._column(key))
         shutil.rmtree(staging)
+
+    def _keep_columns(self, staging: Path) -> None:
+        """Moves the columns that are whole into the folder that replaces a damaged base."""
+        for column in (self.folder / COLUMNS).glob("*"):
+            target = staging / COLUMNS / column.name
+            if not target.exists() and self._complete(column):
+                target.parent.mkdir(exist_ok=True)
+                os.replace(column, target)
 
     def _column(self, key: str) -> Path:
         return self.folder / COLUMNS / column_folder(key)
@@ -206,16 +241,12 @@ class BankStore:
     def _lock(self, key: str) -> Path:
         return self.root / ".locks" / key
 
-    def _complete(self, folder: Path, warn: bool) -> bool:
-        if not folder.exists():
-            return False
+    def _complete(self, folder: Path) -> bool:
         try:
             shards.check(folder)
             if folder == self.folder:
                 _load_head(folder)
-        except UserError as error:
-            if warn:
-                log.warning("%s: extracting again", error)
+        except UserError:
             return False
         return True
 

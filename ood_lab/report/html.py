@@ -15,7 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.figures import FigureFile
 from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
-from ood_lab.report.mistakes import LoadImage, Thumbnails, find_mistakes
+from ood_lab.report.mistakes import Thumbnails, find_mistakes
+from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, percent
 from ood_lab.report.view import RunView
 
@@ -70,9 +71,11 @@ def write_report(
     shown = bool(view.detectors and view.sets)
     mistakes, thumbnails = [], []
     if load_image is not None and shown:
-        store = Thumbnails(load_image)
+        pictures = Pictures(load_image)
+        store = Thumbnails(pictures)
         mistakes = find_mistakes(scores, view.detectors, view.sets, id_dataset, classes, store)
         thumbnails = store.uris
+        pictures.warn(path.name)
     page = page_template().render(
         title=title,
         sentence=fpr95_sentence(protocol),

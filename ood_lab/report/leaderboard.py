@@ -30,7 +30,7 @@ class Leaderboard:
         rows: columns :data:`COLUMNS`. ``value`` is the mean over ``n_seeds`` seeds and
             ``seed_std`` their standard deviation (n - 1; NaN for one seed);
             ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
-            ``ood`` = ``mean``: over all ``sets``, NaN where a run lacks one of them.
+            ``ood`` = ``mean``: over all ``sets``.
         sets: OOD sets in shift order.
         shift_order: the sets of the DAD.
         protocol: which FPR95 ``fpr95`` is.
@@ -47,24 +47,35 @@ class Leaderboard:
 def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     """Aggregates the seeds of each configuration and marks the best of every column.
 
+    Equal results of one network under equal settings are shown once: a run and its evaluation,
+    or a copy of a run.
+
     Args:
-        runs: one group of :func:`comparable_groups`.
+        runs: one group of :func:`comparable_groups`, which have evaluated the same sets.
     """
     shift_order = next((run.shift_order for run in runs if run.shift_order), ())
-    known = dict.fromkeys(ood for run in runs for ood in run.view.sets)
+    known = runs[0].view.sets
     sets = [s for s in shift_order if s in known] + [s for s in known if s not in shift_order]
-    single = pd.DataFrame(row for run in runs for row in _rows_of(run, sets))
+    single = once(pd.DataFrame(row for run in runs for row in _rows_of(run)), ["run", "detector"])
+    kept = set(single.loc[single["detector"].notna(), "run"])
+    single = single[single["run"].isin(kept)]
+    runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
     rows["protocol"] = protocol = runs[0].manifest["protocol"]
     rows["best"] = mark_best(rows, _pairs(runs, rows))
     return Leaderboard(rows[COLUMNS], sets, shift_order, protocol, runs)
 
 
-def _rows_of(run: FinishedRun, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Every number of one run, one seed."""
+def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
+    """Every number of one run, one seed: what lies beside it has no part in them."""
     view = run.view
-    model = str(view.table["model"].iloc[0])
-    common = {"model": model, "training": run.training, "run": run.sweep, "seed": run.seed}
+    common = {
+        "model": str(view.table["model"].iloc[0]),
+        "training": run.training,
+        "run": run.sweep,
+        "weights": run.weights,
+        "seed": run.seed,
+    }
 
     def row(metric: str, detector: str | None, ood: str | None) -> dict[str, Any]:
         estimate = view.get(metric, detector, ood)
@@ -84,16 +95,41 @@ def _rows_of(run: FinishedRun, sets: Sequence[str]) -> Iterator[dict[str, Any]]:
     present = set(view.table["metric"])
     for detector in view.detectors:
         for metric in (m for m in SET_METRICS if m in present):
-            cells = [row(metric, detector, ood) for ood in sets]
-            yield from (cell for cell in cells if cell["n_ood"])
-            if len(sets) > 1:
-                # A mean over other sets than its neighbours' would not compare: NaN if one lacks.
+            cells = [row(metric, detector, ood) for ood in view.sets]
+            yield from cells
+            if len(cells) > 1:
                 values = [cell["value"] for cell in cells]
                 sizes = {"n_id": view.n_id, "n_ood": sum(cell["n_ood"] for cell in cells)}
                 missing = {"sampling_half_width": np.nan}  # sets share their ID images
                 yield {**cells[0], "ood": MEAN, "value": np.mean(values), **sizes, **missing}
         if "dad" in present:
             yield row("dad", detector, None)
+
+
+def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
+    """Leaves out configurations whose numbers are all those of another one, seed for seed.
+
+    Of equals the first stays. Rows that name no configuration belong to all of a run and stay.
+
+    Args:
+        single: one row a number of a run: ``run``, ``weights``, ``seed``, ``value``, ...
+        configuration: columns that together name one.
+    """
+    # Where a number was found is no part of it, and draws decide the intervals.
+    told = single.drop(columns=["run", "sampling_half_width"])
+    numbers = pd.Series(map(repr, told.itertuples(index=False, name=None)), index=single.index)
+    twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
+    single, numbers = single[~twice], numbers[~twice]
+    keys = list(single[list(configuration)].itertuples(index=False, name=None))
+    found: dict[tuple[Any, ...], set[str]] = {}
+    for key, number in zip(keys, numbers, strict=True):
+        if not any(map(pd.isna, key)):
+            found.setdefault(key, set()).add(number)
+    kept: dict[tuple[Any, ...], set[str]] = {}
+    for key in sorted(found, key=lambda key: len(found[key]), reverse=True):
+        if not any(found[key] <= other for other in kept.values()):
+            kept[key] = found[key]
+    return single[[key in kept or key not in found for key in keys]]
 
 
 def aggregate(single: pd.DataFrame) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
-from ood_lab.report.leaderboard import aggregate
+from ood_lab.report.leaderboard import aggregate, once
 from ood_lab.report.leaderboard_best import mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.leaderboard_table import WideTable, differing
@@ -32,6 +32,7 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     single = pd.DataFrame(row for run in runs for row in _rows_of(run))
     if single.empty:
         return pd.DataFrame(columns=_COLUMNS)
+    single = once(single, ["run"])
     rows = aggregate(single)
     rows["best"] = mark_best(rows, {})
     split = rows["ood"].str.split("/", n=1, expand=True)
@@ -107,6 +108,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "model": row["model"],
             "training": run.training,
             "run": run.sweep,
+            "weights": run.weights,
             "seed": run.seed,
             "detector": None,
             "settings": None,

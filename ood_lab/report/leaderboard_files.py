@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Group
 from rich.text import Text
 
+from ood_lab.io import write_text
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
 from ood_lab.report.figures import FigureFile
 from ood_lab.report.html import embed, page_template
@@ -17,6 +17,7 @@ from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
+from ood_lab.report.optional import optional
 from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
 
@@ -37,12 +38,20 @@ _LATEX = {
 }
 
 
-def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard") -> list[Path]:
+def write_leaderboard(
+    board: Leaderboard, folder: Path, name: str = "leaderboard", notes: Sequence[str] = ()
+) -> list[Path]:
     """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
 
     Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
     Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
     show what more of them bring.
+
+    Args:
+        board: the table.
+        folder: where the files go.
+        name: of the files.
+        notes: what to know of the choice of runs; first on the page.
 
     Returns:
         The files.
@@ -59,16 +68,20 @@ def write_leaderboard(board: Leaderboard, folder: Path, name: str = "leaderboard
     if dating:
         texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
     shots = shots_rows(board)
-    figures = []
     if not shots.empty:
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
-        figures.append(write_shots_figure(folder, f"{name}_shots", shots))
-    texts[f"{name}.html"] = html(board, wide, dating, figures, folder, list(texts))
     for file, text in texts.items():
-        part = folder / f".{file}.tmp"
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, folder / file)
-    return [folder / file for file in texts]
+        write_text(text, folder / file)
+    figures = []
+    if not shots.empty:
+        with optional(f"figure {name}_shots"):
+            figures.append(write_shots_figure(folder, f"{name}_shots", shots))
+    files = list(texts)
+    with optional(f"{name}.html"):
+        page = html(board, wide, dating, figures, folder, files, notes)
+        write_text(page, folder / f"{name}.html")
+        files.append(f"{name}.html")
+    return [folder / file for file in files]
 
 
 def _spans(table: HtmlTable) -> Iterator[tuple[str, str, int, int]]:
@@ -150,6 +163,7 @@ def html(
     figures: list[FigureFile],
     folder: Path,
     downloads: list[str],
+    notes: Sequence[str] = (),
 ) -> str:
     """The page of a run's report with the leaderboard as its table."""
     rows = board.rows.dropna(subset=["detector"])
@@ -164,12 +178,12 @@ def html(
         ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
     ]
     runs = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
-    notes = [note.partition(": ")[::2] for note in wide.notes]
+    explained = [note.partition(": ")[::2] for note in wide.notes]
     return page_template().render(
         title="Leaderboard",
         sentence=fpr95_sentence(board.protocol),
         facts=facts,
-        warnings=[],
+        warnings=list(notes),
         main=wide.table,
         tested=True,
         refused={},
@@ -177,7 +191,7 @@ def html(
         figures=[embed(figure, folder) for figure in figures],
         mistakes=[],
         thumbnails=[],
-        definitions=[*DEFINITIONS, *notes],
+        definitions=[*DEFINITIONS, *explained],
         manifest=runs,
         downloads=downloads,
         dating={"tables": [dating.table], "notes": dating.notes, "figure": None} if dating else {},

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_config, read_json, read_table
 from ood_lab.report.view import RunView
 
 _NEEDED = ("protocol", "data", "detectors")
@@ -42,15 +43,32 @@ class FinishedRun:
 
     @property
     def sweep(self) -> str:
-        """``<name>/<config hash>``: the same for all seeds of one configuration."""
-        return "/".join(self.path.absolute().parts[-3:-1])
+        """``<name>/<config hash>``: the same for all seeds of one configuration.
+
+        With the folder's own seed where that is not the training's: weights that are evaluated
+        under several seeds are no seeds of a training.
+        """
+        *place, folder = self.path.absolute().parts[-3:]
+        own = [] if folder == f"seed={self.seed}" else [folder]
+        return "/".join([*place, *own])
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
+        """The seed that its weights were trained with."""
         return int(self.view.table["seed"].iloc[0])
 
     @property
+    def weights(self) -> str:
+        """Identity of the weights; that of the configuration where the manifest has none."""
+        backbone = self.manifest.get("backbone") or {}
+        return str(backbone.get("weights_sha256") or self.sweep)
+
+    @cached_property
+    def numbers(self) -> pd.DataFrame:
+        """The values of its results table, without the intervals, which draws decide."""
+        return self.view.table.drop(columns=["ci_low", "ci_high"], errors="ignore")
+
+    @cached_property
     def shift_order(self) -> tuple[str, ...]:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
         ordered = self.view.table.dropna(subset=["shift_level", "ood"])
@@ -92,74 +110,90 @@ def read_run(path: Path) -> FinishedRun:
     """Reads a finished run folder.
 
     Raises:
-        UserError: its manifest lacks what a comparison needs.
+        UserError: a file is missing or damaged, or the manifest lacks what a comparison needs.
     """
-    manifest = json.loads((path / "manifest.json").read_text())
+    manifest = read_json(path / "manifest.json")
     if missing := [key for key in _NEEDED if key not in manifest]:
         raise UserError(
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
             "force=true, or leave it out of task.runs"
         )
-    best, config, dating = (path / name for name in ("best.parquet", "config.yaml", "dating.csv"))
+    best, dating = path / "best.parquet", path / "dating.csv"
     return FinishedRun(
         path,
-        RunView(pd.read_parquet(path / "results.parquet")),
-        pd.read_parquet(best) if best.exists() else None,
+        RunView(read_table(path / "results.parquet")),
+        read_table(best) if best.exists() else None,
         manifest,
-        yaml.safe_load(config.read_text()) if config.exists() else {},
-        pd.read_csv(dating, keep_default_na=False, na_values=[""]) if dating.exists() else None,
+        read_config(path),
+        read_table(dating, keep_default_na=False, na_values=[""]) if dating.exists() else None,
     )
 
 
 def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
     """Why the numbers of two runs do not compare; empty when they do.
 
-    Runs may lack each other's sets: only sets of the same name must have the same content. What
-    they were trained and fitted on (train, val) is theirs to choose: few images of each class, or
-    other backgrounds.
+    A mean over other sets, or a rank among other sets, does not compare, so both must have
+    evaluated the same ones, with the same content. What they were trained and fitted on (train,
+    val) is theirs to choose: few images of each class, or other backgrounds.
     """
     found = []
     if a.manifest["protocol"] != b.manifest["protocol"]:
         found.append(f"metric protocol ({a.manifest['protocol']} and {b.manifest['protocol']})")
+    other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
+    if other_sets:
+        found.append(f"evaluated sets ({', '.join(other_sets)})")
     ours, theirs = a.manifest["data"], b.manifest["data"]
-    measured = [name for name in ours if name in theirs and name not in ("train", "val")]
-    if changed := [name for name in measured if ours[name] != theirs[name]]:
+    shared = [name for name in ("test", *a.view.sets) if name in ours and name in theirs]
+    if changed := [name for name in shared if ours[name] != theirs[name]]:
         found.append(f"content of the data ({', '.join(changed)})")
-    if a.shift_order and b.shift_order and a.shift_order != b.shift_order:
+    ordered = a.shift_order and b.shift_order and not other_sets
+    if ordered and a.shift_order != b.shift_order:
         orders = " and ".join(" < ".join(run.shift_order) for run in (a, b))
         found.append(f"shift order of the DAD ({orders})")
+    same = (a.sweep, a.seed) == (b.sweep, b.seed)
+    if same and not a.numbers.equals(b.numbers):
+        found.append("numbers, though configuration and seed are the same")
     return found
 
 
+def _lacking(word: str, one: FinishedRun, other: FinishedRun) -> list[str]:
+    """The sets of one run that the other has not evaluated, in words."""
+    names = [name for name in one.view.sets if name not in other.view.sets]
+    return [f"{word} {', '.join(names)}"] if names else []
+
+
 def comparable_groups(runs: Iterable[FinishedRun]) -> list[list[FinishedRun]]:
-    """Splits runs into groups within which all numbers compare, in the order of ``runs``."""
-    groups: list[list[FinishedRun]] = []
+    """Splits runs into groups within which all numbers compare, the largest group first.
+
+    Seeds that lie in one folder stay together: where there is a copy of some of them with other
+    numbers, it is the copy that is odd.
+    """
+    folders: dict[Path, list[list[FinishedRun]]] = {}
     for run in runs:
-        fits = (g for g in groups if not any(differences(other, run) for other in g))
-        group = next(fits, None)
-        if group is None:
-            groups.append([run])
+        folders.setdefault(run.path.parent, []).append([run])
+    seeds = [group for siblings in folders.values() for group in _merged(siblings)]
+    return sorted(_merged(sorted(seeds, key=len, reverse=True)), key=len, reverse=True)
+
+
+def _merged(parts: Iterable[list[FinishedRun]]) -> list[list[FinishedRun]]:
+    """Joins each part to the first group that it compares with."""
+    groups: list[list[FinishedRun]] = []
+    for part in parts:
+        for group in groups:
+            if not any(differences(a, b) for a in group for b in part):
+                group += part
+                break
         else:
-            group.append(run)
+            groups.append(list(part))
     return groups
 
 
-def check_comparable(groups: Sequence[Sequence[FinishedRun]]) -> None:
-    """Raises :class:`UserError` when there is more than one group, naming what differs."""
-    if len(groups) < 2:
-        return
-    first = groups[0]
-    parts = []
-    for group in groups[1:]:
-        culprit, reasons = next(
-            (run, found)
-            for run in first
-            for other in group[:1]
-            if (found := differences(run, other))
-        )
-        more = f" and {len(group) - 1} more" if len(group) > 1 else ""
-        parts.append(f"{group[0].path}{more} against {culprit.path}: {'; '.join(reasons)}")
-    raise UserError(
-        f"these runs cannot share a table. {'. '.join(parts)}. Narrow task.runs, or write one "
-        "table a group with task.split=true"
+def why_apart(group: Sequence[FinishedRun], main: Sequence[FinishedRun]) -> str:
+    """Why a group has a table of its own, in words: one of its runs against one of ``main``."""
+    odd, other, reasons = next(
+        (odd, other, found)
+        for odd, other in itertools.product(group, main)
+        if (found := differences(odd, other))
     )
+    more = f" and {len(group) - 1} more" if len(group) > 1 else ""
+    return f"{odd.path}{more} cannot share a table with {other.path}: {'; '.join(reasons)}"

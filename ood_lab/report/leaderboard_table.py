@@ -187,5 +187,5 @@ class _Layout:
             order = " < ".join(self.board.shift_order)
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
         if self.summary == MEAN:
-            notes.append(f"mean: over all {len(self.board.sets)} sets, {MISSING} where one lacks.")
+            notes.append(f"mean: over all {len(self.board.sets)} sets.")
         return tuple(notes)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
-from PIL import Image
 
-#: ``(dataset, index)`` → the image, its encoded bytes (PNG, JPEG, ...), or None.
-LoadImage = Callable[[str, int], Image.Image | bytes | None]
+from ood_lab.report.pictures import Pictures
 
 _SIDE = 112
 _SHOWN = 6
@@ -39,7 +37,7 @@ class DetectorMistakes:
 class Thumbnails:
     """Pictures as data URIs; one that several detectors share is kept once."""
 
-    load_image: LoadImage
+    pictures: Pictures
     uris: list[str] = field(default_factory=list)
     _numbers: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
@@ -53,27 +51,12 @@ class Thumbnails:
         return self._numbers[key]
 
     def _encode(self, dataset: str, index: int) -> str | None:
-        small = small_image(self.load_image, dataset, index, _SIDE)
+        small = self.pictures.small(dataset, index, _SIDE)
         if small is None:
             return None
         buffer = io.BytesIO()
         small.save(buffer, "JPEG", quality=82)
         return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def small_image(load_image: LoadImage, dataset: str, index: int, side: int) -> Image.Image | None:
-    """An image in RGB, at most ``side`` pixels wide and high; None where it cannot be had."""
-    try:
-        image = load_image(dataset, index)
-        if isinstance(image, bytes):
-            image = Image.open(io.BytesIO(image))
-        if image is None:
-            return None
-        small = image.convert("RGB")
-    except OSError:  # moved or damaged since it was scored: the report does without
-        return None
-    small.thumbnail((side, side))
-    return small
 
 
 def find_mistakes(

@@ -18,7 +18,8 @@ from ood_lab.report.figures.shift import ShiftInputs, build_shift_figures, label
 from ood_lab.report.figures.style import rc
 from ood_lab.report.html import embed, page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
-from ood_lab.report.mistakes import LoadImage, Thumbnails
+from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.pictures import Pictures
 from ood_lab.report.shift_tables import (
     DEGREE,
     ID_TEST,
@@ -104,8 +105,9 @@ def write_shift_page(
     clip, k, id_images = manifest["clip"]["name"], manifest["k"], manifest["id_images"]
     measured = f"Cosine distance to the {_nth(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     inputs = ShiftInputs(degrees, summary, f"{measured}.")
-    figures, sheets = _write_figures(folder / "figures", inputs, load_image)
-    store = Thumbnails(load_image)
+    pictures = Pictures(load_image)
+    figures, sheets = _write_figures(folder / "figures", inputs, pictures)
+    store = Thumbnails(pictures)
     examples = [_examples(degrees, name, store) for name in inputs.names]
     path = folder / "shift.html"
     page = page_template("shift.html.j2").render(
@@ -123,6 +125,7 @@ def write_shift_page(
         manifest=flatten(manifest),
         downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
     )
+    pictures.warn(path.name)
     return save_page(path, page)
 
 
@@ -172,7 +175,7 @@ def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str
 
 
 def _write_figures(
-    folder: Path, inputs: ShiftInputs, load_image: LoadImage
+    folder: Path, inputs: ShiftInputs, pictures: Pictures
 ) -> tuple[list[FigureFile], dict[Axis, FigureFile]]:
     """The figures of the page, and one contact sheet an axis."""
     sheets: dict[Axis, FigureFile] = {}
@@ -180,7 +183,7 @@ def _write_figures(
         figures = [write_figure(folder, *parts) for parts in build_shift_figures(inputs)]
         for axis in AXES:
             names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
-            sheet = contact_sheet(inputs.degrees, names, axis, load_image, inputs.footer)
+            sheet = contact_sheet(inputs.degrees, names, axis, pictures, inputs.footer)
             title = f"Nearest and farthest: {axis}"
             caption = f"Images of each set by {axis} shift."
             sheets[axis] = write_figure(folder, f"shift_images_{axis}", title, caption, sheet)

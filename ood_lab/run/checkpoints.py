@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_config, read_json
 
 #: Groups that an evaluation takes over from the run it evaluates.
 INHERITED = ("data", "model")
@@ -44,6 +44,25 @@ def weights_file(ckpt: Path) -> Path:
     )
 
 
+def run_of(ckpt: Path) -> Path | None:
+    """The run folder that ``ckpt`` is or lies in; None for a file of weights from elsewhere."""
+    if ckpt.is_dir():
+        return ckpt
+    run = ckpt.parent.parent
+    inside = ckpt.parent.name == folder(run).name and (run / "config.yaml").exists()
+    return run if inside else None
+
+
+def training_seed(ckpt: str | None) -> int | None:
+    """The seed that the weights of ``ckpt`` were trained with; None where nothing says it.
+
+    Raises:
+        UserError: ``ckpt`` is a folder without a whole ``config.yaml``.
+    """
+    run = run_of(Path(ckpt)) if ckpt else None
+    return None if run is None else int(read_config(run)["seed"])
+
+
 def val_accuracy(trainer: Trainer) -> float | None:
     """Validation accuracy of the epoch that was kept; None where another measure chose it."""
     for callback in trainer.checkpoint_callbacks:
@@ -53,8 +72,8 @@ def val_accuracy(trainer: Trainer) -> float | None:
     return None
 
 
-def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:
-    """What ``ckpt`` adds to a run's identity, and the stamp (size, time) of its weights file.
+def origin(ckpt: str | None, seed: int) -> str | None:
+    """What ``ckpt`` adds to a run's hash; the content of its weights file is noted apart.
 
     A run folder of the same seed counts as ``<name>/<config hash>``, so that evaluations of the
     seeds of one training are the seeds of one evaluation.
@@ -63,25 +82,28 @@ def origin(ckpt: str | None, seed: int) -> tuple[str | None, str | None]:
         UserError: nothing is there, or the run has no checkpoint.
     """
     if not ckpt:
-        return None, None
+        return None
     run = Path(ckpt)
-    status = weights_file(run).stat()
+    weights_file(run)
     own = run.is_dir() and run.name == f"seed={seed}"
-    name = "/".join(run.absolute().parts[-3:-1]) if own else ckpt
-    return name, f"{status.st_size} {status.st_mtime_ns}"
+    return "/".join(run.absolute().parts[-3:-1]) if own else ckpt
 
 
 def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
-    """Takes data and model over from the run folder ``cfg.ckpt``, where the user set neither.
+    """Takes data and model over from the run of ``cfg.ckpt``, where the user set neither.
 
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
-    choosing the group (``data=folder``) replaces it.
+    choosing the group (``data=folder``) replaces it. So is the seed taken over, which is that of
+    the weights; of a file of weights that lies in no run folder, nothing is known.
+
+    Raises:
+        UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``.
     """
-    run = Path(cfg.ckpt) if cfg.ckpt else None
-    if run is None or not (run / "config.yaml").exists():
+    run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None
+    if run is None:
         return cfg
-    saved = OmegaConf.load(run / "config.yaml")
-    assert isinstance(saved, DictConfig)
+    weights_file(Path(cfg.ckpt))
+    saved = OmegaConf.create(read_config(run))
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     cfg = cfg.copy()
@@ -92,7 +114,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
                 cfg[group] = OmegaConf.merge(saved[group], changes.get(group, {}))
         if "seed" not in keys:
             cfg.seed = saved.seed
-        cfg.ckpt = str(run)
+        cfg.ckpt = str(Path(cfg.ckpt))
     return cfg
 
 
@@ -100,13 +122,9 @@ def with_model_of(cfg: DictConfig, run: Path) -> DictConfig:
     """The configuration with the model of a run: its checkpoint, or what it had evaluated.
 
     Raises:
-        UserError: there is no such run.
+        UserError: there is no such run, or its configuration is not whole.
     """
-    file = run / "config.yaml"
-    if not file.exists():
-        raise UserError(f"{run} is no run folder (outputs/<name>/<hash>/seed=<s>): no config.yaml")
-    saved = OmegaConf.load(file)
-    assert isinstance(saved, DictConfig)
+    saved = OmegaConf.create(read_config(run))
     cfg = cfg.copy()
     with open_dict(cfg):
         cfg.model = saved.model
@@ -116,10 +134,10 @@ def with_model_of(cfg: DictConfig, run: Path) -> DictConfig:
 
 def check_classes(ckpt: Path, classes: Sequence[str]) -> None:
     """Raises :class:`UserError` when the data's classes are not those the run was trained on."""
-    manifest = ckpt / "manifest.json"
-    if not manifest.exists():
+    run = run_of(ckpt)
+    if run is None or not (run / "manifest.json").exists():
         return
-    trained = json.loads(manifest.read_text()).get("classes")
+    trained = read_json(run / "manifest.json").get("classes")
     if trained is not None and list(trained) != list(classes):
         missing = sorted(set(trained) - set(classes)) or "none"
         new = sorted(set(classes) - set(trained)) or "none"

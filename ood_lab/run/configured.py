@@ -32,6 +32,11 @@ class Configured:
         self.manifest: dict[str, Any] = {"config_hash": folder.path.parent.name, **environment()}
 
     @property
+    def code(self) -> str:
+        """Version and commit of this package."""
+        return f"{self.manifest['versions']['ood_lab']} {self.manifest['git']}"
+
+    @property
     def is_main(self) -> bool:
         """True on the process that writes (rank 0)."""
         return not _get_rank()

@@ -3,43 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
-import json
-import logging
 import os
 import platform
 import shutil
 import subprocess
-from collections.abc import Mapping
+import time
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.errors import UserError
+from ood_lab.io import write_text
 
-log = logging.getLogger(__name__)
-
-#: Top-level keys that change where or how fast a run works, never its numbers.
-NEUTRAL_KEYS = ("paths", "logger", "callbacks", "force", "tags", "hydra", "seed", "name")
-#: Keys of the same kind further down.
-NEUTRAL_PATHS = (
-    ("data", "num_workers"),
-    ("data", "cache_dir"),
-    ("data", "info"),
-)
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
-
-
-def config_hash(config: Mapping[str, Any]) -> str:
-    """First 10 hex digits of the sha256 of everything in ``config`` that can change a number."""
-    kept = {k: dict(v) if isinstance(v, Mapping) else v for k, v in config.items()}
-    for key in NEUTRAL_KEYS:
-        kept.pop(key, None)
-    for group, key in NEUTRAL_PATHS:
-        if isinstance(kept.get(group), dict):
-            kept[group].pop(key, None)
-    text = json.dumps(kept, sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 class RunFolder:
@@ -47,26 +23,19 @@ class RunFolder:
 
     Args:
         path: the directory; created by :meth:`open`.
-        stamp: of the weights file that is evaluated; a run of other weights is not this run.
     """
 
-    def __init__(self, path: Path, stamp: str | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self.stamp = stamp
         self._lock: IO[str] | None = None
 
     @property
     def done(self) -> bool:
-        """True once the run has finished, with these very weights."""
-        return (self.path / "DONE").exists() and not self._outdated
+        """True once the run has finished."""
+        return (self.path / "DONE").exists()
 
-    @property
-    def _outdated(self) -> bool:
-        note = self.path / "ckpt_stamp"
-        return note.exists() and note.read_text() != self.stamp
-
-    def open(self, force: bool = False) -> None:
-        """Creates and locks the folder; ``force`` empties it first.
+    def open(self) -> None:
+        """Creates and locks the folder.
 
         The lock is the operating system's, so a killed run leaves none behind.
 
@@ -89,19 +58,36 @@ class RunFolder:
                 f"another process is running this configuration in {self.path}; "
                 "wait for it, or change name= or seed="
             ) from error
-        if self._outdated:
-            log.warning("the checkpoint has changed since %s: starting anew", self.path)
-        if force or self._outdated:
-            self._empty()
-        if self.stamp and not (self.path / "ckpt_stamp").exists():
-            self.write("ckpt_stamp", self.stamp)
 
-    def _empty(self) -> None:
-        for entry in self.path.iterdir():
+    def empty(self) -> None:
+        """Removes what is in the folder."""
+        for entry in self._entries():
             if entry.is_dir():
                 shutil.rmtree(entry)
-            elif entry.name != ".lock":
+            else:
                 entry.unlink()
+
+    def set_aside(self, reason: str) -> Path:
+        """Moves what is in the folder to another one beside it, where it counts as no run.
+
+        Instead of ``DONE`` it has a file ``REPLACED`` with the reason, so neither comparisons
+        nor a later call take it for a finished run.
+
+        Returns:
+            That folder, ``<name of this one>.replaced-<time>``.
+        """
+        target = self.path.with_name(f"{self.path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}")
+        while target.exists():
+            target = target.with_name(f"{target.name}-again")
+        target.mkdir()
+        (target / "REPLACED").write_text(f"{reason}\n", encoding="utf-8")
+        (self.path / "DONE").unlink(missing_ok=True)  # first: half of a run is no finished one
+        for entry in self._entries():
+            os.replace(entry, target / entry.name)
+        return target
+
+    def _entries(self) -> list[Path]:
+        return [entry for entry in self.path.iterdir() if entry.name != ".lock"]
 
     def close(self) -> None:
         """Releases the lock."""
@@ -111,9 +97,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Writes a text file that is either whole or absent."""
-        temporary = self.path / f".{name}.tmp"
-        temporary.write_text(text)
-        os.replace(temporary, self.path / name)
+        write_text(text, self.path / name)
 
 
 def environment() -> dict[str, Any]:

@@ -15,12 +15,13 @@ from typing import Any
 import lightning as L
 from hydra.utils import get_class, get_method
 from lightning.pytorch.loggers import Logger
+from omegaconf import OmegaConf
 
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionProgressBar
 from ood_lab.models import EpochSeed
-from ood_lab.run import checkpoints
+from ood_lab.run import checkpoints, inputs
 from ood_lab.run.networks import Networks
 from ood_lab.run.wandb_log import log_results
 from ood_lab.tasks import Tuning, Workplace, show_run
@@ -135,16 +136,36 @@ class Job(Networks):
             log_results(loggers, results, self.folder)
         return results
 
+    def begin(self) -> None:
+        """Makes the open folder ready; what other data or weights have made is put aside."""
+        if self.cfg.force:
+            self.run_folder.empty()
+        elif self.changes:
+            reason = "; ".join(self.changes)
+            log.warning("what %s was made from has changed: %s", self.folder, reason)
+            log.warning(
+                "starting anew; what was there is kept in %s", self.run_folder.set_aside(reason)
+            )
+        if self.run_folder.done:
+            return
+        self.run_folder.write("config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
+        if not (self.folder / inputs.FILE).exists():
+            self.note_inputs({})
+
+    @property
+    def done(self) -> bool:
+        """Whether this very configuration has been run before, on these data and weights."""
+        return self.run_folder.done and not self.cfg.force and not self.changes
+
     @property
     def finished(self) -> bool:
-        """True when this very configuration has been run before; it is not repeated."""
-        if self.run_folder.done:
-            log.info(
-                "already done on %s: %s", (self.folder / "DONE").read_text().strip(), self.folder
-            )
-            log.info("these are its results; force=true runs it again")
-            show_run(self.folder)
-        return self.run_folder.done
+        """Shows a run that is :attr:`done`, which is not repeated; False for any other."""
+        if not self.done:
+            return False
+        log.info("already done on %s: %s", (self.folder / "DONE").read_text().strip(), self.folder)
+        log.info("these are its results; force=true runs it again")
+        show_run(self.folder)
+        return True
 
     def close(self) -> None:
         """Marks the run as finished."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,23 +18,79 @@ from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.models import Backbone, saved_labels, train_transform
-from ood_lab.run import checkpoints
+from ood_lab.run import checkpoints, inputs
 from ood_lab.run.configured import Configured
 from ood_lab.tasks.referee import warn_if_foreign
+
+log = logging.getLogger(__name__)
 
 
 class Networks(Configured):
     """Data, backbone, CLIP and the module to train."""
 
     @cached_property
-    def data(self) -> OODDataModule:
-        """The DataModule, set up and checked."""
+    def sets(self) -> OODDataModule:
+        """The DataModule, set up and checked, without a word."""
         data: OODDataModule = self.build("data")
         data.setup()
+        return data
+
+    @cached_property
+    def data(self) -> OODDataModule:
+        """The DataModule, set up, shown, and noted in the run folder."""
+        data = self.sets
         if self.is_main:
             Console().print(data.report)
             data.save_splits(self.folder / "splits")
+            self.note_inputs({name: split.identity for name, split in data.splits.items()})
         return data
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """What the run folder was made from and is no longer the same, in words.
+
+        Empty where nothing was made yet or ``force`` makes it anew, and where what it was made
+        from is gone: its results can then be neither checked nor made again.
+
+        Raises:
+            UserError: the note of it is damaged, or the data has become unusable.
+        """
+        if self.cfg.force:
+            return []
+        if not (self.folder / inputs.FILE).exists():
+            return ["nothing says what it was made from"] * self.run_folder.done
+        found = inputs.compare(self.folder, self._named_paths, self.code)
+        others = [f"{key}={self._named_paths[key]}" for key in found.others]
+        return others + (self._changed_sets(found.data) if found.data else [])
+
+    def _changed_sets(self, suspects: Sequence[str]) -> list[str]:
+        """Sets whose identity is not the noted one, with the first files that made them suspect."""
+        noted = inputs.noted_identities(self.folder)
+        sources = self.build("data").sources if noted else {}
+        if gone := [str(path) for path in sources.values() if not path.exists()]:
+            log.warning(
+                "the data of %s cannot be compared: %s is no longer there", self.folder, gone[0]
+            )
+            return []
+        changed = [n for n in noted if n not in self.sets.splits or self._identity(n) != noted[n]]
+        more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
+        return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []
+
+    def _identity(self, name: str) -> str:
+        return self.sets.splits[name].identity
+
+    @cached_property
+    def _named_paths(self) -> dict[str, Path]:
+        weights = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
+        return inputs.named_paths(self.settings, weights, self.folder)
+
+    def note_inputs(self, identities: Mapping[str, str]) -> None:
+        """Writes down in the run folder what the run is made from.
+
+        Args:
+            identities: of the sets of its data, once they are known.
+        """
+        inputs.note(self.folder, self._named_paths, self.code, identities)
 
     @cached_property
     def backbone(self) -> Backbone:
@@ -93,6 +150,12 @@ class Networks(Configured):
         return known
 
     @cached_property
+    def model_seed(self) -> int:
+        """The seed that the evaluated weights were trained with; the run's own if none is known."""
+        found = checkpoints.training_seed(self.cfg.ckpt)
+        return self.seed if found is None else found
+
+    @cached_property
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""
         clip: ClipModel = self.build("clip")
@@ -127,5 +190,6 @@ class Networks(Configured):
         backbone: Backbone = module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
         self.__dict__["backbone"] = backbone
+        self.__dict__["model_seed"] = self.seed
         accuracy = checkpoints.val_accuracy(module.trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}

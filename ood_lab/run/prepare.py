@@ -16,7 +16,8 @@ from omegaconf.errors import (
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints
-from ood_lab.run.folder import RunFolder, config_hash
+from ood_lab.run.folder import RunFolder
+from ood_lab.run.identity import config_hash
 from ood_lab.run.job import Job
 
 
@@ -36,10 +37,9 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     settings = _resolved(cfg)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
-    origin, stamp = checkpoints.origin(cfg.ckpt, int(cfg.seed))
-    digest = config_hash({**settings, "ckpt": origin})
+    digest = config_hash({**settings, "ckpt": checkpoints.origin(cfg.ckpt, int(cfg.seed))})
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
-    return Job(cfg, RunFolder(path, stamp))
+    return Job(cfg, RunFolder(path))
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:

@@ -16,7 +16,7 @@ import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.fabric.utilities.rank_zero import _get_rank
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE, configure_logging, fail
@@ -62,9 +62,8 @@ def _open(cfg: DictConfig) -> Job:
     this = prepare(cfg, list(HydraConfig.get().overrides.task))
     L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
-        this.run_folder.open(force=bool(cfg.force))
-        if not this.run_folder.done:
-            this.run_folder.write("config.yaml", OmegaConf.to_yaml(this.cfg, resolve=True))
+        this.run_folder.open()
+        this.begin()
     return this
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import runpy
 import shlex
@@ -19,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_json
 from ood_lab.run.prepare import prepare
 from ood_lab.run.stages import Stage
 from ood_lab.run.validate import composed, jobs_of, validate
@@ -153,7 +153,7 @@ def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
 
 
 def _val_accuracy(run: Path) -> float:
-    value = json.loads((run / "manifest.json").read_text()).get("val_accuracy")
+    value = read_json(run / "manifest.json").get("val_accuracy")
     if value is None:
         raise UserError(
             f"{run}/manifest.json has no val_accuracy: only a training that keeps its best epoch "

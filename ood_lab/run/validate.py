@@ -98,7 +98,10 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
             dry.problems += _problem(lambda: _data(prepare(cfg, overrides), built))
         return dry
     dry.folder = job.folder
-    if job.run_folder.done and not job.cfg.force:
+    dry.problems += _problem(lambda: job.changes)
+    if dry.problems:
+        return dry
+    if job.done:
         dry.state = "done"
         return dry
     if reason := _unwritable(job.folder):
@@ -115,7 +118,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
             found = _problem(step)
             dry.problems += found
     if not dry.problems:
-        dry.state = "resumes" if job.last_checkpoint else "new"
+        dry.state = "resumes" if job.last_checkpoint and not job.changes else "new"
     return dry
 
 

@@ -10,6 +10,7 @@ import pandas as pd
 import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
 
+from ood_lab.io import read_table
 from ood_lab.run.wandb_charts import charts
 
 
@@ -51,7 +52,7 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
     other table, only the pages of the run are shown.
     """
     file = folder / "dating.csv"
-    dating = pd.read_csv(file) if file.exists() else None
+    dating = read_table(file) if file.exists() else None
     for logger in loggers:
         if not isinstance(logger, WandbLogger):
             continue

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import wandb
-import yaml
 from rich.progress import track
 
+from ood_lab.io import read_config, read_json, read_table
 from ood_lab.run.wandb_log import log_results
 from ood_lab.tasks.compare import finished_runs
 
 log = logging.getLogger(__name__)
-#: What a run is about, and how it is read: detectors, or the shift of sets.
-TABLES: dict[str, Callable[[Path], pd.DataFrame]] = {
-    "results.parquet": pd.read_parquet,
-    "shift.csv": pd.read_csv,
-}
+#: What a run is about: detectors, or the shift of sets.
+TABLES = ("results.parquet", "shift.csv")
 
 
 def wandb_push(
@@ -44,7 +39,7 @@ def wandb_push(
     """
     if not is_main:
         return
-    paths = finished_runs([runs] if isinstance(runs, str) else list(runs), tuple(TABLES))
+    paths = finished_runs([runs] if isinstance(runs, str) else list(runs), TABLES)
     for path in track(paths, f"Pushing {len(paths)} runs", transient=True):
         _push(path, build, folder)
     log.info("%d runs pushed; offline ones wait for `wandb sync` below %s", len(paths), folder)
@@ -52,8 +47,8 @@ def wandb_push(
 
 def _push(path: Path, build: Callable[..., Any], folder: Path) -> None:
     name, digest, seed = path.absolute().parts[-3:]
-    config = yaml.safe_load((path / "config.yaml").read_text())
-    manifest = json.loads((path / "manifest.json").read_text())
+    config, manifest = read_config(path), read_json(path / "manifest.json")
+    table = read_table(next(path / name for name in TABLES if (path / name).exists()))
     logger = build(
         "push.wandb",
         save_dir=str(folder),
@@ -65,8 +60,5 @@ def _push(path: Path, build: Callable[..., Any], folder: Path) -> None:
         reinit="finish_previous",
     )
     logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    file, read = next(
-        (path / name, read) for name, read in TABLES.items() if (path / name).exists()
-    )
-    log_results([logger], read(file), path)
+    log_results([logger], table, path)
     wandb.finish()

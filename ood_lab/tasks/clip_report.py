@@ -22,8 +22,8 @@ from ood_lab.data.vessels.nouns import NOUNS
 from ood_lab.data.vessels.periods import CATEGORIES, CLASSES
 from ood_lab.data.vessels.scene import RENDERER
 from ood_lab.data.vessels.styles import STYLES, styles_of_level
+from ood_lab.io import write_csv
 from ood_lab.metrics import COLUMNS, wilson_interval
-from ood_lab.tasks import tables
 
 _RETRIEVED_FROM = 512
 
@@ -70,7 +70,7 @@ def clip_report(
         low, high = wilson_interval(share, n)
         rows.append({"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n})
     results = pd.DataFrame(rows).assign(model=model["name"], seed=seed).reindex(columns=COLUMNS)
-    tables.write_csv(results, folder / "results.csv")
+    write_csv(results, folder / "results.csv")
     place = Path(export) if export else folder / "clip"
     about = {
         "knows": "only images and captions of the builtin vessels",

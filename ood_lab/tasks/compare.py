@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import json
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,13 +10,14 @@ from pathlib import Path
 from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.report.leaderboard import make_leaderboard
+from ood_lab.io import read_json
+from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import (
     FinishedRun,
-    check_comparable,
     comparable_groups,
     read_run,
+    why_apart,
 )
 from ood_lab.report.leaderboard_table import wide_table
 
@@ -30,37 +30,49 @@ def compare(
     manifest: dict[str, object],
     is_main: bool,
     runs: str | Sequence[str],
-    split: bool = False,
 ) -> None:
     """Writes ``leaderboard.csv``, ``.md``, ``.tex`` and ``.html`` over models, detectors and sets.
 
+    Runs of another protocol, data, shift order or choice of sets than most get tables of their
+    own, ``leaderboard-2.*`` and so on, with the reason.
+
     Args:
         folder: run folder of this job.
-        manifest: filled with the runs that were read.
+        manifest: filled with the runs that were read, by table.
         is_main: False on the other ranks, which have nothing to do.
         runs: run folders, folders of them, or globs of either.
-        split: one table a group of runs that compare, instead of refusing several groups.
 
     Raises:
-        UserError: no finished run is found; one run twice; runs of different protocol, data or
-            shift order without ``split``.
+        UserError: no finished run is found, or one of them is damaged.
     """
     if not is_main:
         return
     patterns = [runs] if isinstance(runs, str) else list(runs)
-    found = [read_run(path) for path in _with_detectors(finished_runs(patterns))]
-    _check_once(found)
-    groups = comparable_groups(found)
-    if not split:
-        check_comparable(groups)
+    groups = comparable_groups(_with_detectors(finished_runs(patterns)))
+    names = [f"leaderboard-{n}" if n > 1 else "leaderboard" for n in range(1, len(groups) + 1)]
+    apart = [
+        f"{name}: {why_apart(group, groups[0])}"
+        for name, group in list(zip(names, groups, strict=True))[1:]
+    ]
     console = Console()
-    for number, group in enumerate(groups, 1):
-        name = "leaderboard" if len(groups) == 1 else f"leaderboard-{number}"
+    for name, group in zip(names, groups, strict=True):
         board = make_leaderboard(group)
-        write_leaderboard(board, folder, name)
-        title = f"{name} of {len(group)} runs"
+        notes = apart if name == names[0] else [n for n in apart if n.startswith(f"{name}: ")]
+        write_leaderboard(board, folder, name, notes)
+        title = f"{name} of {_counted(board, group)}"
         console.print(terminal(wide_table(board), title, console.width))
-    manifest["runs"] = [str(run.path) for run in found]
+    for line in apart:
+        log.warning("%s", line)
+    manifest["runs"] = {
+        name: [str(run.path) for run in group] for name, group in zip(names, groups, strict=True)
+    }
+
+
+def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
+    """``3 runs``, and how many of them repeat the numbers of others."""
+    repeated = len(group) - len(board.runs)
+    runs = f"{len(group)} run{'s' * (len(group) > 1)}"
+    return f"{runs}, of which {repeated} only repeat numbers of others" if repeated else runs
 
 
 def finished_runs(
@@ -91,24 +103,11 @@ def finished_runs(
     return whole
 
 
-def _with_detectors(paths: Sequence[Path]) -> list[Path]:
+def _with_detectors(paths: Sequence[Path]) -> list[FinishedRun]:
     """Runs that scored detectors; others (zero-shot accuracies of a CLIP) are named."""
-    manifests = {path: json.loads((path / "manifest.json").read_text()) for path in paths}
-    others = [path for path in paths if "detectors" not in manifests[path]]
-    if len(others) == len(paths):
+    scored = {path: "detectors" in read_json(path / "manifest.json") for path in paths}
+    if not any(scored.values()):
         raise UserError(f"no detector was scored in {', '.join(map(str, paths))}")
-    for path in others:
+    for path in (path for path in paths if not scored[path]):
         log.info("left out, as no detector was scored there: %s", path)
-    return [path for path in paths if path not in others]
-
-
-def _check_once(runs: Sequence[FinishedRun]) -> None:
-    """A copy of a run would pass for another seed of it."""
-    seen: dict[tuple[str, int], FinishedRun] = {}
-    for run in runs:
-        other = seen.setdefault((run.sweep, run.seed), run)
-        if other is not run:
-            raise UserError(
-                f"{run.path} and {other.path} are the same configuration and seed: leave one "
-                "out of task.runs"
-            )
+    return [read_run(path) for path in paths if scored[path]]

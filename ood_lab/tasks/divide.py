@@ -16,7 +16,9 @@ from ood_lab.axes import LEVELS
 from ood_lab.clip import ClipModel
 from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv, write_table
 from ood_lab.report.figures.cells import write_cells_figure
+from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.shift import (
@@ -28,7 +30,6 @@ from ood_lab.shift import (
     save_edges,
     write_imglist,
 )
-from ood_lab.tasks import tables
 from ood_lab.tasks.measure import measure_sets
 from ood_lab.tasks.workplace import Workplace
 
@@ -83,9 +84,12 @@ def divide(
     write_division(folder, pool, counts, used)
     place.manifest |= {"edges": asdict(used), "pool": len(pool)}
     min_count = int(place.metrics["min_count"])
-    cells = write_cells_figure(folder / "figures", counts, min_count)
+    cells = []
+    with optional("figure cells"):
+        cells.append(write_cells_figure(folder / "figures", counts, min_count))
     if report:
-        write_shift_page(folder, *measured, place.data, place.manifest, [cells])
+        with optional("shift.html"):
+            write_shift_page(folder, *measured, place.data, place.manifest, cells)
     Console().print(cells_table(counts, min_count))
     log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
     return pool
@@ -100,10 +104,10 @@ def divided(pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, np.ndarray]
 
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
     """Writes the table of levels, the edges, the counts and one list a cell."""
-    tables.write_table(pool, folder / "levels.parquet")
+    write_table(pool, folder / "levels.parquet")
     save_edges(folder / "edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
-    tables.write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
+    write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
     place = folder / "cells"
     place.mkdir(exist_ok=True)
     for cell, rows in pool.groupby(list(LEVELS)):

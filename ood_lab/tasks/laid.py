@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ood_lab.clip import ClipModel
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import COLUMNS
 from ood_lab.shift import (
     LaidTraining,
@@ -22,7 +23,6 @@ from ood_lab.shift import (
     read_texts,
     save_decomposition,
 )
-from ood_lab.tasks import tables
 from ood_lab.tasks.referee import FILES
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,8 @@ def laid(
     manifest |= {"clip": identity, "laid": dict(decomposition.details), "held_out": found}
     manifest |= {"texts": {"labels": len(labels), "templates": len(templates)}}
     results = _results(found, str(model["name"]), seed)
-    tables.write_csv(results, folder / "results.csv")
-    tables.write_table(results, folder / "results.parquet")
+    write_csv(results, folder / "results.csv")
+    write_table(results, folder / "results.parquet")
     _show(found, place)
     return results
 

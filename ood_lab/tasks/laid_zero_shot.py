@@ -13,8 +13,8 @@ from torch import Tensor
 from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel, zero_shot_weights
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import COLUMNS, wilson_interval
-from ood_lab.tasks import tables
 from ood_lab.tasks.referee import clip_features, load_referee
 from ood_lab.tasks.workplace import Workplace
 
@@ -70,8 +70,8 @@ def laid_zero_shot(
         for part, of_images, of_texts in parts:
             rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
     results = pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=clip.name, seed=place.seed)
-    tables.write_csv(results, folder / "results.csv")
-    tables.write_table(results, folder / "results.parquet")
+    write_csv(results, folder / "results.csv")
+    write_table(results, folder / "results.parquet")
     place.manifest |= {"clip": dict(referee[0].clip), "classes": data.classes}
     _show(results, len(data.classes))
     return results

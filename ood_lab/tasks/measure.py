@@ -16,10 +16,11 @@ from torch import Tensor
 from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.io import write_csv, write_table
+from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
-from ood_lab.tasks import tables
 from ood_lab.tasks.agreement import agreement, agreement_table
 from ood_lab.tasks.banks import require_ood
 from ood_lab.tasks.referee import clip_features, load_referee
@@ -68,7 +69,8 @@ def measure(
     if measured is None:
         return None
     if report:
-        write_shift_page(place.folder, *measured, place.data, place.manifest)
+        with optional("shift.html"):
+            write_shift_page(place.folder, *measured, place.data, place.manifest)
     return measured.summary
 
 
@@ -96,9 +98,9 @@ def measure_sets(
         return None
     device = place.extractor.strategy.root_device
     degrees = measured_degrees(data, features, referee, k, device)
-    tables.write_table(degrees, folder / "degrees.parquet")
+    write_table(degrees, folder / "degrees.parquet")
     summary = summarised(degrees, int(place.metrics["draws"]), place.seed)
-    tables.write_csv(summary, folder / "shift.csv")
+    write_csv(summary, folder / "shift.csv")
     main = referee[0]
     place.manifest |= {
         "clip": dict(main.clip),
@@ -110,7 +112,7 @@ def measure_sets(
     console = Console()
     console.print(summary_table(summary))
     if len(known := agreement(degrees, data)):
-        tables.write_csv(known, folder / "agreement.csv")
+        write_csv(known, folder / "agreement.csv")
         console.print(agreement_table(known))
     log.info("every image: %s", folder / "degrees.parquet")
     return Measurement(degrees, summary)

@@ -12,6 +12,7 @@ from PIL import Image
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report import write_dating_figure, write_figures, write_report
+from ood_lab.report.optional import optional
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -56,7 +57,10 @@ def write_page(
         features={name: banks[name].features.numpy() for name in evaluated},
         classes=data.classes,
     )
-    drawn = None if dating is None else write_dating_figure(folder / "figures", dating)
+    drawn = None
+    if dating is not None:
+        with optional("figure dating"):
+            drawn = write_dating_figure(folder / "figures", dating)
 
     def load_image(dataset: str, index: int) -> Image.Image:
         return data.splits[dataset].load_image(index)

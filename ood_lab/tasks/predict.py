@@ -26,8 +26,8 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
+from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.tasks import tables
 from ood_lab.tasks.banks import split_by_columns
 from ood_lab.tasks.calibrate import chosen_rule, fit_detectors, load_detectors
 from ood_lab.tasks.detect import memory_limit
@@ -110,7 +110,7 @@ def predict(
         for name, calibrated in ready.items():
             save_detector(place.folder / "detectors" / f"{name}.safetensors", calibrated)
     table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
-    tables.write_csv(table, place.folder / "predictions.csv")
+    write_csv(table, place.folder / "predictions.csv")
     place.manifest |= {
         "images": {"source": str(images), "identity": pictures.readable.identity},
         "classes": classes,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -11,8 +12,10 @@ from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
+from ood_lab.report.optional import optional
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
 from ood_lab.tasks.dating import dating_of, heads_to_read
@@ -21,6 +24,8 @@ from ood_lab.tasks.gate import check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 
 def check_choices(
@@ -89,11 +94,13 @@ def score(
     )
     if not place.is_main:
         return None
+    if place.model_seed != seed:
+        log.info("seed=%d draws here; the weights have seed %d", seed, place.model_seed)
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
     selection = tuning.select(usable, banks, limit, seed)
     usable = beside(usable, selection.detectors)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
-    tables.write_table(scores, folder / "scores.parquet")
+    write_table(scores, folder / "scores.parquet")
     evaluation = Evaluation(
         known_columns(scores, shift["axes"], accuracy),
         list(timing),
@@ -101,12 +108,14 @@ def score(
         shift_order=[s for s in data.shift_order if s in ood_sets],
         **metrics,
     )
-    results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
-    tables.write_table(best, folder / "best.parquet")
-    tables.write_csv(significance_of(evaluation), folder / "significance.csv")
+    results = results_of(evaluation, str(model["name"])).assign(seed=place.model_seed)
+    best = best_detectors(evaluation)
+    write_table(best, folder / "best.parquet")
+    write_csv(significance_of(evaluation), folder / "significance.csv")
     manifest = place.manifest
     manifest |= {
-        "title": f"{model['name']} on {data.name}, seed {seed}",
+        "title": f"{model['name']} on {data.name}, seed {place.model_seed}",
+        "seeds": {"training": place.model_seed, "evaluation": seed},
         "protocol": metrics["protocol"],
         "model": model["name"],
         "classes": data.classes,
@@ -122,15 +131,15 @@ def score(
     }
     dating = None
     if accuracy is not None:
-        dating = dating_of(data, banks["test"], backbone, str(model["name"]), seed)
+        dating = dating_of(data, banks["test"], backbone, str(model["name"]), place.model_seed)
     if dating is not None:
-        tables.write_csv(dating, folder / "dating.csv")
-    if report:
-        write_page(folder, data, banks, scores, results, best, manifest, dating)
-    # Last, so that a results table stands for a run that is whole.
-    tables.write_csv(results, folder / "results.csv")
-    tables.write_table(results, folder / "results.parquet")
+        write_csv(dating, folder / "dating.csv")
+    write_csv(results, folder / "results.csv")
+    write_table(results, folder / "results.parquet")
     tables.show(results, manifest, best)
+    if report:  # last: all numbers are on disk, whatever becomes of the page
+        with optional("report.html"):
+            write_page(folder, data, banks, scores, results, best, manifest, dating)
     return results
 
 

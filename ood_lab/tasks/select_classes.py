@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv
 from ood_lab.synthesis import (
     LanguageModel,
     Ledger,
@@ -30,7 +31,6 @@ from ood_lab.synthesis import (
     wnids_of,
 )
 from ood_lab.tasks.main_objects import list_images, with_boxes
-from ood_lab.tasks.tables import write_csv
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("ood_lab", "timm", "torch", "transformers")

@@ -13,11 +13,12 @@ from ood_lab.clip import clip_backbone
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv
 from ood_lab.models import Backbone
 from ood_lab.report.figures.separability import write_separability_figure
+from ood_lab.report.optional import optional
 from ood_lab.report.shift_tables import separability_table
 from ood_lab.shift import separability as separate
-from ood_lab.tasks import tables
 from ood_lab.tasks.banks import extract_features
 from ood_lab.tasks.workplace import Workplace
 
@@ -77,8 +78,9 @@ def separability(
     spaces = {name: space.table for name, space in found.items()}
     table = pd.concat([t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True)
     table = table[["backbone", *[column for column in table if column != "backbone"]]]
-    tables.write_csv(table, place.folder / "separability.csv")
-    write_separability_figure(place.folder / "figures", found)
+    write_csv(table, place.folder / "separability.csv")
+    with optional("figure separability"):
+        write_separability_figure(place.folder / "figures", found)
     place.manifest |= {
         "backbones": dict(zip(names, map(str, runs), strict=True)),
         "id_split": id_split,

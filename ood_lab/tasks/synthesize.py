@@ -14,6 +14,7 @@ from PIL import Image
 
 from ood_lab.clip import ClipModel
 from ood_lab.features.disk import require_space
+from ood_lab.io import write_csv
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
     Prompts,
@@ -34,7 +35,6 @@ from ood_lab.synthesis import (
 )
 from ood_lab.tasks.prompt_plan import Choice, make_plan, pick_decomposition
 from ood_lab.tasks.referee import clip_features, load_referee
-from ood_lab.tasks.tables import write_csv
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)

@@ -1,10 +1,8 @@
-"""The tables of a run: written whole or not at all, and shown again from disk."""
+"""The tables of a run, and how they are shown again from disk."""
 
 from __future__ import annotations
 
-import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from rich.console import Console
 from ood_lab.axes import LEVELS
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.bank import FeatureBank
+from ood_lab.io import read_json, read_table
 from ood_lab.report import console_tables
 
 log = logging.getLogger(__name__)
@@ -30,20 +29,6 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
         has = level in dataset.table
         table[level] = dataset.table[level].astype("float64").to_numpy() if has else float("nan")
     return table
-
-
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Writes Parquet, atomically."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    table.to_parquet(temporary, index=False)
-    os.replace(temporary, path)
-
-
-def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Writes CSV, atomically."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    table.to_csv(temporary, index=False)
-    os.replace(temporary, path)
 
 
 def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame) -> None:
@@ -64,5 +49,5 @@ def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
     results = folder / "results.parquet"
     if results.exists():
-        manifest = json.loads((folder / "manifest.json").read_text())
-        show(pd.read_parquet(results), manifest, pd.read_parquet(folder / "best.parquet"))
+        manifest = read_json(folder / "manifest.json")
+        show(read_table(results), manifest, read_table(folder / "best.parquet"))

@@ -15,6 +15,7 @@ from PIL import Image
 from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space
+from ood_lab.io import write_csv
 from ood_lab.synthesis import (
     MaterialTransfer,
     Segmenter,
@@ -37,7 +38,6 @@ from ood_lab.synthesis import (
 )
 from ood_lab.tasks.contents import check_masks, find_masks, read_contents
 from ood_lab.tasks.exemplars import Materials, load_materials
-from ood_lab.tasks.tables import write_csv
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)

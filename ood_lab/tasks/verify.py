@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -10,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import yaml
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
 from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.io import read_config, read_json, read_table, write_csv
 from ood_lab.tasks.references import Field, PublishedRow, matching_rows, read_references
-from ood_lab.tasks.tables import write_csv
 
 #: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
@@ -80,9 +78,8 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             f"{run} holds no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
             "with results.parquet and manifest.json"
         )
-    results = pd.read_parquet(run / "results.parquet")
-    manifest = json.loads((run / "manifest.json").read_text())
-    config = yaml.safe_load((run / "config.yaml").read_text())
+    results = read_table(run / "results.parquet")
+    manifest, config = read_json(run / "manifest.json"), read_config(run)
     accuracy = manifest["id_accuracy"]
     counts = results.dropna(subset=["ood"]).groupby("ood")["n_ood"].max()
     return results, {

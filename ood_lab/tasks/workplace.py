@@ -42,7 +42,11 @@ class Workplace(Protocol):
 
     @property
     def seed(self) -> int:
-        """Of the bootstrap and of every draw, and a column of the results."""
+        """Of the bootstrap and of every draw."""
+
+    @property
+    def model_seed(self) -> int:
+        """That the evaluated weights were trained with: in titles, and a column of the results."""
 
     @property
     def is_main(self) -> bool:

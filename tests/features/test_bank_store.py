@@ -12,6 +12,7 @@ from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages
 from ood_lab.errors import UserError
 from ood_lab.features import store
 from ood_lab.features.extract import extract
+from ood_lab.features.shards import checksum
 from ood_lab.features.store import BankStore, column_folder, load
 from ood_lab.features.writer import FeatureWriter
 
@@ -42,6 +43,14 @@ def truncate(path):
     os.truncate(path, path.stat().st_size - 5)
 
 
+def zero_a_third(path):
+    """The size and the header stay."""
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size - size // 3)
+        file.write(bytes(size // 3))
+
+
 def tamper(path):
     content = json.loads(path.read_text())
     path.write_text(json.dumps({**content, "n": PRIME + 1}))
@@ -52,10 +61,13 @@ def tamper(path):
     [
         ("base-*-00001.safetensors", truncate, "base"),
         ("base-*-00001.safetensors", os.remove, "base"),
+        ("base-*-00001.safetensors", zero_a_third, "base"),
         ("manifest.json", truncate, "base"),
         ("manifest.json", tamper, "base"),
         ("head.safetensors", os.remove, "base"),
         ("head.safetensors", truncate, "base"),
+        ("head.safetensors", zero_a_third, "base"),
+        ("columns/map*/column-*-00000.safetensors", zero_a_third, "column"),
         ("columns/map*/column-*-00000.safetensors", truncate, "column"),
         ("columns/map*/manifest.json", os.remove, "column"),
     ],
@@ -65,13 +77,18 @@ def test_a_damaged_part_is_extracted_again(tmp_path, monkeypatch, caplog, patter
     first = run(tmp_path)
     (path,) = folder_of(first, tmp_path).glob(pattern)
     (base,) = folder_of(first, tmp_path).glob("base-*-00000.safetensors")
+    pattern = "columns/*/column-*-00000.safetensors"
+    columns = {p: p.stat().st_mtime_ns for p in folder_of(first, tmp_path).glob(pattern)}
+    whole = {p: stamp for p, stamp in columns.items() if part == "base" or "map" not in str(p)}
     stamp = base.stat().st_mtime_ns
     damage(path)
-    with pytest.raises(UserError, match=r"missing or damaged|not hold|do not add up"):
+    with pytest.raises(UserError, match=r"damaged|not hold|do not add up"):
         load(folder_of(first, tmp_path), [column.key for column in COLUMNS])
     assert_same(run(tmp_path), first)
     assert (base.stat().st_mtime_ns != stamp) == (part == "base")
     assert "extracting again" in caplog.text
+    assert whole
+    assert {path: path.stat().st_mtime_ns for path in whole} == whole  # what is whole stays
     assert not list(tmp_path.glob(".partial/*"))
 
 
@@ -80,8 +97,11 @@ def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
     folder = folder_of(bank, tmp_path)
     (shard,) = folder.glob("base-*")
     tensors = store.load_file(shard)
+    manifest = json.loads((folder / "manifest.json").read_text())
     for index in ([0] * PRIME, list(range(1, PRIME + 1))):
         store.save_file({**tensors, "index": torch.tensor(index)}, shard)
+        manifest["checksums"][shard.name] = checksum(shard)
+        (folder / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(UserError, match="delete"):
             load(folder)
 

@@ -86,3 +86,9 @@ def test_a_script_that_ddp_starts_again(tmp_path):
     output = run("near", "far", "near")
     assert "rank 0: 3 forwards" in output
     assert "rank 1: 3 forwards" in output
+    # What the first one finds damaged is missing for the second, too.
+    shard = next((tmp_path / "banks").glob("*/base-00001-*"))
+    shard.write_bytes(shard.read_bytes()[:-8] + bytes(8))
+    output = run("near", "far")
+    assert "rank 0: 3 forwards" in output
+    assert "rank 1: 3 forwards" in output

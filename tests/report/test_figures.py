@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_run import make_run
 
 from ood_lab.report import write_figures
-from ood_lab.report.figures import build_figures
+from ood_lab.report.figures import planned_figures
 from ood_lab.report.figures.confusion import confusion_counts
 from ood_lab.report.figures.densities import density, normalise
 from ood_lab.report.figures.features import principal_components
@@ -59,8 +59,8 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
     with warnings.catch_warnings(), rc():
         warnings.simplefilter("error")
-        for name, _, _, figure in build_figures(inputs_of(run)):
-            if figure is None:
+        for name, _, _, draw in planned_figures(inputs_of(run)):
+            if (figure := draw()) is None:
                 continue
             texts = drawn_texts(figure, monkeypatch)
             page = figure.bbox
@@ -90,6 +90,18 @@ def test_every_figure_is_written_twice_and_state_is_left_alone(tmp_path):
     assert dict(matplotlib.rcParams) == before
 
 
+def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
+    def fails(inputs):
+        raise ZeroDivisionError("of an axis")
+
+    monkeypatch.setattr("ood_lab.report.figures.fpr95_bars", fails)
+    run = make_run(2, 1, levels=0)
+    names = {f.png.stem for f in write_figures(tmp_path, run.results, run.scores)}
+    assert names == {"densities", "roc", "confusion"}
+    (warning,) = [record.message for record in caplog.records]
+    assert "figure fpr95_bars is left out (ZeroDivisionError: of an axis)" in warning
+
+
 def test_what_cannot_be_drawn_is_left_out(tmp_path):
     run = make_run(2, 1, levels=0)
     scores = run.scores.assign(label=-1)
@@ -99,14 +111,15 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path):
 
 def test_the_other_protocol_is_named(run, monkeypatch):
     with rc():
-        _, _, _, figure = next(build_figures(inputs_of(run, "hendrycks")))
+        _, _, _, draw = next(planned_figures(inputs_of(run, "hendrycks")))
+        figure = draw()
     assert any("(hendrycks)" in text for text, _ in drawn_texts(figure, monkeypatch))
 
 
 def test_missing_cells_are_named_with_their_n(run, monkeypatch):
     with rc():
-        figures = {name: figure for name, _, _, figure in build_figures(inputs_of(run))}
-    words = [text for text, _ in drawn_texts(figures["heatmap_grid"], monkeypatch)]
+        draw = {name: draw for name, _, _, draw in planned_figures(inputs_of(run))}["heatmap_grid"]
+        words = [text for text, _ in drawn_texts(draw(), monkeypatch)]
     assert words.count("N/A") == len(run.detectors)
     assert words.count("n=2") == len(run.detectors)
     assert words.count("n=15") == 15 * len(run.detectors)

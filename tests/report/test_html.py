@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 from report_run import make_run
 
+from ood_lab.data.files import load_rgb
 from ood_lab.report import write_figures, write_report
 from ood_lab.report.html_tables import flatten
 
@@ -143,19 +144,21 @@ def test_mistakes_are_the_extreme_scores_and_pictures_are_kept_once(text, small)
     assert text.count('aria-label="test #') + text.count('aria-label="transferred') == 3 * 12
 
 
-def test_images_may_be_encoded_missing_or_unreadable(small, tmp_path):
+def test_images_may_be_encoded_missing_or_unreadable(small, tmp_path, caplog):
     buffer = io.BytesIO()
     Image.new("RGB", (9, 9)).save(buffer, "PNG")
 
     def load(dataset, index):
         if dataset != "test":
-            raise FileNotFoundError(dataset)
+            return load_rgb(f"moved/{dataset}.png")  # raises what it raises
         return buffer.getvalue() if index % 2 else None
 
     path = write_report(tmp_path / "r.html", small.results, small.scores, load_image=load)
     text = path.read_text()
     assert "no image" in text
     assert "data:image/jpeg" in text
+    (warning,) = [r.message for r in caplog.records if "pictures" in r.message]
+    assert "moved/transferred" in warning
 
 
 def test_missing_cells_say_so_and_sort_last(small, tmp_path):

@@ -12,6 +12,7 @@ from PIL import Image
 from rich.console import Console
 from test_html import Page
 
+from ood_lab.data.files import load_rgb
 from ood_lab.report.extremes import extremes
 from ood_lab.report.figures.cells import cells_figure, write_cells_figure
 from ood_lab.report.figures.separability import separability_figure, write_separability_figure
@@ -50,7 +51,7 @@ def data_of(sets=SETS, broken=None):
     def of(name):
         def load_image(index):
             if name == broken:
-                raise FileNotFoundError(name)
+                return load_rgb(f"moved/{name}.png")  # raises what it raises
             return Image.new("RGB", (40, 30), (index, len(name), 0))
 
         return SimpleNamespace(load_image=load_image)

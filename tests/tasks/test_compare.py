@@ -1,11 +1,12 @@
 """`task=compare`, as a user calls it."""
 
 import json
+import os
 
 import pandas as pd
 import pytest
 from cli import call
-from finished_runs import write_run
+from finished_runs import IDENTITY, write_run
 
 FILES = {f"leaderboard.{kind}" for kind in ("csv", "md", "tex", "html")}
 
@@ -60,36 +61,123 @@ def test_a_list_of_folders(outputs):
     assert len(pd.read_csv(made[0].parent / "leaderboard.csv").run.unique()) == 2
 
 
-def test_refuses_to_mix_and_can_split(outputs, capsys):
-    other = write_run(outputs / "two" / "dddd", {"knn": (0.9, 0.8)}, protocol="hendrycks")
-    status, made = compare(outputs, f"runs={outputs}/*")
-    assert status == 1
-    error = capsys.readouterr().err.strip()
-    assert len(error.splitlines()) == 1
-    assert str(other) in error
-    assert "metric protocol" in error
-    assert not made
-    status, made = compare(outputs, f"runs={outputs}/*", "task.split=true")
+ODD = {
+    "metric protocol": ("two", {"protocol": "hendrycks"}),
+    "evaluated sets": ("two", {"sets": ("near", "grid")}),
+    "content of the data (far)": ("two", {"data": IDENTITY | {"far": "other"}}),
+    "though configuration and seed are the same": ("copy/one", {}),
+}
+
+
+@pytest.mark.parametrize("reason", ODD)
+def test_the_odd_one_has_a_table_of_its_own(reason, outputs, capsys):
+    place, change = ODD[reason]
+    folder = outputs / place / ("aaaa" if place == "copy/one" else "dddd")
+    other = write_run(folder, {"knn": (0.6, 0.5)}, **change)
+    status, made = compare(outputs, f"runs={outputs}/**")
     assert status == 0
-    assert len(made) == 2 * len(FILES)
-    protocols = [set(pd.read_csv(p).protocol) for p in made if p.suffix == ".csv"]
-    assert protocols == [{"openood"}, {"hendrycks"}]
+    assert {p.name for p in made} == FILES | {f.replace(".", "-2.") for f in FILES}
+    tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}
+    assert set(tables["leaderboard"].run) == {"one/aaaa", "two/bbbb"}
+    assert set(tables["leaderboard-2"].run) == {"/".join(folder.parts[-2:])}
+    line = f"leaderboard-2: {other} cannot share a table with"
+    pages = [p.read_text() for p in made if p.suffix == ".html"]
+    for text in (capsys.readouterr().out, *pages):
+        flat = "".join(text.split())  # a terminal breaks lines anywhere
+        assert "".join(line.split()) in flat
+        assert "".join(reason.split()) in flat
+
+
+def test_a_neighbour_changes_nothing(outputs):
+    """A run that evaluated a whole grid beside its sets has the mean that its own page has."""
+    grid = write_run(
+        outputs / "grid" / "eeee", {"vim": (0.9, 0.7, 0.2)}, sets=("near", "far", "grid")
+    )
+    levels = pd.read_parquet(grid / "results.parquet")
+    levels.loc[levels.ood == "grid", "shift_level"] = float("nan")
+    cell = levels[levels.ood == "grid"].assign(semantic_level=1.0)
+    pd.concat([levels, cell]).to_parquet(grid / "results.parquet")
+    only = write_run(outputs / "only" / "ffff", {"vim": (0.2,)}, sets=("grid",))
+    _, made = compare(outputs, f"runs=[{grid.parent},{only.parent}]")
+    tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}
+    mean = tables["leaderboard"].query("ood == 'mean' and metric == 'auroc'")
+    assert mean.value.item() == pytest.approx(0.8)
+    assert set(tables["leaderboard-2"].ood.dropna()) == {"grid"}
+
+
+def test_equal_results_appear_once(outputs, capsys):
+    """Evaluations of the same weights, under other names and seeds, and a copy of a run."""
+    backbone = {"backbone": {"weights_sha256": "w"}}
+    aurocs = {"knn": (0.9, 0.8), "vim": (0.8, 0.7)}
+    for seed in (0, 1):
+        write_run(outputs / "train" / "t", aurocs, seed=seed, **backbone)
+    again = write_run(outputs / "eval" / "e", aurocs, half=0.02, **backbone)
+    one = write_run(outputs / "eval" / "f", {"knn": aurocs["knn"]}, **backbone)
+    other_seed = again.rename(again.with_name("seed=5"))
+    other = write_run(
+        outputs / "eval" / "g", {"knn": (0.91, 0.8), "vim": aurocs["vim"]}, **backbone
+    )
+    copy = write_run(outputs / "copy" / "train" / "t", aurocs, **backbone)
+    runs = (outputs / "train", *(run.parent for run in (one, other_seed, other, copy)))
+    status, made = compare(outputs, f"task.runs=[{','.join(map(str, runs))}]")
+    assert status == 0
+    assert {p.name for p in made} == FILES
+    table = pd.read_csv(made[0].parent / "leaderboard.csv").dropna(subset=["detector"])
+    shown = table[["run", "detector", "seeds"]].astype(str).drop_duplicates().to_numpy().tolist()
+    assert sorted(shown) == [
+        ["eval/g", "knn", "0"],
+        ["train/t", "knn", "0 1"],
+        ["train/t", "vim", "0 1"],
+    ]
+    assert "only repeat numbers of others" in " ".join(capsys.readouterr().out.split())
 
 
 WRONG = {
     "nothing there": ("runs={0}/nowhere*", "matches no folder"),
     "nothing finished": ("runs={0}/two/cccc", "holds no finished run"),
-    "a copy": ("runs={0}", "same configuration and seed"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_runs_are_one_line(case, outputs, capsys):
-    write_run(outputs / "copy" / "one" / "aaaa", {"knn": (0.7, 0.8)})
     argument, named = WRONG[case]
-    status, made = compare(outputs, argument.format(outputs))
+    assert_one_line(outputs, argument.format(outputs), named, capsys)
+
+
+def assert_one_line(outputs, argument, named, capsys):
+    status, made = compare(outputs, argument)
     error = capsys.readouterr().err.strip()
     assert status == 1
     assert named in error
     assert len(error.splitlines()) == 1
     assert not made
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def cut_between_lines(path):
+    path.write_text(path.read_text().split("paths")[0])
+
+
+def zero_some(path):
+    content = path.read_bytes()
+    path.write_bytes(content[:300] + bytes(100) + content[400:])
+
+
+DAMAGES = [
+    ("config.yaml", os.remove, "has no config.yaml"),
+    ("config.yaml", cut_between_lines, "config.yaml is damaged"),
+    ("manifest.json", cut, "manifest.json is damaged"),
+    ("results.parquet", cut, "results.parquet is damaged"),
+    ("results.parquet", zero_some, "results.parquet is damaged"),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "named"), DAMAGES)
+def test_a_damaged_run_is_one_line_that_names_the_file(file, damage, named, outputs, capsys):
+    run = outputs / "one" / "aaaa" / "seed=1"
+    damage(run / file)
+    gap = " " if named.startswith("has") else "/"
+    assert_one_line(outputs, f"runs={outputs}", f"{run}{gap}{named}", capsys)

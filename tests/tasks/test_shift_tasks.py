@@ -140,7 +140,7 @@ def test_separability_of_a_run_and_the_clip_on_the_data_of_the_run(root, capsys)
     assert "no backbone" in capsys.readouterr().err
     nowhere = f"task.runs=['{trained}','{root}']"
     assert call("eval.py", *common, nowhere) == 1
-    assert f"{root} is no run folder" in capsys.readouterr().err
+    assert f"{root} has no config.yaml" in capsys.readouterr().err
 
 
 def test_runs_are_named_by_what_tells_them_apart():

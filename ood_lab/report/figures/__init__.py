@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.levels import levels
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
+from ood_lab.report.optional import optional
 from ood_lab.report.view import RunView
 
 
@@ -41,8 +43,11 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
-def build_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Figure | None]]:
-    """File name, title, caption and figure of everything that can be drawn, one at a time."""
+Draw = Callable[[], Figure | None]
+
+
+def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]]:
+    """File name, title and caption of all that can be drawn, and the function that does it."""
     order = "OOD sets in shift order" if inputs.view.most_dad else "OOD sets"
     if inputs.view.sets:
         yield (
@@ -50,37 +55,42 @@ def build_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Figure 
             "Score densities",
             "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more "
             "OOD; detectors with the largest DAD first.",
-            densities(inputs),
+            partial(densities, inputs),
         )
-        yield "fpr95_bars", "FPR95", f"{order}; the best in orange.", fpr95_bars(inputs)
+        yield "fpr95_bars", "FPR95", f"{order}; the best in orange.", partial(fpr95_bars, inputs)
         if inputs.view.most_dad:
             yield (
                 "dad_fpr95",
                 "DAD against mean FPR95",
                 "Grey: 95% interval of DAD. In brackets: mean FPR95.",
-                dad_against_fpr95(inputs),
+                partial(dad_against_fpr95, inputs),
             )
-        yield "roc", "ROC", "Dotted: where FPR95 is read.", roc(inputs)
+        yield "roc", "ROC", "Dotted: where FPR95 is read.", partial(roc, inputs)
     for ood in inputs.view.level_sets:
         yield (
             f"levels_{ood}",
             f"By level of shift: {ood}",
             "A level is the mean over the levels of the other axis.",
-            levels(inputs, ood),
+            partial(levels, inputs, ood),
         )
         yield (
             f"heatmap_{ood}",
             f"Semantic × covariate level: {ood}",
             "N/A where a cell has too few images.",
-            heatmap(inputs, ood),
+            partial(heatmap, inputs, ood),
         )
     yield (
         "features",
         "Features",
         "Principal components of the features of all sets together.",
-        feature_scatter(inputs),
+        partial(feature_scatter, inputs),
     )
-    yield "confusion", "ID classes", "Classification of the ID test set.", confusion(inputs)
+    yield (
+        "confusion",
+        "ID classes",
+        "Classification of the ID test set.",
+        partial(confusion, inputs),
+    )
 
 
 def write_figures(
@@ -95,6 +105,8 @@ def write_figures(
     id_dataset: str = "test",
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
+
+    One that cannot be drawn is left out with a warning.
 
     Args:
         folder: made if missing.
@@ -115,10 +127,10 @@ def write_figures(
     inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
     files = []
     with rc():
-        for name, title, caption, figure in build_figures(inputs):
-            if figure is None:
-                continue
-            files.append(write_figure(folder, name, title, caption, figure))
+        for name, title, caption, draw in planned_figures(inputs):
+            with optional(f"figure {name}"):
+                if (figure := draw()) is not None:
+                    files.append(write_figure(folder, name, title, caption, figure))
     return files
 
 

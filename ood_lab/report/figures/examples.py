@@ -14,7 +14,7 @@ from ood_lab.axes import Axis
 from ood_lab.report.extremes import extremes
 from ood_lab.report.figures.shift import label_of
 from ood_lab.report.figures.style import new_figure, wrapped
-from ood_lab.report.mistakes import LoadImage, small_image
+from ood_lab.report.pictures import Pictures
 
 _COUNT = 5  # at each end
 _SIDE = 128  # pixels of an image
@@ -24,7 +24,7 @@ _NAMES = 2.1  # width of the names
 
 
 def contact_sheet(
-    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, load_image: LoadImage, footer: str
+    degrees: pd.DataFrame, names: Sequence[str], axis: Axis, pictures: Pictures, footer: str
 ) -> Figure:
     """One row a set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
 
@@ -32,7 +32,7 @@ def contact_sheet(
         degrees: one row an image: ``dataset, index`` and the degrees.
         names: the sets, in order.
         axis: ``semantic`` or ``covariate``.
-        load_image: ``(dataset, index)`` → the image, or None.
+        pictures: loads the images.
         footer: stands below the figure.
     """
     width = _NAMES + 2 * _COUNT + _GAP
@@ -49,7 +49,7 @@ def contact_sheet(
         found = extremes(degrees, name, axis, _COUNT)
         for left, rows in ((0.0, found.nearest), (far, found.farthest[::-1])):
             for step, row in enumerate(rows.to_dict("records")):
-                image = small_image(load_image, name, int(row["index"]), _SIDE)
+                image = pictures.small(name, int(row["index"]), _SIDE)
                 _place(axes, image, left + step, top, f"{row[axis]:.3f}")
     return figure
 

@@ -1,0 +1,111 @@
+"""Files of a run folder: written whole or not at all, and read back with a check.
+
+Tables and settings are read again by later commands. What a full disk or a crash has cut short, or
+what has lost some of its bytes, is one error that names the file, never other numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pandas as pd
+import yaml
+
+from ood_lab.errors import UserError
+
+_Content = TypeVar("_Content")
+
+
+def write_table(table: pd.DataFrame, path: Path) -> None:
+    """Writes Parquet, atomically, with a checksum of every page."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    table.to_parquet(temporary, index=False, write_page_checksum=True)
+    os.replace(temporary, path)
+
+
+def write_csv(table: pd.DataFrame, path: Path) -> None:
+    """Writes CSV, atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    table.to_csv(temporary, index=False)
+    os.replace(temporary, path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Writes a text file, atomically."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def read_table(path: Path, **options: Any) -> pd.DataFrame:
+    """Reads Parquet (and compares its checksums) or CSV, by the name's ending.
+
+    Args:
+        path: the file.
+        options: of :func:`pandas.read_csv`.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    if path.suffix == ".csv":
+        return _read(path, lambda: pd.read_csv(path, **options))
+    return _read(path, lambda: pd.read_parquet(path, page_checksum_verification=True))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    return _read(path, lambda: _mapping(json.loads(path.read_text(encoding="utf-8"))))
+
+
+def read_config(run: Path) -> dict[str, Any]:
+    """The configuration of a run folder, from its ``config.yaml``.
+
+    YAML that was cut between two lines is still YAML. ``paths`` comes after everything that
+    can change a number, so a file that has it is whole.
+
+    Raises:
+        UserError: the folder has no ``config.yaml``, or a damaged one.
+    """
+    path = run / "config.yaml"
+    if not run.is_dir():
+        raise UserError(f"{run} is not a run folder (outputs/<name>/<hash>/seed=<s>)")
+    if not path.is_file():
+        raise UserError(
+            f"{run} has no config.yaml, so it does not say what was trained, and on which data: "
+            "name a whole run folder (outputs/<name>/<hash>/seed=<s>)"
+        )
+
+    def whole() -> dict[str, Any]:
+        config = _mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
+        if "paths" not in config:
+            raise ValueError("it is cut short")
+        return config
+
+    return _read(path, whole)
+
+
+def _mapping(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds a {type(content).__name__} where settings were expected")
+    return {str(key): value for key, value in content.items()}
+
+
+def _read(path: Path, read: Callable[[], _Content]) -> _Content:
+    """What ``read`` returns; the readers fail in many ways on a damaged file."""
+    try:
+        return read()
+    except FileNotFoundError as error:
+        raise UserError(f"{path} is missing: the run in this folder is not complete") from error
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise UserError(
+            f"{path} is damaged ({reason}): repeat that run with force=true, or leave it out"
+        ) from error

@@ -1,0 +1,57 @@
+"""What makes a run that run: the part of its configuration that can change a number."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+#: Keys that say where things lie, what is shown or logged, and how fast a run works. Everything
+#: else is hashed, and a test holds each of these against the numbers of a run.
+NEUTRAL = (
+    "name",  # the first part of the run folder's own path
+    "seed",  # the last one
+    "paths",
+    "force",
+    "tags",
+    "logger",
+    "callbacks.progress",
+    "clip.cache_dir",  # of weights that were downloaded
+    "clip.download",  # whether missing weights are fetched
+    "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
+    "model.backbone.clip.download",
+    "data.cache_dir",  # remembers facts of files
+    "data.info",  # words about the data
+    "data.num_workers",
+    "data.segmenter.download",
+    "task.download",
+    "task.num_workers",
+    "trainer.enable_model_summary",
+    "trainer.log_every_n_steps",
+)
+
+
+def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The configuration without what :data:`NEUTRAL` names."""
+    return {
+        str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
+        for key, value in config.items()
+        if f"{prefix}{key}" not in NEUTRAL
+    }
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """First 10 hex digits of the sha256 of everything in ``config`` that can change a number."""
+    text = json.dumps(telling(config), sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """``(dotted key, value)`` of everything in nested settings that has no parts of its own."""
+    parts = node.items() if isinstance(node, Mapping) else enumerate(node)
+    for key, value in parts:
+        if isinstance(value, (Mapping, list)) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

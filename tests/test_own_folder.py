@@ -56,6 +56,22 @@ def test_one_command(photos, capsys):
     assert "noise" in capsys.readouterr().out
 
 
+def test_nothing_to_learn_from_is_said_before_training(photos, capsys):
+    """One class, or a table without labels: train.py stops, eval.py needs no classes."""
+    shutil.rmtree(photos / "id" / "pear")
+    shutil.rmtree(photos / "id" / "plum")
+    assert train(photos) == 1
+    assert "has one class, 'apple'" in capsys.readouterr().err
+    images = sorted((photos / "id" / "apple").iterdir())
+    pd.DataFrame({"path": images, "animal": "cat"}).to_csv(photos / "list.csv", index=False)
+    assert train(photos, f"data.id.train={photos}/list.csv") == 1
+    error = capsys.readouterr().err
+    assert f"data.id.train={photos}/list.csv: " in error
+    assert "have no label" in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(photos.rglob("*.ckpt"))
+
+
 def test_another_models_head_keeps_its_classes(photos, capsys):
     """A network with 7 classes of its own on 3 classes of ours: no ID accuracy, but scores."""
     import timm

@@ -22,6 +22,7 @@ from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
 from ood_lab.data.fewshot import ALL, few_shot
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
+from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
 from ood_lab.data.segmented import Segmenter
@@ -202,6 +203,11 @@ class OODDataModule(L.LightningDataModule):
     def classes(self) -> list[str]:
         """Names of the ID classes, position = label; empty when ID is not labelled."""
         return self.splits["train"].classes
+
+    def require_labels(self) -> None:
+        """Raises :class:`UserError` where no classifier can learn from these labels."""
+        self.setup()
+        require_labels(self.splits, self.sources)
 
     @property
     def labels(self) -> Labels:

@@ -41,6 +41,8 @@ class Classifier(LightningModule):
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler")
+    #: Whether the training images need class labels, of two classes or more.
+    needs_labels = True
 
     def __init__(
         self,

@@ -105,6 +105,9 @@ class Networks(Configured):
 
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
+        make = self.build("model.classifier")
+        if getattr(make.func, "needs_labels", False):
+            self.data.require_labels()
         backbone: Backbone = self.build(
             "model.backbone",
             num_classes=len(self.data.classes),
@@ -119,7 +122,7 @@ class Networks(Configured):
             ),
             eval=backbone.transform,
         )
-        module: L.LightningModule = self.build("model.classifier")(backbone=backbone)
+        module: L.LightningModule = make(backbone=backbone)
         return module
 
     def finish_training(self, module: L.LightningModule) -> None:

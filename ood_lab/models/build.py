@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from torch import nn
 
 from ood_lab.errors import UserError
 from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
+from ood_lab.models.hub import one_attempt
 from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
-from ood_lab.models.weights import load_weights
+from ood_lab.models.weights import load_weights, saved_outputs
 from ood_lab.models.wrapped import WrappedBackbone
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
@@ -51,7 +53,8 @@ def timm_backbone(
     Args:
         name: timm name, with or without a tag (``resnet50``, ``resnet50.a1_in1k``), or timm's
             ``local-dir:PATH``.
-        num_classes: outputs of the head; the model's own number by default.
+        num_classes: outputs of the head; by default the number that ``weights`` has, else the
+            model's own.
         pretrained: take timm's weights (downloaded by timm unless they are in its cache).
         weights: take the weights of this file instead (see :func:`load_weights`).
         new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
@@ -78,7 +81,13 @@ def timm_backbone(
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
     size = overrides.get("input_size", expected["input_size"])
-    backbone = WrappedBackbone(net, _timm_head(net, name, size), name)
+    head = _timm_head(net, name, size)
+    if weights is not None and num_classes is None and not new_head:
+        # The file's own number of classes, which need not be the one timm's weights have.
+        saved = saved_outputs(weights, net, head)
+        if saved not in (None, net.get_submodule(head).out_features):
+            net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
+    backbone = WrappedBackbone(net, head, name)
     if weights is not None:
         expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
     set_transform(backbone, expected, overrides)
@@ -158,14 +167,16 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
         UserError: unknown name, weights not to be had, or arguments that timm refuses.
     """
     _check_timm_name(name)
+    from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
     try:
-        net = timm.create_model(name, pretrained=pretrained, **kwargs)
+        with one_attempt() if from_hub else nullcontext():
+            net = timm.create_model(name, pretrained=pretrained, **kwargs)
         # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
         return net.to(memory_format=torch.channels_last)
     except OSError as error:
         raise UserError(
-            f"the pretrained weights of {name} cannot be downloaded or read: "
-            "fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
+            f"the pretrained weights of {name} are not in the cache and cannot be downloaded from "
+            "here: fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
         ) from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         given = {k: v for k, v in kwargs.items() if v is not None}

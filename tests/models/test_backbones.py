@@ -2,9 +2,11 @@
 
 import copy
 import pickle
+import time
 
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
@@ -110,6 +112,37 @@ def test_without_network_the_remedy_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"resnet18.*weights=FILE"):
         timm_backbone("resnet18", pretrained=True)
+
+
+def test_a_hub_that_is_not_there_is_asked_once(monkeypatch, tmp_path):
+    asked = []
+
+    class Session:
+        def head(self, url, timeout):
+            asked.append(url)
+            raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr("ood_lab.models.hub.get_session", Session)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"resnet18 are not in the cache and cannot be downloaded"):
+        timm_backbone("resnet18", pretrained=True)
+    assert time.monotonic() - started < 5
+    assert len(asked) == 1
+    assert not constants.HF_HUB_OFFLINE  # as it was
+
+
+def test_a_file_says_how_many_classes_it_has(tmp_path):
+    """Not as many as timm's own weights; which is what an evaluation without ckpt= builds."""
+    saved = small_resnet()
+    torch.save({"model": saved.net.state_dict()}, tmp_path / "w.pt")
+    options = {"weights": tmp_path / "w.pt", "kwargs": SMALL}
+    read = timm_backbone("resnet18", **options)
+    assert read.head.out_features == 5
+    torch.testing.assert_close(read.head.weight, saved.head.weight)
+    with pytest.raises(UserError, match="for 5 classes instead of 3"):
+        timm_backbone("resnet18", 3, **options)
 
 
 def test_transform_is_that_of_the_model():

@@ -6,13 +6,15 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
+from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ood_lab.arguments import Count, Seed, Size
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
@@ -81,19 +83,19 @@ class OODDataModule(L.LightningDataModule):
         name: str,
         *,
         shift_order: Sequence[str] | None = None,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
+        batch_size: Count = 64,
+        eval_batch_size: Count | None = None,
+        num_workers: Size = 0,
         drop_last: bool = True,
         balanced: bool = False,
         pin_memory: bool | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         check: Mode = "auto",
         on_broken: Literal["stop", "skip"] = "stop",
         on_duplicates: Literal["warn", "stop"] = "warn",
         cache_dir: str | os.PathLike[str] | None = None,
-        shots: int = ALL,
-        shot_seed: int | None = None,
+        shots: Annotated[int, Ge(ALL)] = ALL,
+        shot_seed: Seed | None = None,
         info: Mapping[str, Any] | None = None,
         levels: str | os.PathLike[str] | None = None,
         background: Kind = "origin",
@@ -103,10 +105,6 @@ class OODDataModule(L.LightningDataModule):
         segmenter: Segmenter | None = None,
     ) -> None:
         super().__init__()
-        counts = {"batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
-        for key, (value, least) in (counts | {"eval_batch_size": (eval_batch_size, 1)}).items():
-            if value is not None and value < least:
-                raise UserError(f"data.{key}={value}: give a whole number from {least} on")
         self.name = name
         self.shift_order = list(shift_order or [])
         self.batch_size = batch_size

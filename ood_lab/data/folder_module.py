@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
+from ood_lab.arguments import Seed
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.fewshot import ALL
@@ -60,7 +61,7 @@ class FolderDataModule(OODDataModule):
         hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
-        split_seed: int = 0,
+        split_seed: Seed = 0,
         identify: Identify = "content",
         **options: Any,
     ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -42,6 +43,23 @@ def weights_file(ckpt: Path) -> Path:
         f"ckpt={ckpt} holds no checkpoints/best.ckpt: name a folder written by train.py "
         "(outputs/<name>/<hash>/seed=<s>) or a file of weights"
     )
+
+
+def to_resume(run: Path) -> Path | None:
+    """The checkpoint from which an interrupted training goes on; None where there is none.
+
+    Raises:
+        UserError: it is cut short.
+    """
+    last = folder(run) / "last.ckpt"
+    if not last.exists():
+        return None
+    if not zipfile.is_zipfile(last):
+        raise UserError(
+            f"the training cannot be resumed: {last} is cut short or damaged. Remove it and the "
+            "same command trains anew"
+        )
+    return last
 
 
 def val_accuracy(trainer: Trainer) -> float | None:

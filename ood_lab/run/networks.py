@@ -16,7 +16,7 @@ from rich.console import Console
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.models import Backbone, saved_labels, train_transform
+from ood_lab.models import Backbone, Classifier, saved_labels, train_transform
 from ood_lab.run import checkpoints
 from ood_lab.run.configured import Configured
 from ood_lab.tasks.referee import warn_if_foreign
@@ -106,7 +106,7 @@ class Networks(Configured):
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
         make = self.build("model.classifier")
-        if getattr(make.func, "needs_labels", False):
+        if issubclass(make.func, Classifier) and make.func.needs_labels:
             self.data.require_labels()
         backbone: Backbone = self.build(
             "model.backbone",
@@ -123,6 +123,8 @@ class Networks(Configured):
             eval=backbone.transform,
         )
         module: L.LightningModule = make(backbone=backbone)
+        if isinstance(module, Classifier):
+            module.check_optimizer()
         return module
 
     def finish_training(self, module: L.LightningModule) -> None:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
+from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
-from ood_lab.errors import UserError
-from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
+from ood_lab.metrics import Evaluation, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
 from ood_lab.tasks import tables
-from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
+from ood_lab.tasks.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
 from ood_lab.tasks.dating import dating_of, heads_to_read
 from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
 from ood_lab.tasks.gate import check_id_accuracy
@@ -36,11 +36,8 @@ def check_choices(
     Raises:
         UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
     """
-    if metrics["protocol"] not in (known := get_args(Protocol)):
-        raise UserError(f"metrics.protocol={metrics['protocol']}: choose from {', '.join(known)}")
-    for key, least in (("draws", 1), ("min_count", 1)):
-        if metrics[key] < least:
-            raise UserError(f"metrics.{key}={metrics[key]}: give a whole number from {least} on")
+    check_values(Evaluation, metrics, "metrics")
+    check_sizes(detectors, data, len(data.classes))
     return tuning.evaluated(data, chosen_sets(data, shift), detectors)
 
 
@@ -52,7 +49,7 @@ def score(
     model: Mapping[str, Any],
     shift: Mapping[str, Any],
     tuning: Tuning,
-    memory_limit_gb: float | None = None,
+    memory_limit_gb: Positive | None = None,
     report: bool = True,
 ) -> pd.DataFrame | None:
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.

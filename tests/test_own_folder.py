@@ -72,6 +72,29 @@ def test_nothing_to_learn_from_is_said_before_training(photos, capsys):
     assert not list(photos.rglob("*.ckpt"))
 
 
+def test_a_network_at_chance_is_told_and_marks_nothing(photos, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    rate = "model.classifier.optimizer.lr=1e-12"
+    assert train(photos, rate) == 0
+    (folder,) = run_folders(photos / "outputs")
+    out = capsys.readouterr().out
+    table, warning = out.split("None is marked as best: see the warning.")
+    assert "*" not in table
+    assert "no better than chance (33.3% of 3 classes)" in warning
+    assert "1 epochs (1 steps) of training have not taught it the classes" in warning
+    assert "wrong checkpoint" not in out
+    assert "check the sign" not in out
+    assert not pd.read_parquet(folder / "best.parquet")["best"].any()
+    page = (folder / "report.html").read_text()
+    assert 'class="best"' not in page
+    assert "no better than chance" in page.split('class="warning">')[1]
+    # The same weights loaded: nothing is known of their training.
+    assert (
+        call("eval.py", f"ckpt={folder}", *SMALL, f"paths.outputs={photos}/outputs", NO_PAGE) == 0
+    )
+    assert "wrong checkpoint" in capsys.readouterr().out.split("None is marked as best")[1]
+
+
 def test_another_models_head_keeps_its_classes(photos, capsys):
     """A network with 7 classes of its own on 3 classes of ours: no ID accuracy, but scores."""
     import timm

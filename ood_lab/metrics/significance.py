@@ -94,6 +94,8 @@ def best_group(
 ) -> NDArray[np.bool_]:
     """The best detector and all that are not significantly worse, ``[D] bool``.
 
+    One whose test against the best is not possible (NaN) is left out.
+
     Args:
         values: ``[D]``; NaN is never in the group.
         p_values: ``[D, D]`` unadjusted; the tests against the best are Holm-corrected here.
@@ -106,7 +108,9 @@ def best_group(
     best = int(np.nanargmax(value))
     p_to_best = np.array(p_values, dtype=np.float64)[best]
     p_to_best[best] = np.nan  # not a test
-    return ~(holm(p_to_best) < alpha) & ~np.isnan(value)
+    group = holm(p_to_best) >= alpha
+    group[best] = True
+    return group & ~np.isnan(value)
 
 
 def _share_below(ascending_of: Floats, queries: Floats) -> Floats:

@@ -132,5 +132,7 @@ class Networks(Configured):
         backbone: Backbone = module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
         self.__dict__["backbone"] = backbone
-        accuracy = checkpoints.val_accuracy(module.trainer)
+        trainer = module.trainer
+        self.manifest["trained"] = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
+        accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}

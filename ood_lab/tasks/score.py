@@ -17,7 +17,7 @@ from ood_lab.tasks import tables
 from ood_lab.tasks.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
 from ood_lab.tasks.dating import dating_of, heads_to_read
 from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
-from ood_lab.tasks.gate import check_id_accuracy
+from ood_lab.tasks.gate import chance_warning, check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
@@ -87,6 +87,8 @@ def score(
     if not place.is_main:
         return None
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
+    manifest = place.manifest
+    lost = chance_warning(banks["test"], accuracy, backbone, manifest)
     selection = tuning.select(usable, banks, limit, seed)
     usable = beside(usable, selection.detectors)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
@@ -99,9 +101,10 @@ def score(
         **metrics,
     )
     results, best = results_of(evaluation, str(model["name"])), best_detectors(evaluation)
+    if lost:
+        best["best"] = False
     tables.write_table(best, folder / "best.parquet")
     tables.write_csv(significance_of(evaluation), folder / "significance.csv")
-    manifest = place.manifest
     manifest |= {
         "title": f"{model['name']} on {data.name}, seed {seed}",
         "protocol": metrics["protocol"],
@@ -115,7 +118,10 @@ def score(
         "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,
         "tuning": selection.record,
-        "warnings": selection.warnings + suspicious(scores, list(timing), ood_sets),
+        "warnings": [
+            *([lost] if lost else suspicious(scores, list(timing), ood_sets)),
+            *selection.warnings,
+        ],
     }
     dating = None
     if accuracy is not None:

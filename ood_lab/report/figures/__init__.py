@@ -22,6 +22,7 @@ from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.levels import levels
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
+from ood_lab.report.protocol import star_sentence
 from ood_lab.report.view import RunView
 
 
@@ -52,7 +53,9 @@ def build_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Figure 
             "OOD; detectors with the largest DAD first.",
             densities(inputs),
         )
-        yield "fpr95_bars", "FPR95", f"{order}; the best in orange.", fpr95_bars(inputs)
+        star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
+        marks = f" {star}" if inputs.view.has_marks else ""
+        yield "fpr95_bars", "FPR95", f"{order}.{marks}", fpr95_bars(inputs)
         if inputs.view.most_dad:
             yield (
                 "dad_fpr95",

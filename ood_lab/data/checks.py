@@ -200,11 +200,12 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
     labelled = counts is not None and counts.sum() > 0
     seen = _readable(facts)
     if seen.empty:
-        size = sides = None
+        size = sides = common = None
     else:
         middle = seen.iloc[(seen["width"] * seen["height"]).argsort().iloc[len(seen) // 2]]
         size = int(middle["width"]), int(middle["height"])
         edges = seen[["width", "height"]]
+        common = size if (edges == edges.iloc[0]).all(axis=None) else None
         sides = int(edges.to_numpy().min()), int(edges.to_numpy().max())
     grey = seen["grey"].mean() if len(seen) else np.nan
     return SetSummary(
@@ -215,6 +216,7 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
         if counts is not None and labelled
         else None,
         median_size=size,
+        common_size=common,
         sides=sides,
         formats={str(k): v for k, v in seen["format"].value_counts(normalize=True).items()},
         grey=None if np.isnan(grey) else float(grey),

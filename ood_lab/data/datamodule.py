@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,6 +29,7 @@ from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
 from ood_lab.data.segmented import Segmenter
+from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
 
@@ -201,6 +203,12 @@ class OODDataModule(L.LightningDataModule):
     def classes(self) -> list[str]:
         """Names of the ID classes, position = label; empty when ID is not labelled."""
         return self.splits["train"].classes
+
+    @cached_property
+    def image_size(self) -> ImageSize:
+        """Pixels of the ID images, and whether all have as many."""
+        self.setup()
+        return id_size(self.splits, self.report.sets if self.report else [])
 
     def require_labels(self) -> None:
         """Raises :class:`UserError` where no classifier can learn from these labels."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,6 +30,8 @@ _IMAGENET = {
     "crop_pct": 0.875,
     "crop_mode": "center",
 }
+#: Pixels of a side up to which the size of the images is one to work at.
+LARGEST_TAKEN = 512
 _log = logging.getLogger(__name__)
 
 
@@ -47,6 +49,7 @@ def timm_backbone(
     interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
+    data_config: Mapping[str, Any] | None = None,
 ) -> WrappedBackbone:
     """Builds any timm model as a backbone with the transform that its weights expect.
 
@@ -67,6 +70,7 @@ def timm_backbone(
         allow_transform_mismatch: accept transform settings other than those of the weights; they
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
+        data_config: transform settings of the checkpoint that will be loaded next.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
@@ -90,8 +94,9 @@ def timm_backbone(
     backbone = WrappedBackbone(net, head, name)
     if weights is not None:
         expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
+    expected |= _as_saved(data_config)
     set_transform(backbone, expected, overrides)
-    if pretrained or weights is not None:
+    if pretrained or weights is not None or data_config:
         stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
@@ -110,12 +115,15 @@ def module_backbone(
     crop_mode: str | None = None,
     interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
+    data_config: Mapping[str, Any] | None = None,
+    image_size: Sequence[int] | None = None,
 ) -> WrappedBackbone:
     """Makes a backbone of any network that ends in a linear layer.
 
     What ``net`` expects of its images is taken, in this order, from the arguments, from a
-    checkpoint of this project, from ``net.pretrained_cfg`` (timm), and else from the ImageNet
-    habit (224 pixels, resize to 256, ImageNet mean and std), which is then logged.
+    checkpoint of this project, from ``net.pretrained_cfg`` (timm), for the size from the images
+    themselves where all are alike, and else from the ImageNet habit (224 pixels, resize to 256,
+    ImageNet mean and std). What nothing states is logged.
 
     Args:
         net: maps ``[B, 3, H, W]`` to logits ``[B, C]``.
@@ -130,6 +138,8 @@ def module_backbone(
         crop_mode: ``center``, ``squash`` or ``border``.
         interpolation: ``bilinear``, ``bicubic``, ...
         allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
+        data_config: transform settings of the checkpoint that will be loaded next.
+        image_size: width and height that all images of the data share, up to 512 pixels.
 
     Raises:
         UserError: no such layer, other weights, another number of classes, or logits that are not
@@ -147,17 +157,37 @@ def module_backbone(
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
         known |= load_weights(net, weights, backbone.name, head if new_head else None)
+    known |= _as_saved(data_config)
     overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
-    habit = _IMAGENET | ({"crop_pct": 1.0} if "input_size" in known | overrides else {})
-    expected = habit | known
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
+    habit = _IMAGENET | ({} if "input_size" in open_keys else {"crop_pct": 1.0})
+    own = image_size is not None and max(image_size) <= LARGEST_TAKEN
+    if own and "input_size" in open_keys:
+        habit |= {"input_size": (3, *reversed(image_size or ())), "crop_pct": 1.0}
+    expected = habit | known
     if open_keys:
-        chosen = ", ".join(f"{k}={expected[k]}" for k in open_keys)
-        _log.warning("%s does not say what images it expects; taking %s", backbone.name, chosen)
+        _log.warning(
+            "%s does not say what images it expects; taking %s",
+            backbone.name,
+            ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
+        )
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
+
+
+def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Transform settings as a checkpoint has them: a configuration makes lists of its tuples."""
+    given = (data_config or {}).items()
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+
+
+def _words(key: str, value: tuple[float, ...], own: bool) -> str:
+    """A setting that nobody stated, and where it is from."""
+    origin = "that of all images" if own and key == "input_size" else "as for ImageNet"
+    shown = f"{value[2]} × {value[1]}" if key == "input_size" else ", ".join(map(str, value))
+    return f"{shown} ({origin})"
 
 
 def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:

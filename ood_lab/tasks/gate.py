@@ -1,4 +1,4 @@
-"""A look at ID accuracy before any detector is believed."""
+"""Does the network suit the data? Asked before any detector is believed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning.pytorch.utilities import rank_zero_only
+
 from ood_lab.clip import TextHead
+from ood_lab.data.sizes import ImageSize
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import at_chance
@@ -17,6 +20,31 @@ CAUSES = (
     "the usual causes are a wrong checkpoint, another class order, or another transform or input "
     "size than the weights were trained with"
 )
+#: Times as many pixels as the images have from which a network's input size is worth a word.
+ENLARGED = 4
+
+
+@rank_zero_only
+def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
+    """Warns of a network that enlarges the images, with what it costs."""
+    height, width = backbone.data_config["input_size"][1:]
+    factor = height * width / (size.height * size.width)
+    if factor < ENLARGED:
+        return
+    own = size.width if size.width == size.height else f"[3,{size.height},{size.width}]"
+    log.warning(
+        "%s takes %d × %d pixels, %s %d × %d: enlarged, they take about %.0f times as long as at "
+        "their own size. For weights made for small images, set model.backbone.input_size=%s (and "
+        "model.backbone.allow_transform_mismatch=true where they state another size)",
+        backbone.name,
+        width,
+        height,
+        "all ID images have" if size.shared else "the middle ID image has",
+        size.width,
+        size.height,
+        factor,
+        own,
+    )
 
 
 def check_id_accuracy(
@@ -73,7 +101,7 @@ def chance_warning(
         return None
     if trained := manifest.get("trained"):
         advice = (
-            f"{trained['epochs']:,} epochs ({trained['steps']:,} steps) of training have not "
+            f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "
             "taught it the classes: train longer (trainer.max_epochs), or with another learning "
             "rate (model.classifier.optimizer.lr)"
         )

@@ -145,6 +145,45 @@ def test_a_file_says_how_many_classes_it_has(tmp_path):
         timm_backbone("resnet18", 3, **options)
 
 
+SIZES = {
+    "nothing is known": ({}, 224, 0.875),
+    "all images are alike": ({"image_size": (32, 32)}, 32, 1.0),
+    "all photographs are alike": ({"image_size": (4000, 3000)}, 224, 0.875),
+    "it is stated": ({"image_size": (32, 32), "input_size": 48}, 48, 1.0),
+    "a checkpoint states it": (
+        {"image_size": (32, 32), "data_config": {"input_size": (3, 64, 64), "crop_pct": 0.9}},
+        64,
+        0.9,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_the_size_of_a_network_that_does_not_say_it(case, caplog):
+    options, size, crop_pct = SIZES[case]
+    backbone = module_backbone(TinyNet(), "linear", **options)
+    assert backbone.data_config["input_size"] == (3, size, size)
+    assert backbone.data_config["crop_pct"] == crop_pct
+    origin = "that of all images" if size == 32 else "as for ImageNet"
+    assert (f"input_size={size} × {size} ({origin})" in caplog.text) == (size in (32, 224))
+
+
+def test_images_that_are_no_squares():
+    backbone = module_backbone(TinyNet(), "linear", image_size=(56, 48))
+    assert backbone.transform(Image.new("RGB", (56, 48))).shape == (3, 48, 56)
+
+
+def test_a_size_against_the_checkpoint_is_refused():
+    data_config = {"input_size": (3, 64, 64)}
+    for build in (
+        lambda **options: module_backbone(TinyNet(), "linear", **options),
+        lambda **options: timm_backbone("resnet18", 5, kwargs=SMALL, **options),
+    ):
+        assert build(data_config=data_config).data_config["input_size"] == (3, 64, 64)
+        with pytest.raises(UserError, match="allow_transform_mismatch=true"):
+            build(data_config=data_config, input_size=32)
+
+
 def test_transform_is_that_of_the_model():
     backbone = timm_backbone("resnet18", kwargs=SMALL)
     assert backbone.data_config["input_size"] == (3, 224, 224)

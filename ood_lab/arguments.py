@@ -17,9 +17,11 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ood_lab.errors import UserError
 
-#: Whole numbers from 1, from 0, and what seeds generators.
+#: Whole numbers from 1, up to what a machine can be asked for, and what seeds generators.
 Count = Annotated[int, Ge(1)]
-Size = Annotated[int, Ge(0)]
+BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
+Workers = Annotated[int, Interval(ge=0, le=1_024)]
+Levels = Annotated[int, Interval(ge=1, le=1_000)]
 Seed = Annotated[int, Interval(ge=0, lt=2**32)]
 Positive = Annotated[float, Gt(0)]
 Share = Annotated[float, Interval(ge=0, le=1)]

@@ -15,7 +15,7 @@ from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ood_lab.arguments import Count, Seed, Size
+from ood_lab.arguments import BatchSize, Seed, Workers
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
@@ -85,9 +85,9 @@ class OODDataModule(L.LightningDataModule):
         name: str,
         *,
         shift_order: Sequence[str] | None = None,
-        batch_size: Count = 64,
-        eval_batch_size: Count | None = None,
-        num_workers: Size = 0,
+        batch_size: BatchSize = 64,
+        eval_batch_size: BatchSize | None = None,
+        num_workers: Workers = 0,
         drop_last: bool = True,
         balanced: bool = False,
         pin_memory: bool | None = None,

@@ -37,7 +37,7 @@ def missing_labels(table: pd.DataFrame) -> str | None:
         return None
     row = int(without.argmax())
     return (
-        f"{without.sum():,} of {len(table):,} rows have no label, first row {row + 1} "
+        f"no label in {without.sum():,} of {len(table):,} rows, first in row {row + 1} "
         f"('{table['path'].iloc[row]}')"
     )
 
@@ -45,7 +45,7 @@ def missing_labels(table: pd.DataFrame) -> str | None:
 def check_complete(table: pd.DataFrame, source: str) -> None:
     """Raises :class:`UserError` for rows without a label between rows with one."""
     if missing := missing_labels(table):
-        raise UserError(f"{source}: {missing}: give them a class, or leave them out")
+        raise UserError(f"{source}: {missing}: give the images a class, or leave them out")
 
 
 def check_consistent(tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:

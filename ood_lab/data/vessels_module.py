@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from ood_lab.arguments import Positive, Remedy, Seed, Size
+from ood_lab.arguments import Positive, Remedy, Seed
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
@@ -21,9 +21,9 @@ from ood_lab.data.vessels import (
 )
 
 #: Images of a set: each is described in a table before one is drawn.
-MOST = 10_000_000
+MOST = 1_000_000
 Images = Annotated[
-    int, Interval(ge=1, le=MOST), Remedy("of your own images: data=folder data.id.train=DIR")
+    int, Interval(ge=1, le=MOST), Remedy("for your own images, data=folder data.id.train=DIR")
 ]
 
 
@@ -56,7 +56,7 @@ class VesselsDataModule(OODDataModule):
         per_shift_set: Images,
         per_cell: Annotated[int, Interval(ge=0, le=MOST)],
         prior: str = "balanced",
-        min_per_class: Size = 20,
+        min_per_class: Annotated[int, Interval(ge=0, le=MOST)] = 20,
         ambiguity: Positive = 1.0,
         seed: Seed = 0,
         name: str = "vessels",

@@ -142,6 +142,6 @@ class Networks(Configured):
         backbone.load(checkpoints.weights_file(self.folder))
         self.__dict__["backbone"] = backbone
         trainer = module.trainer
-        self.manifest["trained"] = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
+        self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
         accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}

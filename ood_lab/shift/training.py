@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader
 
-from ood_lab.arguments import Count, Positive, Seed, Share
+from ood_lab.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.errors import UserError
 from ood_lab.shift.grid import TextGrid
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
@@ -72,7 +72,7 @@ class LaidTraining(LightningModule):
         orthogonality: Literal["penalty", "cayley"] = "penalty",
         penalty: float = 1.0,
         lr: Positive = 1e-3,
-        batch_size: Count = 256,
+        batch_size: BatchSize = 256,
         steps_per_epoch: Count = 500,
         held_out: Share = 0.1,
         k: Count = 10,

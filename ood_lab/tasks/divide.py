@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from ood_lab.arguments import Count
+from ood_lab.arguments import Count, Levels
 from ood_lab.axes import LEVELS
 from ood_lab.clip import ClipModel
 from ood_lab.data.hints import suggestion
@@ -42,7 +42,7 @@ def divide(
     clip: ClipModel,
     laid: str | None = None,
     k: Count | None = None,
-    levels: Count = 8,
+    levels: Levels = 8,
     edges: str | None = None,
     sets: Sequence[str] | None = None,
     report: bool = True,

@@ -94,12 +94,12 @@ def chance_warning(
         bank: the ID test bank.
         accuracy: see :func:`check_id_accuracy`.
         backbone: the network.
-        manifest: ``trained`` (``epochs``, ``steps``) where this run has just trained it.
+        manifest: ``training`` (``epochs``, ``steps``) where this run has just trained it.
     """
     n, heads = int((bank.labels >= 0).sum()), bank.logits.shape[1]
     if accuracy is None or not at_chance(accuracy, n, heads):
         return None
-    if trained := manifest.get("trained"):
+    if trained := manifest.get("training"):
         advice = (
             f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "
             "taught it the classes: train longer (trainer.max_epochs), or with another learning "

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.arguments import Count
+from ood_lab.arguments import Count, Levels
 from ood_lab.clip import ClipModel
 from ood_lab.data.division import apply_levels
 from ood_lab.detectors import Detector
@@ -29,7 +29,7 @@ def is_ood(
     tuning: Tuning,
     laid: str | None = None,
     k: Count | None = None,
-    levels: Count = 8,
+    levels: Levels = 8,
     edges: str | None = None,
     sets: Sequence[str] | None = None,
     memory_limit_gb: float | None = None,

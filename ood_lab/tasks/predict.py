@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.arguments import Count, Positive, Size
+from ood_lab.arguments import BatchSize, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import (
     CalibratedDetector,
@@ -49,8 +49,8 @@ def predict(
     rule: str | None = None,
     tpr: float | None = None,
     alpha: float | None = None,
-    batch_size: Count = 256,
-    num_workers: Size = 0,
+    batch_size: BatchSize = 256,
+    num_workers: Workers = 0,
     memory_limit_gb: Positive | None = None,
 ) -> None:
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.

@@ -11,7 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.arguments import Count, Share
+from ood_lab.arguments import BatchSize, Count, Share
 from ood_lab.errors import UserError
 from ood_lab.synthesis import (
     LanguageModel,
@@ -58,7 +58,7 @@ def select_classes(
     threshold: Share = 0.1,
     min_share: Share = 0.1,
     device: str | None = None,
-    batch_size: Count = 8,
+    batch_size: BatchSize = 8,
 ) -> None:
     """Writes ``classes.csv`` and, where there are images, ``manifest.csv`` and ``datasheet.md``.
 

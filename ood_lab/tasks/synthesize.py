@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
-from ood_lab.arguments import Count
+from ood_lab.arguments import BatchSize, Count, Levels
 from ood_lab.clip import ClipModel
 from ood_lab.features.disk import require_space
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
@@ -57,7 +57,7 @@ def synthesize(
     decomposition: str = "laid",
     k: Count | None = None,
     edges: str | None = None,
-    levels: Count = LEVELS,
+    levels: Levels = LEVELS,
     per_cell: Count = 5000,
     on_short: str = "go_on",
     plan_only: bool = False,
@@ -67,7 +67,7 @@ def synthesize(
     dtype: str | None = None,
     device: str | None = None,
     download: bool = False,
-    batch_size: Count = 8,
+    batch_size: BatchSize = 8,
     suffix: str = "jpg",
 ) -> None:
     """Writes ``plan.csv``, ``edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).

@@ -38,7 +38,7 @@ def test_one_row_without_a_label(photos, empty):
     table.loc[[4, 9], "label"] = empty
     table.to_csv(folder / "list.csv", index=False)
     refuse(
-        r"list\.csv: 2 of 12 rows have no label, first row 5 \('.*4\.png'\): give", module(folder)
+        r"list\.csv: no label in 2 of 12 rows, first in row 5 \('.*4\.png'\): give", module(folder)
     )
     few = module(folder, shots=2)  # takes images that have a label
     few.setup()
@@ -46,7 +46,7 @@ def test_one_row_without_a_label(photos, empty):
     table.drop([4, 9]).to_csv(folder / "train.csv", index=False)
     of_test = module(folder, ("train.csv", "list.csv"))
     of_test.setup()  # an ID image may be of an unknown class where nothing is learned from it
-    assert any("first row 5" in note for note in of_test.report.notes)
+    assert any("first in row 5" in note for note in of_test.report.notes)
 
 
 def test_labels_that_are_measured_numbers(photos):

@@ -137,3 +137,11 @@ def test_equal_detectors_differ_in_about_5_percent(n, m):
             rejected[metric] += bootstrap_p_values(values, drawn[metric][:, 0])[0, 1] < 0.05
     share = {test: count / repetitions for test, count in rejected.items()}
     assert all(0.02 < s < 0.075 for s in share.values()), share
+
+
+def test_without_a_test_the_best_stands_alone():
+    """One draw tells nothing: not being tested is not being as good."""
+    nan = np.nan
+    p_values = [[1, nan, 0.3], [nan, 1, nan], [0.3, nan, 1]]
+    best = best_group([0.9, 0.5, 0.8], p_values, higher_is_better=True)
+    assert best.tolist() == [True, False, True]

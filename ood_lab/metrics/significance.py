@@ -94,7 +94,9 @@ def best_group(
 ) -> NDArray[np.bool_]:
     """The best detector and all that are not significantly worse, ``[D] bool``.
 
-    One whose test against the best is not possible (NaN) is left out.
+    Left out are those whose test against the best is not possible (NaN), and those that are behind
+    one that is significantly worse: where a test has little power, a value far from the best would
+    else be in the group, and a nearer one not.
 
     Args:
         values: ``[D]``; NaN is never in the group.
@@ -108,9 +110,11 @@ def best_group(
     best = int(np.nanargmax(value))
     p_to_best = np.array(p_values, dtype=np.float64)[best]
     p_to_best[best] = np.nan  # not a test
-    group = holm(p_to_best) >= alpha
+    worse = (holm(p_to_best) < alpha) | np.isnan(p_to_best)
+    worse[best] = False
+    group = ~worse & (value > np.nanmax(value[worse], initial=-np.inf))
     group[best] = True
-    return group & ~np.isnan(value)
+    return group
 
 
 def _share_below(ascending_of: Floats, queries: Floats) -> Floats:

@@ -23,13 +23,15 @@ def write_run(
     half=0.01,
     best=None,
     k=5,
+    accuracy=0.9,
     **manifest,
 ) -> Path:
     """``aurocs``: detector → AUROC of every set; FPR95 is 1 - AUROC. Returns the run folder."""
     path = folder / f"seed={seed}"
     path.mkdir(parents=True)
     common = {"model": model, "seed": seed, "n_id": 100}
-    rows = [{**common, "metric": "id_accuracy", "value": 0.9, "ci_low": 0.85, "ci_high": 0.95}]
+    ends = {"ci_low": accuracy - 0.05, "ci_high": accuracy + 0.05}
+    rows = [{**common, "metric": "id_accuracy", "value": accuracy, **ends}]
     for detector, values in aurocs.items():
         rows.append({**common, "detector": detector, "metric": "dad", "value": 1.0, "n_ood": 60})
         for place, (ood, value) in enumerate(zip(sets, values, strict=True), 1):

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
+from ood_lab.run.configured import check_nodes
 from ood_lab.run.identity import NEUTRAL, config_hash, leaves
 from ood_lab.run.resolvers import register_resolvers
 
@@ -81,6 +82,9 @@ def test_every_file_composes_and_binds(primary, file):
         target = get_object(node["_target_"])
         arguments = {k: None for k in node if not str(k).startswith("_")}
         inspect.signature(target).bind_partial(**arguments)
+    settings = OmegaConf.to_container(cfg, resolve=False)
+    del settings["hydra"]
+    check_nodes(OmegaConf.to_container(OmegaConf.create(settings), resolve=True))
     assert "task" in found
 
 

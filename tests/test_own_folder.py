@@ -56,6 +56,45 @@ def test_one_command(photos, capsys):
     assert "noise" in capsys.readouterr().out
 
 
+def test_nothing_to_learn_from_is_said_before_training(photos, capsys):
+    """One class, or a table without labels: train.py stops, eval.py needs no classes."""
+    shutil.rmtree(photos / "id" / "pear")
+    shutil.rmtree(photos / "id" / "plum")
+    assert train(photos) == 1
+    assert "has one class, 'apple'" in capsys.readouterr().err
+    images = sorted((photos / "id" / "apple").iterdir())
+    pd.DataFrame({"path": images, "animal": "cat"}).to_csv(photos / "list.csv", index=False)
+    assert train(photos, f"data.id.train={photos}/list.csv") == 1
+    error = capsys.readouterr().err
+    assert f"data.id.train={photos}/list.csv: " in error
+    assert "have no label" in error
+    assert len(error.strip().splitlines()) == 1
+    assert not list(photos.rglob("*.ckpt"))
+
+
+def test_a_network_at_chance_is_told_and_marks_nothing(photos, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    rate = "model.classifier.optimizer.lr=1e-12"
+    assert train(photos, rate) == 0
+    (folder,) = run_folders(photos / "outputs")
+    out = capsys.readouterr().out
+    table, warning = out.split("None is marked as best: see the warning.")
+    assert "*" not in table
+    assert "no better than chance (33.3% of 3 classes)" in warning
+    assert "the training (epochs: 1, steps: 1) has not taught it the classes" in warning
+    assert "wrong checkpoint" not in out
+    assert "check the sign" not in out
+    assert not pd.read_parquet(folder / "best.parquet")["best"].any()
+    page = (folder / "report.html").read_text()
+    assert 'class="best"' not in page
+    assert "no better than chance" in page.split('class="warning">')[1]
+    # The same weights loaded: nothing is known of their training.
+    assert (
+        call("eval.py", f"ckpt={folder}", *SMALL, f"paths.outputs={photos}/outputs", NO_PAGE) == 0
+    )
+    assert "wrong checkpoint" in capsys.readouterr().out.split("None is marked as best")[1]
+
+
 def test_another_models_head_keeps_its_classes(photos, capsys):
     """A network with 7 classes of its own on 3 classes of ours: no ID accuracy, but scores."""
     import timm
@@ -66,8 +105,7 @@ def test_another_models_head_keeps_its_classes(photos, capsys):
     model = ("model=timm", "model.name=resnet18", f"model.weights={photos}/net.pt")
     kwargs = ("model.kwargs.layers=[1,1,1,1]", "model.kwargs.channels=[8,8,16,16]")
     data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
-    shape = ("model.backbone.num_classes=7", "model.backbone.input_size=32")
-    shape += ("model.backbone.allow_transform_mismatch=true",)
+    shape = ("model.backbone.input_size=32", "model.backbone.allow_transform_mismatch=true")
     status = call(
         "eval.py", *data, *model, *kwargs, *shape, *SMALL, NO_PAGE, f"paths.outputs={photos}/o"
     )
@@ -75,6 +113,35 @@ def test_another_models_head_keeps_its_classes(photos, capsys):
     assert "ID accuracy is not defined" in " ".join(capsys.readouterr().out.split())
     results = pd.read_parquet(run_folders(photos / "o")[-1] / "results.parquet")
     assert "id_accuracy" not in set(results.metric)
+
+
+MODULE = ("model=module", "model.net._target_=cifar_resnet.ResNet20", "model.head=linear")
+
+
+def test_a_network_that_says_no_size_takes_that_of_the_images(photos, capsys, monkeypatch):
+    """Which it keeps: evaluated on larger images, it sees them as it was trained."""
+    monkeypatch.setenv("COLUMNS", "500")
+    assert train(photos, *MODULE, "model.net.num_classes=3", NO_PAGE) == 0
+    assert "input_size=56 × 48 (that of all images)" in capsys.readouterr().out
+    (folder,) = run_folders(photos / "outputs")
+    for file in photos.glob("[io]*d/**/*.jpg"):
+        Image.open(file).resize((90, 90)).save(file)
+    assert call("eval.py", f"ckpt={folder}", *SMALL, f"paths.outputs={photos}/new", NO_PAGE) == 0
+    (again,) = run_folders(photos / "new")
+    ours, theirs = (json.loads((f / "manifest.json").read_text()) for f in (folder, again))
+    assert ours["data"] != theirs["data"]
+    assert ours["backbone"]["transform"] == theirs["backbone"]["transform"]
+    assert "does not say what images it expects" not in capsys.readouterr().out
+
+
+def test_a_network_that_enlarges_the_images_is_told_with_its_cost(photos, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    small = ("model.kwargs.layers=[1,1,1,1]", "model.kwargs.channels=[16,16,32,32]")
+    assert train(photos, "model=timm", "model.name=resnet18", *small, NO_PAGE) == 0
+    out = capsys.readouterr().out
+    assert "resnet18 takes 224 × 224 pixels, all ID images have 56 × 48" in out
+    assert "about 19 times as long" in out
+    assert "model.backbone.input_size=[3,48,56]" in out
 
 
 def truncate(photos):

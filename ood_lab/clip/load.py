@@ -8,7 +8,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from ood_lab.clip.model import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.sources import ABOUT, VOCABULARY, Source, find_source
 from ood_lab.clip.tokenizer import WordTokenizer
 from ood_lab.errors import UserError
+from ood_lab.models.hub import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _IMAGE_KEYS = set(PreprocessCfg.__dataclass_fields__)
@@ -99,7 +100,7 @@ def _named_tokenizer(source: Source, cache_dir: str | None, download: bool) -> A
     foreign = source.config["text_cfg"].get("hf_tokenizer_name")
     offline = {"local_files_only": not download} if foreign else {}
     try:
-        with _quiet():
+        with _quiet(), one_attempt() if foreign and download else nullcontext():
             return open_clip.get_tokenizer(source.name, cache_dir=cache_dir, **offline)
     except OSError as error:
         raise UserError(

@@ -14,6 +14,7 @@ from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
 from ood_lab.errors import UserError
+from ood_lab.models.hub import one_attempt
 
 LOCAL_DIR = "local-dir:"
 CONFIG, VOCABULARY, ABOUT = "open_clip_config.json", "vocabulary.txt", "about.json"
@@ -106,7 +107,8 @@ def download(source: Source, cache_dir: str | None) -> Path:
         UserError: they cannot be had.
     """
     try:
-        return Path(download_pretrained(source.tag, cache_dir=cache_dir))
+        with one_attempt():
+            return Path(download_pretrained(source.tag, cache_dir=cache_dir))
     except Exception as error:  # whatever the network or the hub raises
         reason = " ".join(str(error).split())[:200]
         raise UserError(

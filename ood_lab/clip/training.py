@@ -47,6 +47,7 @@ class ClipTraining(Classifier):
     """
 
     backbone: ClipBackbone
+    needs_labels = False  # captions are what it learns from
 
     def __init__(
         self,

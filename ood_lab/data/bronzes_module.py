@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.arguments import Seed
 from ood_lab.data.bronzes_table import COLOUR, read_annotations, read_boxes, read_splits
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
@@ -42,6 +43,7 @@ class BronzesDataModule(OODDataModule):
             (``<run>/splits``), which is then the split; None = a split is made.
         name: of the data, for folders and tables.
         identify: ``content`` or ``stat``, see :class:`FileDataset`.
+        shift_order: of the OOD sets, for DAD; None = the order of ``ood``.
         options: see :class:`OODDataModule`.
     """
 
@@ -51,10 +53,11 @@ class BronzesDataModule(OODDataModule):
         ood: Mapping[str, str | Sequence[str] | None],
         periods: Sequence[str] | None = None,
         split: Sequence[float] = (0.4, 0.1, 0.5),
-        split_seed: int = 0,
+        split_seed: Seed = 0,
         splits: str | os.PathLike[str] | None = None,
         name: str = "shiftedbronzes",
         identify: Identify = "content",
+        shift_order: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
         self.root = Path(os.path.abspath(Path(root).expanduser()))
@@ -63,7 +66,8 @@ class BronzesDataModule(OODDataModule):
             for key, value in ood.items()
             if value
         }
-        super().__init__(name, **{"shift_order": list(self.folders), **options})
+        order = list(self.folders) if shift_order is None else shift_order
+        super().__init__(name, shift_order=order, **options)
         self.periods = periods
         self.split = list(split)
         self.split_seed = split_seed

@@ -21,6 +21,7 @@ class SetSummary:
         classes: number of ID classes with at least one image; 0 for an OOD set.
         per_class: smallest and largest number of images of an ID class; None without labels.
         median_size: width and height of the image of median area; None without files.
+        common_size: width and height that all images share; None where they differ.
         sides: shortest and longest side in pixels.
         formats: share of each file format, largest first.
         grey: share of images without colour (of those decoded); None where unknown.
@@ -32,6 +33,7 @@ class SetSummary:
     classes: int = 0
     per_class: tuple[int, int] | None = None
     median_size: tuple[int, int] | None = None
+    common_size: tuple[int, int] | None = None
     sides: tuple[int, int] | None = None
     formats: Mapping[str, float] = field(default_factory=dict)
     grey: float | None = None

@@ -25,6 +25,8 @@ Mode = Literal["auto", "full", "headers", "off"]
 #: ``auto`` decodes every file up to this many, else a sample of ``SAMPLE``.
 FULL_UP_TO = 50_000
 SAMPLE = 5_000
+#: Pixels of a side below which an image cannot show much.
+TINY = 8
 
 
 def check_data(
@@ -42,6 +44,7 @@ def check_data(
       seeded sample of 5,000, and the report says so.
     - The same content (sha256) in two of train, val and test, or in ID and an OOD set. Only files
       of equal size are compared.
+    - Images with a side of fewer than 8 pixels.
     - A difference between an OOD set and ID test that a detector could use instead of the
       content: file format or share of grey images (20 points), or size (the area alone ranks
       OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side).
@@ -72,7 +75,11 @@ def check_data(
     return CheckReport(
         sets=[_summary(n, d, facts[facts["split"] == n]) for n, d in splits.items()],
         overlaps=overlaps,
-        differences=[*_empty_classes(splits), *giveaways(_readable(facts))],
+        differences=[
+            *_empty_classes(splits),
+            *_tiny(_readable(facts)),
+            *giveaways(_readable(facts)),
+        ],
         notes=notes,
         broken=broken,
     )
@@ -193,11 +200,12 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
     labelled = counts is not None and counts.sum() > 0
     seen = _readable(facts)
     if seen.empty:
-        size = sides = None
+        size = sides = common = None
     else:
         middle = seen.iloc[(seen["width"] * seen["height"]).argsort().iloc[len(seen) // 2]]
         size = int(middle["width"]), int(middle["height"])
         edges = seen[["width", "height"]]
+        common = size if (edges == edges.iloc[0]).all(axis=None) else None
         sides = int(edges.to_numpy().min()), int(edges.to_numpy().max())
     grey = seen["grey"].mean() if len(seen) else np.nan
     return SetSummary(
@@ -208,6 +216,7 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
         if counts is not None and labelled
         else None,
         median_size=size,
+        common_size=common,
         sides=sides,
         formats={str(k): v for k, v in seen["format"].value_counts(normalize=True).items()},
         grey=None if np.isnan(grey) else float(grey),
@@ -220,6 +229,17 @@ def _class_counts(data: ImageDataset) -> np.ndarray | None:
         return None
     labels = data.labels.numpy()
     return np.bincount(labels[labels >= 0], minlength=len(data.classes))
+
+
+def _tiny(facts: pd.DataFrame) -> Iterable[str]:
+    """Files that hold next to nothing: a pixel that a page was tracked with, a failed crop."""
+    small = facts[facts[["width", "height"]].min(axis=1) < TINY]
+    for name, part in small.groupby("split", sort=False):
+        first = part.iloc[0]
+        yield (
+            f"images of {name} with a side below {TINY} pixels: {len(part):,}, such as "
+            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is no picture"
+        )
 
 
 def _empty_classes(splits: Mapping[str, ImageDataset]) -> Iterable[str]:

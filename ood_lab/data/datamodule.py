@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import lightning as L
 import torch
+from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from ood_lab.arguments import BatchSize, Seed, Workers
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
@@ -22,9 +25,11 @@ from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
 from ood_lab.data.fewshot import ALL, few_shot
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
+from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
 from ood_lab.data.segmented import Segmenter
+from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
 
@@ -80,19 +85,19 @@ class OODDataModule(L.LightningDataModule):
         name: str,
         *,
         shift_order: Sequence[str] | None = None,
-        batch_size: int = 64,
-        eval_batch_size: int | None = None,
-        num_workers: int = 0,
+        batch_size: BatchSize = 64,
+        eval_batch_size: BatchSize | None = None,
+        num_workers: Workers = 0,
         drop_last: bool = True,
         balanced: bool = False,
         pin_memory: bool | None = None,
-        seed: int = 0,
+        seed: Seed = 0,
         check: Mode = "auto",
         on_broken: Literal["stop", "skip"] = "stop",
         on_duplicates: Literal["warn", "stop"] = "warn",
         cache_dir: str | os.PathLike[str] | None = None,
-        shots: int = ALL,
-        shot_seed: int | None = None,
+        shots: Annotated[int, Ge(ALL)] = ALL,
+        shot_seed: Seed | None = None,
         info: Mapping[str, Any] | None = None,
         levels: str | os.PathLike[str] | None = None,
         background: Kind = "origin",
@@ -102,10 +107,6 @@ class OODDataModule(L.LightningDataModule):
         segmenter: Segmenter | None = None,
     ) -> None:
         super().__init__()
-        counts = {"batch_size": (batch_size, 1), "num_workers": (num_workers, 0)}
-        for key, (value, least) in (counts | {"eval_batch_size": (eval_batch_size, 1)}).items():
-            if value is not None and value < least:
-                raise UserError(f"data.{key}={value}: give a whole number from {least} on")
         self.name = name
         self.shift_order = list(shift_order or [])
         self.batch_size = batch_size
@@ -202,6 +203,17 @@ class OODDataModule(L.LightningDataModule):
     def classes(self) -> list[str]:
         """Names of the ID classes, position = label; empty when ID is not labelled."""
         return self.splits["train"].classes
+
+    @cached_property
+    def image_size(self) -> ImageSize:
+        """Pixels of the ID images, and whether all have as many."""
+        self.setup()
+        return id_size(self.splits, self.report.sets if self.report else [])
+
+    def require_labels(self) -> None:
+        """Raises :class:`UserError` where no classifier can learn from these labels."""
+        self.setup()
+        require_labels(self.splits, self.sources)
 
     @property
     def labels(self) -> Labels:

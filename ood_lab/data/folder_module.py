@@ -11,11 +11,19 @@ from typing import Any
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
+from ood_lab.arguments import Seed
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.fewshot import ALL
 from ood_lab.data.files import FileDataset, Identify
 from ood_lab.data.hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.hints import suggestion
+from ood_lab.data.labelled import (
+    check_classes,
+    check_complete,
+    check_consistent,
+    missing_labels,
+)
 from ood_lab.data.manifest import read_manifest
 from ood_lab.data.naming import align_attributes, encode_names
 from ood_lab.data.splits import ID_SPLITS, stratified_split
@@ -53,7 +61,7 @@ class FolderDataModule(OODDataModule):
         hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
-        split_seed: int = 0,
+        split_seed: Seed = 0,
         identify: Identify = "content",
         **options: Any,
     ) -> None:
@@ -84,6 +92,7 @@ class FolderDataModule(OODDataModule):
             for split in ID_SPLITS[1:]
             if split in self.id_sources
         }
+        self._check_labels(tables, classes)
         if not classes:
             self._note("ID has no labels: detectors that need classes will refuse")
         outside = {name: self._read(source, [])[0] for name, source in self.ood_sources.items()}
@@ -117,6 +126,17 @@ class FolderDataModule(OODDataModule):
         for name in self.ood_sources:
             if name in (*ID_SPLITS, "ID"):
                 raise UserError(f"data.ood.{name}: an OOD set cannot be called '{name}'; rename it")
+
+    def _check_labels(self, tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:
+        by_source = {f"data.id.{n}={self.sources[n]}": table for n, table in tables.items()}
+        check_classes(classes, next(iter(by_source)))
+        check_consistent(by_source, classes)
+        for (source, table), split in zip(by_source.items(), tables, strict=True):
+            if split == "test":
+                if missing := missing_labels(table):
+                    self._note(f"{source}: {missing}; the ID accuracy is of the others")
+            elif split != "train" or self.shots == ALL:  # few shots leave such rows out
+                check_complete(table, source)
 
     def _read(
         self, source: Source, classes: Sequence[str] | None

@@ -152,7 +152,7 @@ def _label_text(label: pd.Series) -> pd.Series:
     text = label.astype(object).where(label.notna(), NO_LABEL).map(str)
     # A column of integers with gaps is read as floats.
     text = text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
-    return text.map(lambda name: unicodedata.normalize("NFC", name))
+    return text.map(lambda name: unicodedata.normalize("NFC", name).strip())
 
 
 def _check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
@@ -186,6 +186,19 @@ def _numbers_or_names(column: pd.Series) -> pd.Series:
     return _label_text(column)
 
 
+def _check_no_fractions(labels: pd.Series, source: Path) -> None:
+    """Numbers that are not whole are measurements: each would become a class of its own."""
+    known = labels != NO_LABEL
+    numbers = pd.to_numeric(labels[known], errors="coerce")
+    broken = np.flatnonzero(known)[(numbers % 1 != 0).to_numpy()]
+    if source.is_file() and len(broken) and numbers.notna().all():
+        row = int(broken[0])
+        raise UserError(
+            f"'{source}' row {row + 1}: label {labels.iloc[row]} is a number that is not whole: a "
+            "class is a name or a whole number; give names to ranges of a measured value"
+        )
+
+
 def _encode(
     labels: pd.Series, classes: Sequence[str] | None, source: Path
 ) -> tuple[np.ndarray, list[str]]:
@@ -195,6 +208,8 @@ def _encode(
     numbers = source.is_file() and all(name.removeprefix("-").isdecimal() for name in given)
     if numbers and any(name.startswith("-") for name in given):
         raise UserError(f"'{source}' has label {given[0]}: an unknown class is {NO_LABEL}")
+    if classes is None or classes:
+        _check_no_fractions(labels, source)
     if classes is not None:
         names = list(classes)
     elif numbers:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
+from annotated_types import Interval
+
+from ood_lab.arguments import Positive, Remedy, Seed
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
@@ -16,6 +19,12 @@ from ood_lab.data.vessels import (
     VesselsGrid,
     VesselsWorld,
 )
+
+#: Images of a set: each is described in a table before one is drawn.
+MOST = 1_000_000
+Images = Annotated[
+    int, Interval(ge=1, le=MOST), Remedy("for your own images, data=folder data.id.train=DIR")
+]
 
 
 class VesselsDataModule(OODDataModule):
@@ -35,24 +44,27 @@ class VesselsDataModule(OODDataModule):
         ambiguity: scale of the variation within a class; 1 leaves about 90% accuracy.
         seed: of all images.
         name: of the data, for folders and tables.
+        shift_order: of the OOD sets, for DAD; None = the declared one of the five kinds.
         options: see :class:`OODDataModule`.
     """
 
     def __init__(
         self,
-        train: int,
-        val: int,
-        test: int,
-        per_shift_set: int,
-        per_cell: int,
+        train: Images,
+        val: Images,
+        test: Images,
+        per_shift_set: Images,
+        per_cell: Annotated[int, Interval(ge=0, le=MOST)],
         prior: str = "balanced",
-        min_per_class: int = 20,
-        ambiguity: float = 1.0,
-        seed: int = 0,
+        min_per_class: Annotated[int, Interval(ge=0, le=MOST)] = 20,
+        ambiguity: Positive = 1.0,
+        seed: Seed = 0,
         name: str = "vessels",
+        shift_order: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(name, **{"shift_order": list(SHIFTS), "seed": seed, **options})
+        order = SHIFTS if shift_order is None else shift_order
+        super().__init__(name, shift_order=list(order), seed=seed, **options)
         self.sizes = {"train": train, "val": val, "test": test}
         self.per_shift_set = per_shift_set
         self.per_cell = per_cell
@@ -90,7 +102,7 @@ class VesselsWorldModule(VesselsDataModule):
         options: see :class:`VesselsDataModule`.
     """
 
-    def __init__(self, world: int, **options: Any) -> None:
+    def __init__(self, world: Images, **options: Any) -> None:
         super().__init__(**options)
         self.world = world
 

@@ -60,6 +60,12 @@ class Detector(ABC):
         (``score`` where nothing is fitted) calls it, so that calling it earlier only saves time.
         """
 
+    def check_size(self, n: int, c: int) -> None:  # noqa: B027 (most detectors take any number)
+        """Raises :class:`DetectorRefusal` when n fit images, for c classes, are too few.
+
+        Known before any image is looked at; ``fit`` refuses them in any case.
+        """
+
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""
         return 0

@@ -71,6 +71,15 @@ class KNN(Detector):
         if self.max_per_class is not None:
             require_labels(self, bank)
 
+    def check_size(self, n: int, c: int) -> None:
+        """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
+        k, kept = self._resolve(c), self._kept(n, c)
+        if k > kept:
+            raise DetectorRefusal(
+                f"KNN: k={k:,} exceeds the bank of {kept:,} {self.fit_split} images: "
+                f"set detector.{self.name}.k"
+            )
+
     def _kept(self, n: int, c: int) -> int:
         per_class = n if self.max_per_class is None else self.max_per_class * c
         return min(n, per_class, n if self.max_bank is None else self.max_bank)
@@ -95,12 +104,9 @@ class KNN(Detector):
         features, rows = bank.features, self._choose(bank.labels)
         if len(rows) < len(features):
             features = features[rows]
-        k = self._resolve(bank.logits.shape[1])
-        if k > len(features):
-            raise DetectorRefusal(
-                f"KNN: k={k:,} exceeds the bank of {len(features):,} {self.fit_split} images: "
-                f"set detector.{self.name}.k"
-            )
+        classes = bank.logits.shape[1]
+        self.check_size(len(features), classes)
+        k = self._resolve(classes)
         norm = torch.linalg.vector_norm(features, dim=1)
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {

@@ -3,6 +3,7 @@
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
+from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol
@@ -33,6 +34,7 @@ __all__ = [
     "Evaluation",
     "Protocol",
     "SortedScores",
+    "at_chance",
     "aupr",
     "auroc",
     "auroc_interval",

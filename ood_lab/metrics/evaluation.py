@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
+from annotated_types import Interval
 
+from ood_lab.arguments import Count
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
 from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
 from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.shift import dad
 
 Protocol = Literal["openood", "hendrycks"]
+#: Every draw holds a number of each detector, set and metric.
+Draws = Annotated[int, Interval(ge=1, le=100_000)]
 _HEADLINE = {"openood": "fpr95_ood", "hendrycks": "fpr95_id"}
 _AUPR_METHOD: dict[str, AuprMethod] = {"openood": "trapezoid", "hendrycks": "average_precision"}
 
@@ -47,8 +51,8 @@ class Evaluation:
         id_name: str = "test",
         shift_order: Sequence[str] = (),
         protocol: Protocol = "openood",
-        draws: int = 1000,
-        min_count: int = 10,
+        draws: Draws = 1000,
+        min_count: Count = 10,
         level_sets: Sequence[str] | None = None,
     ) -> None:
         if protocol not in _HEADLINE:

@@ -223,7 +223,8 @@ def tie_share(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
 def score_warning(id_scores: ArrayLike, ood_scores: ArrayLike) -> str | None:
     """One sentence when the scores cannot mean what they should, else None.
 
-    Constant scores carry no information; an AUROC below 0.4 usually is a wrong sign.
+    Constant scores carry no information. An AUROC below 0.4 says that these images look more like
+    ID than ID does, or that a score of one's own has the wrong sign.
     """
     pair = SortedScores.of(id_scores, ood_scores)
     lowest, highest = min(pair.id[0], pair.ood[0]), max(pair.id[-1], pair.ood[-1])
@@ -232,6 +233,7 @@ def score_warning(id_scores: ArrayLike, ood_scores: ArrayLike) -> str | None:
     value = pair.auroc()
     if value < 0.4:
         return (
-            f"AUROC {value:.3f} is below 0.4: the score looks inverted (higher must mean more OOD)"
+            f"AUROC {value:.3f} is below 0.4: these images look more like ID to it than ID does; "
+            "of a detector of your own, check the sign (higher must mean more OOD)"
         )
     return None

@@ -94,6 +94,10 @@ def best_group(
 ) -> NDArray[np.bool_]:
     """The best detector and all that are not significantly worse, ``[D] bool``.
 
+    Left out are those whose test against the best is not possible (NaN), and those that are behind
+    one that is significantly worse: where a test has little power, a value far from the best would
+    else be in the group, and a nearer one not.
+
     Args:
         values: ``[D]``; NaN is never in the group.
         p_values: ``[D, D]`` unadjusted; the tests against the best are Holm-corrected here.
@@ -106,7 +110,11 @@ def best_group(
     best = int(np.nanargmax(value))
     p_to_best = np.array(p_values, dtype=np.float64)[best]
     p_to_best[best] = np.nan  # not a test
-    return ~(holm(p_to_best) < alpha) & ~np.isnan(value)
+    worse = (holm(p_to_best) < alpha) | np.isnan(p_to_best)
+    worse[best] = False
+    group = ~worse & (value > np.nanmax(value[worse], initial=-np.inf))
+    group[best] = True
+    return group
 
 
 def _share_below(ascending_of: Floats, queries: Floats) -> Floats:

@@ -7,7 +7,7 @@ from ood_lab.models.contract import check_contract
 from ood_lab.models.epoch_seed import EpochSeed
 from ood_lab.models.output import Output
 from ood_lab.models.transform import train_transform
-from ood_lab.models.weights import load_weights, saved_labels, weights_sha256
+from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
 from ood_lab.models.wrapped import WrappedBackbone
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "check_contract",
     "load_weights",
     "module_backbone",
+    "saved_entry",
     "saved_labels",
     "timm_backbone",
     "train_transform",

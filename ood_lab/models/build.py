@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ from torch import nn
 
 from ood_lab.errors import UserError
 from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
+from ood_lab.models.hub import one_attempt
 from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
-from ood_lab.models.weights import load_weights
+from ood_lab.models.weights import load_weights, saved_outputs
 from ood_lab.models.wrapped import WrappedBackbone
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
@@ -28,6 +30,8 @@ _IMAGENET = {
     "crop_pct": 0.875,
     "crop_mode": "center",
 }
+#: Pixels of a side up to which the size of the images is one to work at.
+LARGEST_TAKEN = 512
 _log = logging.getLogger(__name__)
 
 
@@ -45,13 +49,15 @@ def timm_backbone(
     interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
+    data_config: Mapping[str, Any] | None = None,
 ) -> WrappedBackbone:
     """Builds any timm model as a backbone with the transform that its weights expect.
 
     Args:
         name: timm name, with or without a tag (``resnet50``, ``resnet50.a1_in1k``), or timm's
             ``local-dir:PATH``.
-        num_classes: outputs of the head; the model's own number by default.
+        num_classes: outputs of the head; by default the number that ``weights`` has, else the
+            model's own.
         pretrained: take timm's weights (downloaded by timm unless they are in its cache).
         weights: take the weights of this file instead (see :func:`load_weights`).
         new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
@@ -64,6 +70,7 @@ def timm_backbone(
         allow_transform_mismatch: accept transform settings other than those of the weights; they
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
+        data_config: transform settings of the checkpoint that will be loaded next.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
@@ -78,11 +85,18 @@ def timm_backbone(
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
     size = overrides.get("input_size", expected["input_size"])
-    backbone = WrappedBackbone(net, _timm_head(net, name, size), name)
+    head = _timm_head(net, name, size)
+    if weights is not None and num_classes is None and not new_head:
+        # The file's own number of classes, which need not be the one timm's weights have.
+        saved = saved_outputs(weights, net, head)
+        if saved not in (None, net.get_submodule(head).out_features):
+            net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
+    backbone = WrappedBackbone(net, head, name)
     if weights is not None:
         expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
+    expected |= _as_saved(data_config)
     set_transform(backbone, expected, overrides)
-    if pretrained or weights is not None:
+    if pretrained or weights is not None or data_config:
         stamp_mismatch(backbone, expected, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
@@ -101,12 +115,15 @@ def module_backbone(
     crop_mode: str | None = None,
     interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
+    data_config: Mapping[str, Any] | None = None,
+    image_size: Sequence[int] | None = None,
 ) -> WrappedBackbone:
     """Makes a backbone of any network that ends in a linear layer.
 
     What ``net`` expects of its images is taken, in this order, from the arguments, from a
-    checkpoint of this project, from ``net.pretrained_cfg`` (timm), and else from the ImageNet
-    habit (224 pixels, resize to 256, ImageNet mean and std), which is then logged.
+    checkpoint of this project, from ``net.pretrained_cfg`` (timm), for the size from the images
+    themselves where all are alike, and else from the ImageNet habit (224 pixels, resize to 256,
+    ImageNet mean and std). What nothing states is logged.
 
     Args:
         net: maps ``[B, 3, H, W]`` to logits ``[B, C]``.
@@ -121,6 +138,8 @@ def module_backbone(
         crop_mode: ``center``, ``squash`` or ``border``.
         interpolation: ``bilinear``, ``bicubic``, ...
         allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
+        data_config: transform settings of the checkpoint that will be loaded next.
+        image_size: width and height that all images of the data share, up to 512 pixels.
 
     Raises:
         UserError: no such layer, other weights, another number of classes, or logits that are not
@@ -138,17 +157,37 @@ def module_backbone(
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
         known |= load_weights(net, weights, backbone.name, head if new_head else None)
+    known |= _as_saved(data_config)
     overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
-    habit = _IMAGENET | ({"crop_pct": 1.0} if "input_size" in known | overrides else {})
-    expected = habit | known
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
+    habit = _IMAGENET | ({} if "input_size" in open_keys else {"crop_pct": 1.0})
+    own = image_size is not None and max(image_size) <= LARGEST_TAKEN
+    if own and "input_size" in open_keys:
+        habit |= {"input_size": (3, *reversed(image_size or ())), "crop_pct": 1.0}
+    expected = habit | known
     if open_keys:
-        chosen = ", ".join(f"{k}={expected[k]}" for k in open_keys)
-        _log.warning("%s does not say what images it expects; taking %s", backbone.name, chosen)
+        _log.warning(
+            "%s does not say what images it expects; taking %s",
+            backbone.name,
+            ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
+        )
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
+
+
+def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Transform settings as a checkpoint has them: a configuration makes lists of its tuples."""
+    given = (data_config or {}).items()
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in given}
+
+
+def _words(key: str, value: tuple[float, ...], own: bool) -> str:
+    """A setting that nobody stated, and where it is from."""
+    origin = "that of all images" if own and key == "input_size" else "as for ImageNet"
+    shown = f"{value[2]} × {value[1]}" if key == "input_size" else ", ".join(map(str, value))
+    return f"{shown} ({origin})"
 
 
 def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
@@ -158,14 +197,16 @@ def create_timm(name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
         UserError: unknown name, weights not to be had, or arguments that timm refuses.
     """
     _check_timm_name(name)
+    from_hub = pretrained or name.startswith(("hf-hub:", "hf_hub:"))
     try:
-        net = timm.create_model(name, pretrained=pretrained, **kwargs)
+        with one_attempt() if from_hub else nullcontext():
+            net = timm.create_model(name, pretrained=pretrained, **kwargs)
         # Convolutions are up to twice as fast in this layout, on CPUs and tensor cores alike.
         return net.to(memory_format=torch.channels_last)
     except OSError as error:
         raise UserError(
-            f"the pretrained weights of {name} cannot be downloaded or read: "
-            "fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
+            f"the pretrained weights of {name} are not in the cache and cannot be downloaded from "
+            "here: fetch them elsewhere and give model.weights=FILE (or name=local-dir:PATH)"
         ) from error
     except (TypeError, ValueError, AssertionError, RuntimeError) as error:
         given = {k: v for k, v in kwargs.items() if v is not None}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Interval
 from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim import Optimizer
@@ -41,6 +42,8 @@ class Classifier(LightningModule):
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler")
+    #: Whether the training images need class labels, of two classes or more.
+    needs_labels = True
 
     def __init__(
         self,
@@ -48,7 +51,7 @@ class Classifier(LightningModule):
         optimizer: Callable[..., Optimizer],
         scheduler: Callable[..., Any] | None = None,
         scheduler_interval: Literal["step", "epoch"] = "epoch",
-        label_smoothing: float = 0.0,
+        label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
@@ -61,6 +64,22 @@ class Classifier(LightningModule):
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
         self.test_acc = MulticlassAccuracy(classes, average="micro")
+
+    def check_optimizer(self) -> None:
+        """Builds optimiser and schedule once for nothing: what they refuse shows before training.
+
+        Raises:
+            UserError: they refuse their settings.
+        """
+        part = "optimizer"
+        try:
+            optimizer = self.optimizer_factory(self.parameter_groups())
+            if self.scheduler_factory is not None:
+                part = "scheduler"
+                self.scheduler_factory(optimizer, **dict.fromkeys(self._open_lengths(), 1_000_000))
+        except Exception as error:  # each library has its own
+            reason = " ".join(str(error).split())
+            raise UserError(f"model.classifier.{part}: {reason or type(error).__name__}") from error
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
@@ -138,16 +157,20 @@ class Classifier(LightningModule):
             "model.classifier.optimizer.lr, or set trainer.gradient_clip_val=1"
         )
 
-    def _schedule_length(self) -> dict[str, int]:
+    def _open_lengths(self) -> list[str]:
+        """Parameters of the schedule that stand for the length of the training, if left open."""
         assert self.scheduler_factory is not None
         accepted = inspect.signature(self.scheduler_factory).parameters
         given = getattr(self.scheduler_factory, "keywords", {})
         # OneCycleLR also takes its length as epochs × steps_per_epoch.
-        open_ = [
+        return [
             key
             for key in ("total_steps", "T_max")
             if key in accepted and given.get(key) is None and "epochs" not in given
         ]
+
+    def _schedule_length(self) -> dict[str, int]:
+        open_ = self._open_lengths()
         if not open_:
             return {}
         by_step = self.scheduler_interval == "step"

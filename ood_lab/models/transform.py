@@ -13,6 +13,8 @@ from torchvision.transforms import Compose, Normalize, ToTensor
 from ood_lab.errors import UserError
 from ood_lab.models.backbone import Backbone
 
+#: Pixels of a side beyond which a batch of two images fills the memory.
+LARGEST = 4096
 # timm takes an unknown crop mode for "center" without a word.
 _CHOICES = {
     "crop_mode": ("center", "squash", "border"),
@@ -54,7 +56,7 @@ def transform_options(
     """The given options as ``create_transform`` wants them; None = not given.
 
     Raises:
-        UserError: not three channels, or an unknown name.
+        UserError: not three channels, a number that is out of range, or an unknown name.
     """
     if isinstance(input_size, int):
         input_size = (3, input_size, input_size)
@@ -69,10 +71,25 @@ def transform_options(
     for key in ("input_size", "mean", "std"):
         if given[key] is not None and len(given[key]) != 3:  # type: ignore[arg-type]
             raise UserError(f"{key}={given[key]} must be one number or three")
+    _check_ranges(given)
     for key, choices in _CHOICES.items():
         if given[key] is not None and given[key] not in choices:
             raise UserError(f"{key}={given[key]} is unknown; choose from {', '.join(choices)}")
     return {key: value for key, value in given.items() if value is not None}
+
+
+def _check_ranges(given: dict[str, Any]) -> None:
+    size, std, crop = given["input_size"], given["std"], given["crop_pct"]
+    if size is not None and not all(isinstance(n, int) and 1 <= n <= LARGEST for n in size):
+        shown = size[1] if size[1] == size[2] else list(size)
+        raise UserError(
+            f"input_size={shown}: give whole numbers of pixels from 1 to {LARGEST:,}, one for a "
+            "square or [3, height, width]"
+        )
+    if std is not None and min(std) <= 0:
+        raise UserError(f"std={list(std)}: give numbers above 0")
+    if crop is not None and not 0 < crop <= 1:
+        raise UserError(f"crop_pct={crop}: give a share above 0 and up to 1")
 
 
 def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:

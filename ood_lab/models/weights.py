@@ -92,6 +92,17 @@ def saved_entry(path: str | Path, key: str) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
+def saved_outputs(path: str | Path, module: nn.Module, layer: str) -> int | None:
+    """Outputs of the linear layer ``layer`` of ``module`` in a file; None where it has no such.
+
+    Raises:
+        UserError: no such file, unreadable, pickled objects inside, or no state dict.
+    """
+    source = _align(_unwrap(_read(Path(path)), Path(path)), list(module.state_dict()))
+    weight = source.get(f"{layer}.weight")
+    return None if weight is None else int(weight.shape[0])
+
+
 def weights_sha256(module: nn.Module) -> str:
     """Identity of a network's weights.
 
@@ -111,11 +122,14 @@ def weights_sha256(module: nn.Module) -> str:
 def _read(path: Path) -> dict[str, Any]:
     _check_exists(path)
     try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    try:
         if path.suffix == ".safetensors":
             return load_file(path)
         content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UserError(f"{path} cannot be read: {error.strerror}") from error
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
         if refused:
@@ -123,7 +137,10 @@ def _read(path: Path) -> dict[str, Any]:
                 f"{path} holds pickled objects ({refused[1]}), which could run any code: "
                 "save torch.save(model.state_dict(), FILE) instead"
             ) from error
-        raise UserError(f"{path} is damaged or not a PyTorch checkpoint") from error
+        raise UserError(
+            f"{path} ({path.stat().st_size:,} bytes) is cut short, damaged or not a PyTorch "
+            "checkpoint: copy or download it again"
+        ) from error
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__} instead of a state dict")
     return content

@@ -6,9 +6,10 @@ import logging
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+from annotated_types import Interval
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
@@ -19,6 +20,9 @@ from ood_lab.models.weights import load_weights, saved_entry
 from ood_lab.prompts.texts import ContextPrompts, OutlierPrompts, Position
 
 log = logging.getLogger(__name__)
+#: Learned vectors of a text, far more than any context holds, and texts.
+Tokens = Annotated[int, Interval(ge=1, le=1_000)]
+Texts = Annotated[int, Interval(ge=1, le=100_000)]
 
 
 class PromptBackbone(TextHead):
@@ -149,7 +153,7 @@ def prompt_backbone(
     classnames: Sequence[str] | None = None,
     num_classes: int | None = None,
     input_size: int | None = None,
-    n_ctx: int = 16,
+    n_ctx: Tokens = 16,
     ctx_init: str | None = None,
     class_specific: bool = False,
     position: Position = "end",
@@ -182,8 +186,8 @@ def idlike_backbone(
     classnames: Sequence[str] | None = None,
     num_classes: int | None = None,
     input_size: int | None = None,
-    n_ctx: int = 16,
-    n_outliers: int = 100,
+    n_ctx: Tokens = 16,
+    n_outliers: Texts = 100,
 ) -> IDLikeBackbone:
     """Prompts of ID-like for the classes of the data and for outliers.
 

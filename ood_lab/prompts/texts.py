@@ -17,13 +17,28 @@ Position = Literal["end", "middle", "front"]
 _STD = 0.02
 
 
+def encode(clip: ClipModel, text: str) -> list[int]:
+    """The tokens of a text, without start and end; ``_`` is read as a space.
+
+    Raises:
+        UserError: the tokenizer is one that does not mark start and end.
+    """
+    tokenizer = clip.tokenizer
+    if not all(hasattr(tokenizer, n) for n in ("encode", "sot_token_id", "eot_token_id")):
+        raise UserError(
+            f"prompts of {clip.name} cannot be learned: its tokenizer "
+            f"({type(tokenizer).__name__}) does not mark start and end; choose a CLIP model"
+        )
+    return list(tokenizer.encode(text.replace("_", " ")))
+
+
 class LearnedTexts(nn.Module):
-    """The tokens of N texts, ``<start> row . <end>``, and which of them are learned.
+    """The tokens of N texts, ``<start> row <end>``, and which of them are learned.
 
     Nothing here is a parameter: the vectors are handed in, so that several texts can share them.
 
     Args:
-        clip: with a tokenizer that marks start and end.
+        clip: with a tokenizer that :func:`encode` takes.
         rows: the tokens of each text; None = a learned vector.
         names: of the texts, for messages.
 
@@ -34,7 +49,7 @@ class LearnedTexts(nn.Module):
         learned: ``[N, L] bool``.
 
     Raises:
-        UserError: the tokenizer is of another kind, or a text does not fit into the context.
+        UserError: a text does not fit into the context.
     """
 
     ids: Tensor
@@ -46,17 +61,12 @@ class LearnedTexts(nn.Module):
     ) -> None:
         super().__init__()
         tokenizer = clip.tokenizer
-        if not all(hasattr(tokenizer, n) for n in ("encode", "sot_token_id", "eot_token_id")):
-            raise UserError(
-                f"prompts of {clip.name} cannot be learned: its tokenizer "
-                f"({type(tokenizer).__name__}) does not mark start and end; choose a CLIP model"
-            )
         length = int(tokenizer.context_length)
-        stop, placeholder = tokenizer.encode("."), tokenizer.encode("X")[0]
+        placeholder = tokenizer.encode("X")[0]
         ids = torch.zeros(len(rows), length, dtype=torch.long)
         learned = torch.zeros(len(rows), length, dtype=torch.bool)
         for i, (row, name) in enumerate(zip(rows, names, strict=True)):
-            text = [tokenizer.sot_token_id, *row, *stop, tokenizer.eot_token_id]
+            text = [tokenizer.sot_token_id, *row, tokenizer.eot_token_id]
             # open_clip's own tokenizers cut a long text without a word.
             if len(text) > length:
                 raise UserError(
@@ -85,7 +95,9 @@ class ContextPrompts(nn.Module):
     """One text a class: M learned vectors around the class name, ended by a full stop.
 
     ``[ctx] name .`` (end), ``[first half] name [second half] .`` (middle), ``name [ctx] .``
-    (front).
+    (front). As in CoOp's code, ``name.`` is encoded as a whole and its first k tokens are the
+    name, where k is the length of the name encoded alone: of "kite (bird of prey)." the last
+    token is ")." and there is no other stop.
 
     Args:
         clip: gives tokens and embeddings.
@@ -117,13 +129,16 @@ class ContextPrompts(nn.Module):
             raise UserError(
                 f"model.backbone.position={position}: choose {', '.join(get_args(Position))}"
             )
-        words = clip.tokenizer.encode(ctx_init.replace("_", " ")) if ctx_init else None
+        words = encode(clip, ctx_init) if ctx_init else None
         n_ctx = n_ctx if words is None else len(words)
         if n_ctx < 1:
             raise UserError(f"model.backbone.n_ctx={n_ctx}: at least one vector is learned")
         before = {"end": n_ctx, "middle": n_ctx // 2, "front": 0}[position]
-        names = [clip.tokenizer.encode(name.replace("_", " ")) for name in classnames]
-        rows = [[None] * before + name + [None] * (n_ctx - before) for name in names]
+        rows: list[list[int | None]] = []
+        for name in classnames:
+            k, tokens = len(encode(clip, name)), encode(clip, f"{name}.")
+            after = n_ctx - before
+            rows.append([*[None] * before, *tokens[:k], *[None] * after, *tokens[k:]])
         self.texts = LearnedTexts(clip, rows, classnames)
         self.ctx = nn.Parameter(self._start(clip, n_ctx, words, class_specific))
         parts = [f"[{n}]" for n in (before, n_ctx - before)]
@@ -167,7 +182,8 @@ class OutlierPrompts(nn.Module):
         super().__init__()
         if n < 1:
             raise UserError(f"model.backbone.n_outliers={n}: at least one outlier prompt is needed")
-        self.texts = LearnedTexts(clip, [[None] * (n_ctx + 1)] * n, ["outliers"] * n)
+        row = [*[None] * (n_ctx + 1), *encode(clip, ".")]
+        self.texts = LearnedTexts(clip, [row] * n, ["outliers"] * n)
         width = self.texts.embeddings.shape[-1]
         self.ctx = nn.Parameter(_STD * torch.randn(n_ctx, width, device=clip.device))
         self.tokens = nn.Parameter(_STD * torch.randn(n, 1, width, device=clip.device))

@@ -22,7 +22,7 @@ from ood_lab.report.columns import (
     pack,
     width_of,
 )
-from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
+from ood_lab.report.protocol import MISSING, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import Estimate, RunView
 
 _LABEL = {"auroc": "AUROC", "fpr95": "FPR95"}
@@ -164,9 +164,10 @@ class ConsoleTables:
 
     def _notes(self) -> Iterator[str]:
         yield fpr95_sentence(self.protocol)
-        tested = self.view.has_significance
-        star = "not significantly worse than the best" if tested else "best of its column"
-        yield f"Sorted by mean AUROC. * = {star}."
+        if self.view.has_marks:
+            yield f"Sorted by mean AUROC. {star_sentence(self.view.has_significance)}"
+        elif len(self.view.detectors) > 1:
+            yield "Sorted by mean AUROC. None is marked as best: see the warning."
         if self.view.most_dad:
             yield "DAD = pairs of sets in which the larger shift has the lower FPR95."
         halves = [f"{label} ±{100 * h:.1f}" for m, label in _LABEL.items() if (h := self._half(m))]

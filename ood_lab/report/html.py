@@ -17,7 +17,7 @@ from ood_lab.report.figures import FigureFile
 from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
 from ood_lab.report.pictures import LoadImage, Pictures
-from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, percent
+from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import RunView
 
 
@@ -82,7 +82,7 @@ def write_report(
         facts=_facts(view),
         warnings=[warnings] if isinstance(warnings, str) else warnings,
         main=main_table(view) if shown else None,
-        tested=view.has_significance,
+        stars=star_sentence(view.has_significance) if view.has_marks else "",
         refused=refused or {},
         details=[*level_tables(view), all_metrics_table(view)] if shown else [],
         figures=[embed(figure, path.parent) for figure in figures],

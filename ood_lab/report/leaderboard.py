@@ -11,6 +11,7 @@ import pandas as pd
 
 from ood_lab.report.leaderboard_best import Pairs, mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
+from ood_lab.report.protocol import percent
 
 #: Of every OOD set; ``fpr95`` is the headline one under the protocol.
 SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
@@ -35,6 +36,7 @@ class Leaderboard:
         shift_order: the sets of the DAD.
         protocol: which FPR95 ``fpr95`` is.
         runs: what it was made of.
+        warnings: of runs whose rows carry no mark.
     """
 
     rows: pd.DataFrame
@@ -42,6 +44,7 @@ class Leaderboard:
     shift_order: tuple[str, ...]
     protocol: str
     runs: Sequence[FinishedRun]
+    warnings: tuple[str, ...] = ()
 
 
 def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
@@ -62,8 +65,19 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
     rows["protocol"] = protocol = runs[0].manifest["protocol"]
-    rows["best"] = mark_best(rows, _pairs(runs, rows))
-    return Leaderboard(rows[COLUMNS], sets, shift_order, protocol, runs)
+    lost = [run for run in runs if run.at_chance]
+    rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
+    return Leaderboard(
+        rows[COLUMNS], sets, shift_order, protocol, runs, tuple(map(_at_chance, lost))
+    )
+
+
+def _at_chance(run: FinishedRun) -> str:
+    accuracy, classes = run.view.get("id_accuracy", None).value, len(run.manifest["classes"])
+    return (
+        f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
+        f"(1 of {classes} classes), so its scores mean nothing and its rows carry no mark."
+    )
 
 
 def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:

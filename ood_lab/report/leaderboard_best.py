@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pandas as pd
@@ -22,22 +22,25 @@ RULE = (
     "Compared with the best value of the column. Detectors of one run with one seed: the paired "
     "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
     "Welch's t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a "
-    "and b the half-widths of the two 95% sampling intervals. No mark where no test is possible, "
-    "as for the mean over sets of a single seed."
+    "and b the half-widths of the two 95% sampling intervals. Where no test is possible, as for "
+    "the mean over sets of a single seed, the best alone is marked. A network that is no better "
+    "than chance on ID carries no mark, and a single row has none."
 )
 
 
-def mark_best(rows: pd.DataFrame, pairs: Pairs) -> pd.Series:
-    """True for every row that is not significantly worse than the best of its column.
+def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) -> pd.Series:
+    """True for the best row of every column, and for those not significantly worse.
 
     A column is one OOD set and metric; see :data:`RULE`.
 
     Args:
         rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``.
         pairs: outcome of the tests inside runs of one seed.
+        unmarked: runs whose rows are neither marked nor compared with.
     """
     best = pd.Series(False, index=rows.index)
-    ranked = rows[~rows["metric"].isin(_UNRANKED) & rows["value"].notna()]
+    left_out = rows["metric"].isin(_UNRANKED) | rows["run"].isin(unmarked)
+    ranked = rows[~left_out & rows["value"].notna()]
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
     for (_, metric), column in ranked.groupby(["ood", "metric"], sort=False):
         higher = metric in HIGHER_IS_BETTER
@@ -48,7 +51,7 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs) -> pd.Series:
             for index, row in records.items()
             if index != leader
         }
-        if any(outcome is not None for outcome in others.values()):
+        if others:
             marked = [leader, *(index for index, outcome in others.items() if outcome)]
             best |= best.index.isin(marked)
     return best

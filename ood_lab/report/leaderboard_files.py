@@ -18,7 +18,7 @@ from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.optional import optional
-from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence
+from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, star_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
 
 _TERMINAL_ROWS = 20
@@ -109,7 +109,7 @@ def markdown(wide: WideTable) -> str:
     ]
     rule = ["---"] * wide.names + ["---:"] * (len(heads) - wide.names)
     lines = [line(heads), line(rule), *(line([show(c) for c in row]) for row in table.rows)]
-    notes = "\n".join(f"- {note}" for note in wide.notes)
+    notes = "\n".join(f"- {note}" for note in (*wide.warnings, *wide.notes))
     return f"{table.caption}\n\n" + "\n".join(lines) + f"\n\n{notes}\n"
 
 
@@ -149,7 +149,7 @@ def latex(wide: WideTable) -> str:
             *(line([show(cell) for cell in row]) for row in table.rows),
             r"  \bottomrule",
             r"\end{tabular}}",
-            rf"\par\smallskip\footnotesize {_escape(' '.join(wide.notes))}",
+            rf"\par\smallskip\footnotesize {_escape(' '.join((*wide.warnings, *wide.notes)))}",
             r"\end{table*}",
             "",
         ]
@@ -183,9 +183,9 @@ def html(
         title="Leaderboard",
         sentence=fpr95_sentence(board.protocol),
         facts=facts,
-        warnings=list(notes),
+        warnings=[*notes, *wide.warnings],
         main=wide.table,
-        tested=True,
+        stars=star_sentence(tested=True),
         refused={},
         details=[_settings_table(board)],
         figures=[embed(figure, folder) for figure in figures],
@@ -222,7 +222,7 @@ def terminal(wide: WideTable, title: str, width: int) -> Group:
         parts = pack([first, summary[1], *shown], width)
         if len(parts) == 1:
             break
-    notes = [table.caption, "* = not significantly worse than the best of its column."]
+    notes = [table.caption, star_sentence(tested=True), *wide.warnings]
     if left := len(wide.table.rows) - len(table.rows):
         notes.append(f"{left} more rows in the files.")
     return Group(*(build(part, title) for part in parts), Text("\n".join(notes), "dim"))

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table
+from ood_lab.metrics import at_chance
 from ood_lab.report.view import RunView
 
 _NEEDED = ("protocol", "data", "detectors")
@@ -89,6 +90,13 @@ class FinishedRun:
         """What it was trained on, as ``key=value; ...``."""
         shots = "all" if self.shots == ALL_SHOTS else self.shots
         return f"background={self.background}; shots={shots}"
+
+    @property
+    def at_chance(self) -> bool:
+        """Whether its network is no better than chance on the ID test images."""
+        accuracy = self.view.get("id_accuracy", None)
+        classes = len(self.manifest.get("classes") or ())
+        return at_chance(accuracy.value, accuracy.n_id, classes)
 
     def asked(self, detector: str) -> dict[str, Any] | None:
         """Hyperparameters as the configuration has them; None where it does not name it."""

@@ -21,11 +21,15 @@ _KEY = ["run", "detector"]
 
 @dataclass(frozen=True)
 class WideTable:
-    """``table`` starts with ``names`` columns that say what a row is; ``notes`` explain it."""
+    """``table`` starts with ``names`` columns that say what a row is; ``notes`` explain it.
+
+    ``warnings`` are to be read first.
+    """
 
     table: HtmlTable
     names: int
     notes: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def wide_table(board: Leaderboard) -> WideTable:
@@ -117,7 +121,8 @@ class _Layout:
         n_id = int(self.board.rows["n_id"].max())
         caption = f"In %, ID test n = {n_id:,}. {fpr95_sentence(self.board.protocol)}."
         rows = list(zip(*columns, strict=True))
-        return WideTable(HtmlTable(caption, heads, rows, groups), len(names), self._notes())
+        table = HtmlTable(caption, heads, rows, groups)
+        return WideTable(table, len(names), self._notes(), self.board.warnings)
 
     def _names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""
@@ -176,7 +181,7 @@ class _Layout:
         return int(rows.loc[rows["ood"] == ood, "n_ood"].max())
 
     def _notes(self) -> tuple[str, ...]:
-        notes = ["Bold or *: not significantly worse than the best of the column. " + RULE]
+        notes = ["Bold or *: best of its column or not significantly worse. " + RULE]
         if self.seeds > 1:
             notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
         notes.append(

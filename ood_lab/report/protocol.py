@@ -58,6 +58,11 @@ DEFINITIONS = (
 )
 
 
+def star_sentence(tested: bool) -> str:
+    """What a star, or bold type, says, in one line, as printed under every table."""
+    return f"* = best of its column{' or not significantly worse' if tested else ''}."
+
+
 def fpr95_sentence(protocol: str) -> str:
     """What FPR95 means under ``protocol``, in one line, as printed on every table and figure.
 

@@ -112,6 +112,15 @@ class RunView:
         """True when ``best`` rests on tests between detectors."""
         return bool(self._significance)
 
+    @property
+    def has_marks(self) -> bool:
+        """False where nothing is to be marked: one detector, or tests that name no best one.
+
+        The latter is how a network that is no better than chance is told.
+        """
+        tested = self._significance.values()
+        return len(self.detectors) > 1 and (not tested or any(tested))
+
     def get(
         self,
         metric: str,
@@ -151,15 +160,14 @@ class RunView:
     def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
         """Detectors to mark in a column with ``values``.
 
-        Where detectors were tested: all that are not significantly worse than the best, and
-        none in a column without tests. Else those that share the best value as shown (one
-        decimal of a percent).
+        Those that share the best value as shown (one decimal of a percent) and, where detectors
+        were tested, all that are not significantly worse; none where there is one detector, or
+        where :attr:`has_marks` is False.
         """
-        if self._significance:
-            return {d for d in values if self._significance.get((metric, d, ood))}
         shown = {d: round(v, 3) for d, v in values.items() if not math.isnan(v)}
-        if len(shown) < 2:
+        if len(shown) < 2 or not self.has_marks:
             return set()
         pick = max if metric in HIGHER_IS_BETTER else min
         target = pick(shown.values())
-        return {d for d, v in shown.items() if v == target}
+        tested = {d for d in shown if self._significance.get((metric, d, ood))}
+        return tested | {d for d, v in shown.items() if v == target}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -61,6 +62,21 @@ def training_seed(ckpt: str | None) -> int | None:
     """
     run = run_of(Path(ckpt)) if ckpt else None
     return None if run is None else int(read_config(run)["seed"])
+def to_resume(run: Path) -> Path | None:
+    """The checkpoint from which an interrupted training goes on; None where there is none.
+
+    Raises:
+        UserError: it is cut short.
+    """
+    last = folder(run) / "last.ckpt"
+    if not last.exists():
+        return None
+    if not zipfile.is_zipfile(last):
+        raise UserError(
+            f"the training cannot be resumed: {last} is cut short or damaged. Remove it and the "
+            "same command trains anew"
+        )
+    return last
 
 
 def val_accuracy(trainer: Trainer) -> float | None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra.errors import HydraException
-from hydra.utils import instantiate
+from hydra.utils import get_object, instantiate
 from lightning.fabric.utilities.rank_zero import _get_rank
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.arguments import check_values
 from ood_lab.errors import UserError
 from ood_lab.run.folder import RunFolder, environment
 
@@ -93,3 +94,44 @@ class Configured:
                     f"or choose another {key.split('.')[0]}=..."
                 ) from error
             raise UserError(f"cannot build '{key}': {reason}") from error
+
+
+def check_nodes(node: Any, key: str = "") -> None:
+    """Checks the values of every node with a ``_target_`` as this target would have them.
+
+    Args:
+        node: a resolved configuration, or a part of one.
+        key: of the part, for messages.
+
+    Raises:
+        UserError: see :func:`~ood_lab.arguments.check_values`.
+    """
+    if isinstance(node, list):
+        for position, part in enumerate(node):
+            check_nodes(part, f"{key}[{position}]")
+    if not isinstance(node, dict):
+        return
+    for name, part in node.items():
+        check_nodes(part, f"{key}.{name}" if key else name)
+    if "_target_" not in node:
+        return
+    # What is filled in later is null until then.
+    left_open = bool(node.get("_partial_"))
+    values = {
+        name: value
+        for name, value in node.items()
+        if not name.startswith("_")
+        and not _holds_nodes(value)
+        and not (value is None and left_open)
+    }
+    try:
+        target = get_object(node["_target_"])
+    except (HydraException, ImportError):  # said when it is built
+        return
+    check_values(target, values, key)
+
+
+def _holds_nodes(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "_target_" in value or any(map(_holds_nodes, value.values()))
+    return isinstance(value, list) and any(map(_holds_nodes, value))

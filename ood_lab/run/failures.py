@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
-import fcntl
+import io
 import logging
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+
+from ood_lab.append import append_lines, create_with
 
 log = logging.getLogger(__name__)
 COLUMNS = ("time", "overrides", "folder", "error", "traceback")
@@ -36,10 +38,11 @@ def record_failure(
         line,
         trace,
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("a", newline="") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        writer = csv.writer(stream)
-        if stream.tell() == 0:
-            writer.writerow(COLUMNS)
-        writer.writerow(row)
+    create_with(file, _csv_line(COLUMNS) + "\n")
+    append_lines(file, [_csv_line(row)])
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()

@@ -43,8 +43,7 @@ class Job(Networks):
     @property
     def last_checkpoint(self) -> Path | None:
         """Where an interrupted training of this very run goes on; None for a fresh one."""
-        last = checkpoints.folder(self.folder) / "last.ckpt"
-        return last if last.exists() else None
+        return checkpoints.to_resume(self.folder)
 
     @cached_property
     def detectors(self) -> dict[str, Detector]:

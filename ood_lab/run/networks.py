@@ -17,9 +17,10 @@ from rich.console import Console
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.models import Backbone, saved_labels, train_transform
+from ood_lab.models import Backbone, Classifier, saved_entry, saved_labels, train_transform
 from ood_lab.run import checkpoints, inputs
 from ood_lab.run.configured import Configured
+from ood_lab.tasks.gate import warn_of_size
 from ood_lab.tasks.referee import warn_if_foreign
 
 log = logging.getLogger(__name__)
@@ -100,8 +101,11 @@ class Networks(Configured):
         return backbone
 
     def _warn_if_foreign(self, backbone: Backbone) -> None:
+        """Warns of a network that is made for other images than those of the data."""
         if isinstance(backbone, TextHead):
             warn_if_foreign(backbone.clip, self.data)
+        else:
+            warn_of_size(backbone, self.data.image_size)
 
     @property
     def _keeps_its_head(self) -> bool:
@@ -114,7 +118,7 @@ class Networks(Configured):
         file = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
         num_classes = given or (None if self._keeps_its_head else len(classes))
         backbone: Backbone = self.build(
-            "model.backbone", num_classes=num_classes, **self._label_space(file, classes)
+            "model.backbone", num_classes=num_classes, **self._asked_for(file, classes)
         )
         if file:
             checkpoints.check_classes(Path(self.cfg.ckpt), classes)
@@ -136,14 +140,19 @@ class Networks(Configured):
         other.cfg = checkpoints.with_model_of(self.cfg, Path(run))
         return other.load_backbone(self.data.classes)
 
-    def _label_space(self, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:
-        """What the network's builder asks for: class names for texts, label sizes for heads.
+    def _asked_for(self, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:
+        """What the network's builder asks for: class names for texts, label sizes for heads, ...
 
         A checkpoint says what its network was built for, so that no data is needed.
         """
         target = get_object(self.cfg.model.backbone["_target_"])
         wanted = inspect.signature(target).parameters
         known: dict[str, Any] = {"classes": list(classes)} if "classes" in wanted else {}
+        if "data_config" in wanted and file:
+            known["data_config"] = saved_entry(file, "data_config")
+        if "image_size" in wanted and not known.get("data_config"):
+            size = self.data.image_size
+            known["image_size"] = (size.width, size.height) if size.shared else None
         if "labels" in wanted:
             saved = saved_labels(file) if file else None
             known["labels"] = saved or self.data.labels.plain()
@@ -168,10 +177,13 @@ class Networks(Configured):
 
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
+        make = self.build("model.classifier")
+        if issubclass(make.func, Classifier) and make.func.needs_labels:
+            self.data.require_labels()
         backbone: Backbone = self.build(
             "model.backbone",
             num_classes=len(self.data.classes),
-            **self._label_space(None, self.data.classes),
+            **self._asked_for(None, self.data.classes),
         )
         self._warn_if_foreign(backbone)
         if self.cfg.ckpt:
@@ -182,7 +194,9 @@ class Networks(Configured):
             ),
             eval=backbone.transform,
         )
-        module: L.LightningModule = self.build("model.classifier")(backbone=backbone)
+        module: L.LightningModule = make(backbone=backbone)
+        if isinstance(module, Classifier):
+            module.check_optimizer()
         return module
 
     def finish_training(self, module: L.LightningModule) -> None:
@@ -191,5 +205,7 @@ class Networks(Configured):
         backbone.load(checkpoints.weights_file(self.folder))
         self.__dict__["backbone"] = backbone
         self.__dict__["model_seed"] = self.seed
-        accuracy = checkpoints.val_accuracy(module.trainer)
+        trainer = module.trainer
+        self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": trainer.global_step}
+        accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}

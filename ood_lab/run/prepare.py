@@ -14,8 +14,10 @@ from omegaconf.errors import (
     MissingMandatoryValue,
 )
 
+from ood_lab.arguments import check_finite
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints
+from ood_lab.run.configured import check_nodes
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash
 from ood_lab.run.job import Job
@@ -35,6 +37,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
     cfg = checkpoints.inherit(cfg, list(overrides))
     settings = _resolved(cfg)
+    check_finite(settings)
+    check_nodes(settings)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     digest = config_hash({**settings, "ckpt": checkpoints.origin(cfg.ckpt, int(cfg.seed))})

@@ -107,7 +107,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     if reason := _unwritable(job.folder):
         dry.problems.append(reason)
     found = [*_problem(partial(_clip_files, job)), *_problem(partial(_data, job, built))]
-    dry.problems += [*_problem(job.dry_trainer), *found]
+    dry.problems += [*_problem(job.dry_trainer), *found, *_problem(lambda: job.last_checkpoint)]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]

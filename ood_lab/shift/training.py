@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader
 
+from ood_lab.arguments import BatchSize, Count, Positive, Seed, Share
 from ood_lab.errors import UserError
 from ood_lab.shift.grid import TextGrid
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
@@ -70,12 +71,12 @@ class LaidTraining(LightningModule):
         margin: float = 0.3,
         orthogonality: Literal["penalty", "cayley"] = "penalty",
         penalty: float = 1.0,
-        lr: float = 1e-3,
-        batch_size: int = 256,
-        steps_per_epoch: int = 500,
-        held_out: float = 0.1,
-        k: int = 10,
-        seed: int = 0,
+        lr: Positive = 1e-3,
+        batch_size: BatchSize = 256,
+        steps_per_epoch: Count = 500,
+        held_out: Share = 0.1,
+        k: Count = 10,
+        seed: Seed = 0,
     ) -> None:
         super().__init__()
         _check_grid(*grid.shape)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ood_lab.append import append_lines, create_with
 from ood_lab.errors import UserError
 
 
 class Ledger:
     """A JSON-lines file: first what the answers were made with, then ``{"key": ..., ...}`` a line.
 
-    A last line that a stopped run left unfinished is dropped.
+    The file only grows: an answer that was paid for is never written a second time, so that
+    nothing can take it away. A line that a killed run left unfinished is passed over.
 
     Args:
         path: the file; made if missing.
@@ -25,30 +27,33 @@ class Ledger:
 
     def __init__(self, path: Path, made_with: Mapping[str, Any]) -> None:
         self.path = path
-        self.answers: dict[str, dict[str, Any]] = {}
         header = json.dumps({"made_with": dict(made_with)})
-        lines = _whole_lines(path)
-        if lines and lines[0] != header:
+        create_with(path, f"{header}\n")
+        records = list(_whole_records(path))
+        if not records:  # of a run that was killed, or found the disk full, before its first line
+            append_lines(path, [header])
+        elif records[0] != json.loads(header):
             raise UserError(
                 f"'{path}' holds answers to other questions or of another model: choose another "
                 "task.out, or remove the file"
             )
-        for line in lines[1:]:
-            answer = json.loads(line)
-            self.answers[answer.pop("key")] = answer
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{line}\n" for line in (lines or [header])), encoding="utf-8")
+        self.answers: dict[str, dict[str, Any]] = {r.pop("key"): r for r in records if "key" in r}
 
     def add(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
-        """Keeps answers by key, on disk at once."""
-        with self.path.open("a", encoding="utf-8") as file:
-            for key, answer in answers:
-                self.answers[key] = dict(answer)
-                file.write(json.dumps({"key": key, **answer}) + "\n")
+        """Keeps answers by key, each on disk as soon as it is there."""
+        append_lines(self.path, self._kept(answers))
+
+    def _kept(self, answers: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[str]:
+        for key, answer in answers:
+            self.answers[key] = dict(answer)
+            yield json.dumps({"key": key, **answer})
 
 
-def _whole_lines(path: Path) -> list[str]:
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return text[: text.rfind("\n") + 1].splitlines()
+def _whole_records(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record

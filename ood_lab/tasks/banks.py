@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.detectors import Detector
+from ood_lab.detectors import Detector, DetectorRefusal
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
 from ood_lab.tasks.workplace import Workplace
+
+log = logging.getLogger(__name__)
 
 
 def require_ood(data: OODDataModule) -> None:
@@ -56,6 +59,30 @@ def split_by_columns(
         except UserError as error:
             refused[name] = str(error)
     return usable, refused
+
+
+def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes: int) -> None:
+    """Warns of detectors that the sets they are fitted on are too small for.
+
+    Args:
+        detectors: by name.
+        data: set up.
+        classes: of the head, as far as it is known.
+
+    Raises:
+        UserError: that is all of them.
+    """
+    refused: dict[str, str] = {}
+    for name, detector in detectors.items():
+        try:
+            if detector.fit_split is not None:
+                detector.check_size(len(data.splits[detector.fit_split]), classes)
+        except DetectorRefusal as refusal:
+            refused[name] = str(refusal)
+    if refused and len(refused) == len(detectors):
+        raise UserError(f"no chosen detector works here. {'; '.join(refused.values())}")
+    for name, reason in refused.items():
+        log.warning("%s will be left out: %s", name, reason)
 
 
 def extract_banks(

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
+from ood_lab.arguments import Count, Levels
 from ood_lab.axes import LEVELS
 from ood_lab.clip import ClipModel
 from ood_lab.data.hints import suggestion
@@ -41,8 +42,8 @@ def divide(
     place: Workplace,
     clip: ClipModel,
     laid: str | None = None,
-    k: int | None = None,
-    levels: int = 8,
+    k: Count | None = None,
+    levels: Levels = 8,
     edges: str | None = None,
     sets: Sequence[str] | None = None,
     report: bool = True,

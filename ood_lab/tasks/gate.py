@@ -1,16 +1,50 @@
-"""A look at ID accuracy before any detector is believed."""
+"""Does the network suit the data? Asked before any detector is believed."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from lightning.pytorch.utilities import rank_zero_only
+
+from ood_lab.clip import TextHead
+from ood_lab.data.sizes import ImageSize
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import at_chance
+from ood_lab.models import Backbone
 
 log = logging.getLogger(__name__)
-CAUSES = "the usual causes are a wrong checkpoint, another class order, or another transform"
+CAUSES = (
+    "the usual causes are a wrong checkpoint, another class order, or another transform or input "
+    "size than the weights were trained with"
+)
+#: Times as many pixels as the images have from which a network's input size is worth a word.
+ENLARGED = 4
+
+
+@rank_zero_only
+def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
+    """Warns of a network that enlarges the images, with what it costs."""
+    height, width = backbone.data_config["input_size"][1:]
+    factor = height * width / (size.height * size.width)
+    if factor < ENLARGED:
+        return
+    own = size.width if size.width == size.height else f"[3,{size.height},{size.width}]"
+    log.warning(
+        "%s takes %d × %d pixels, %s %d × %d: enlarged, they take about %.0f times as long as at "
+        "their own size. For weights made for small images, set model.backbone.input_size=%s (and "
+        "model.backbone.allow_transform_mismatch=true where they state another size)",
+        backbone.name,
+        width,
+        height,
+        "all ID images have" if size.shared else "the middle ID image has",
+        size.width,
+        size.height,
+        factor,
+        own,
+    )
 
 
 def check_id_accuracy(
@@ -42,13 +76,43 @@ def check_id_accuracy(
         )
         return None
     correct = bank.predictions[known] == bank.labels[known]
-    accuracy, n = float(correct.double().mean()), int(known.sum())
+    accuracy = float(correct.double().mean())
     if expected is not None and 100 * accuracy < expected - 2:
         raise UserError(
             f"ID accuracy is {accuracy:.1%}, expected {expected:.1f}% "
             f"(model.expected_id_acc): {CAUSES}"
         )
-    chance = 1 / heads
-    if heads > 1 and accuracy <= chance + 2 * math.sqrt(chance * (1 - chance) / n):
-        log.warning("ID accuracy is %.1f%%, no better than chance: %s", 100 * accuracy, CAUSES)
     return accuracy
+
+
+def chance_warning(
+    bank: FeatureBank, accuracy: float | None, backbone: Backbone, manifest: Mapping[str, Any]
+) -> str | None:
+    """What to do about a network that is no better than chance; None about any other.
+
+    Args:
+        bank: the ID test bank.
+        accuracy: see :func:`check_id_accuracy`.
+        backbone: the network.
+        manifest: ``training`` (``epochs``, ``steps``) where this run has just trained it.
+    """
+    n, heads = int((bank.labels >= 0).sum()), bank.logits.shape[1]
+    if accuracy is None or not at_chance(accuracy, n, heads):
+        return None
+    if trained := manifest.get("training"):
+        advice = (
+            f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "
+            "taught it the classes: train longer (trainer.max_epochs), or with another learning "
+            "rate (model.classifier.optimizer.lr)"
+        )
+    elif isinstance(backbone, TextHead):
+        advice = (
+            "the usual causes are class names that this CLIP does not know, images unlike those "
+            "that it was trained on, or a wrong checkpoint"
+        )
+    else:
+        advice = CAUSES
+    return (
+        f"ID accuracy is {accuracy:.1%}, no better than chance ({1 / heads:.1%} of {heads:,} "
+        f"classes), so the scores mean nothing and no detector is marked as best: {advice}"
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.arguments import Count, Levels
 from ood_lab.clip import ClipModel
 from ood_lab.data.division import apply_levels
 from ood_lab.detectors import Detector
@@ -27,8 +28,8 @@ def is_ood(
     shift: Mapping[str, Any],
     tuning: Tuning,
     laid: str | None = None,
-    k: int | None = None,
-    levels: int = 8,
+    k: Count | None = None,
+    levels: Levels = 8,
     edges: str | None = None,
     sets: Sequence[str] | None = None,
     memory_limit_gb: float | None = None,

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch import Tensor
 
+from ood_lab.arguments import Count
 from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
@@ -47,7 +48,7 @@ def measure(
     place: Workplace,
     clip: ClipModel,
     laid: str | None = None,
-    k: int | None = None,
+    k: Count | None = None,
     report: bool = True,
 ) -> pd.DataFrame | None:
     """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :func:`measure_sets`.

@@ -12,6 +12,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from ood_lab.arguments import BatchSize, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import (
     CalibratedDetector,
@@ -28,7 +29,7 @@ from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.tasks.banks import split_by_columns
+from ood_lab.tasks.banks import check_sizes, split_by_columns
 from ood_lab.tasks.calibrate import chosen_rule, fit_detectors, load_detectors
 from ood_lab.tasks.detect import memory_limit
 from ood_lab.tasks.images import Images, read_images
@@ -48,9 +49,9 @@ def predict(
     rule: str | None = None,
     tpr: float | None = None,
     alpha: float | None = None,
-    batch_size: int = 256,
-    num_workers: int = 0,
-    memory_limit_gb: float | None = None,
+    batch_size: BatchSize = 256,
+    num_workers: Workers = 0,
+    memory_limit_gb: Positive | None = None,
 ) -> None:
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
 
@@ -90,6 +91,8 @@ def predict(
     usable, refused = split_by_columns(wanted, backbone)
     if not usable:
         raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
+    if data:
+        check_sizes(usable, data, backbone.head.out_features)
     bank_of: BankOf = partial(
         extract,
         place.extractor,

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
 
+from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
-from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of, significance_of
+from ood_lab.metrics import Evaluation, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
 from ood_lab.report.optional import optional
 from ood_lab.tasks import tables
-from ood_lab.tasks.banks import chosen_sets, extract_banks, split_by_columns
+from ood_lab.tasks.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
 from ood_lab.tasks.dating import dating_of, heads_to_read
 from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
-from ood_lab.tasks.gate import check_id_accuracy
+from ood_lab.tasks.gate import chance_warning, check_id_accuracy
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
@@ -41,11 +41,8 @@ def check_choices(
     Raises:
         UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
     """
-    if metrics["protocol"] not in (known := get_args(Protocol)):
-        raise UserError(f"metrics.protocol={metrics['protocol']}: choose from {', '.join(known)}")
-    for key, least in (("draws", 1), ("min_count", 1)):
-        if metrics[key] < least:
-            raise UserError(f"metrics.{key}={metrics[key]}: give a whole number from {least} on")
+    check_values(Evaluation, metrics, "metrics")
+    check_sizes(detectors, data, len(data.classes))
     return tuning.evaluated(data, chosen_sets(data, shift), detectors)
 
 
@@ -57,7 +54,7 @@ def score(
     model: Mapping[str, Any],
     shift: Mapping[str, Any],
     tuning: Tuning,
-    memory_limit_gb: float | None = None,
+    memory_limit_gb: Positive | None = None,
     report: bool = True,
 ) -> pd.DataFrame | None:
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
@@ -97,6 +94,8 @@ def score(
     if place.model_seed != seed:
         log.info("seed=%d draws here; the weights have seed %d", seed, place.model_seed)
     accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
+    manifest = place.manifest
+    lost = chance_warning(banks["test"], accuracy, backbone, manifest)
     selection = tuning.select(usable, banks, limit, seed)
     usable = beside(usable, selection.detectors)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
@@ -110,9 +109,10 @@ def score(
     )
     results = results_of(evaluation, str(model["name"])).assign(seed=place.model_seed)
     best = best_detectors(evaluation)
+    if lost:
+        best["best"] = False
     write_table(best, folder / "best.parquet")
     write_csv(significance_of(evaluation), folder / "significance.csv")
-    manifest = place.manifest
     manifest |= {
         "title": f"{model['name']} on {data.name}, seed {place.model_seed}",
         "seeds": {"training": place.model_seed, "evaluation": seed},
@@ -127,7 +127,10 @@ def score(
         "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,
         "tuning": selection.record,
-        "warnings": selection.warnings + suspicious(scores, list(timing), ood_sets),
+        "warnings": [
+            *([lost] if lost else suspicious(scores, list(timing), ood_sets)),
+            *selection.warnings,
+        ],
     }
     dating = None
     if accuracy is not None:

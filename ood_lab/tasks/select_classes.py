@@ -11,6 +11,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from ood_lab.arguments import BatchSize, Count, Share
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
 from ood_lab.synthesis import (
@@ -50,14 +51,14 @@ def select_classes(
     keep_imagenet1k: bool = False,
     llm: str | None = None,
     question: str = "",
-    max_new_tokens: int = 256,
+    max_new_tokens: Count = 256,
     images: str | None = None,
     detector: str | None = None,
     query: str = "a photo of a {label}",
-    threshold: float = 0.1,
-    min_share: float = 0.1,
+    threshold: Share = 0.1,
+    min_share: Share = 0.1,
     device: str | None = None,
-    batch_size: int = 8,
+    batch_size: BatchSize = 8,
 ) -> None:
     """Writes ``classes.csv`` and, where there are images, ``manifest.csv`` and ``datasheet.md``.
 

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
+from ood_lab.arguments import Count
 from ood_lab.clip import clip_backbone
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import suggestion
@@ -33,7 +34,7 @@ def separability(
     runs: Sequence[str],
     clip: bool = False,
     id_split: str = "train",
-    components: int = 32,
+    components: Count = 32,
 ) -> None:
     """Writes ``separability.csv`` and ``figures/separability``: ShiftedBronzes' view of spaces.
 

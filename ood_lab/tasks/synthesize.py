@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
+from ood_lab.arguments import BatchSize, Count, Levels
 from ood_lab.clip import ClipModel
 from ood_lab.features.disk import require_space
 from ood_lab.io import write_csv
@@ -50,14 +51,14 @@ def synthesize(
     out: str,
     labels: str | None = None,
     styles: str | None = None,
-    prompts: int | None = None,
+    prompts: Count | None = None,
     id_split: str = "train",
     laid: str | None = None,
     decomposition: str = "laid",
-    k: int | None = None,
+    k: Count | None = None,
     edges: str | None = None,
-    levels: int = LEVELS,
-    per_cell: int = 5000,
+    levels: Levels = LEVELS,
+    per_cell: Count = 5000,
     on_short: str = "go_on",
     plan_only: bool = False,
     pipeline: str = "stabilityai/sdxl-turbo",
@@ -66,7 +67,7 @@ def synthesize(
     dtype: str | None = None,
     device: str | None = None,
     download: bool = False,
-    batch_size: int = 8,
+    batch_size: BatchSize = 8,
     suffix: str = "jpg",
 ) -> None:
     """Writes ``plan.csv``, ``edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).

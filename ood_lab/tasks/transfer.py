@@ -6,12 +6,14 @@ import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from annotated_types import Ge
 from PIL import Image
 
+from ood_lab.arguments import Count
 from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space
@@ -52,18 +54,18 @@ def transfer(
     out: str,
     content: str,
     exemplars: str | None = None,
-    per_content: int = 1,
+    per_content: Count = 1,
     masks: str | None = None,
     segmenter: str | None = None,
     background: Sequence[str] = ("background",),
     pipeline: str | None = None,
     controlnet: str | None = None,
     depth: str | None = None,
-    ip_adapter: Mapping[str, str],
+    ip_adapter: Mapping[str, str | None],
     adapter_scale: float = 1.0,
     prompt: str = "",
     arguments: Mapping[str, Any] | None = None,
-    size: int = 1024,
+    size: Annotated[int, Ge(8)] = 1024,
     variant: str | None = None,
     dtype: str | None = None,
     device: str | None = None,
@@ -109,8 +111,6 @@ def transfer(
     if not place.is_main:
         return
     check_suffix(suffix)
-    if per_content < 1 or size < 8:
-        raise UserError("task.per_content must be 1 or more, task.size 8 or more")
     target = chosen_device(device)
     weights = chosen_dtype(dtype, target)
     folders = {"pipeline": pipeline, "controlnet": controlnet, "depth": depth}
@@ -149,8 +149,9 @@ def transfer(
         "arguments": given,
         "dtype": str(weights),
     }
+    adapter = {key: str(value) for key, value in ip_adapter.items()}
     model = MaterialTransfer(
-        models, ip_adapter, adapter_scale, prompt, given, target, weights, variant
+        models, adapter, adapter_scale, prompt, given, target, weights, variant
     )
     find = Segmenter(segmenter, background, target) if segmenter else None
 

@@ -13,6 +13,7 @@ from torchvision import transforms
 
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.manifest import read_manifest
+from ood_lab.data.sizes import ImageSize
 from ood_lab.data.splits import stratified_split
 from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
@@ -294,6 +295,15 @@ def test_mistakes_are_named(root):
     refuse("sum 1", id=("train",), split=[0.5, 0.1])
     refuse("identify is 'content' or 'stat'", identify="name")
     refuse("data.check is one of", check="some")
+
+
+@pytest.mark.parametrize("check", ["full", "off"])
+def test_the_size_of_the_images(root, check):
+    assert module(root, check=check).image_size == ImageSize(16, 16, shared=True)
+    picture(root / "near" / "0.jpg", size=(99, 99))  # of OOD images nothing depends
+    assert module(root, check=check).image_size.shared
+    picture(root / "train" / "dog" / "000.jpg", size=(20, 10))
+    assert module(root, check=check).image_size == ImageSize(16, 16, shared=False)
 
 
 def test_id_alone_is_data_too(root):

@@ -201,7 +201,7 @@ def test_score_warning():
     rng = np.random.default_rng(0)
     i = rng.normal(size=200)
     assert score_warning(i, i + 2) is None
-    assert "inverted" in score_warning(i, i - 2)
+    assert "more like ID to it than ID does" in score_warning(i, i - 2)
     assert "every score equals 3" in score_warning([3.0] * 5, [3.0])
 
 

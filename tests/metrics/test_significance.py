@@ -107,6 +107,9 @@ def test_best_group_holds_the_best_and_what_cannot_be_told_from_it():
     assert best.tolist() == [True, True, True, False]
     best = best_group([0.1, 0.2, 0.3, 0.4], p, higher_is_better=False)
     assert best.tolist() == [True, True, True, False]
+    # What is behind a detector that is worse is not as good as the best, whatever its own test.
+    best = best_group([0.9, 0.6, 0.7, 0.8], p, higher_is_better=True)
+    assert best.tolist() == [True, False, False, False]
     assert best_group([np.nan, 0.8], np.ones((2, 2)), higher_is_better=True).tolist() == [0, 1]
     assert not best_group([np.nan] * 2, np.ones((2, 2)), higher_is_better=True).any()
 
@@ -137,3 +140,11 @@ def test_equal_detectors_differ_in_about_5_percent(n, m):
             rejected[metric] += bootstrap_p_values(values, drawn[metric][:, 0])[0, 1] < 0.05
     share = {test: count / repetitions for test, count in rejected.items()}
     assert all(0.02 < s < 0.075 for s in share.values()), share
+
+
+def test_without_a_test_the_best_stands_alone():
+    """One draw tells nothing: not being tested is not being as good."""
+    nan = np.nan
+    p_values = [[1, nan, 0.3], [nan, 1, nan], [0.3, nan, 1]]
+    best = best_group([0.9, 0.5, 0.8], p_values, higher_is_better=True)
+    assert best.tolist() == [True, False, True]

@@ -2,9 +2,11 @@
 
 import copy
 import pickle
+import time
 
 import pytest
 import torch
+from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
@@ -110,6 +112,76 @@ def test_without_network_the_remedy_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     with pytest.raises(UserError, match=r"resnet18.*weights=FILE"):
         timm_backbone("resnet18", pretrained=True)
+
+
+def test_a_hub_that_is_not_there_is_asked_once(monkeypatch, tmp_path):
+    asked = []
+
+    class Session:
+        def head(self, url, timeout):
+            asked.append(url)
+            raise ConnectionError("Name or service not known")
+
+    monkeypatch.setattr("ood_lab.models.hub.get_session", Session)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    started = time.monotonic()
+    with pytest.raises(UserError, match=r"resnet18 are not in the cache and cannot be downloaded"):
+        timm_backbone("resnet18", pretrained=True)
+    assert time.monotonic() - started < 5
+    assert len(asked) == 1
+    assert not constants.HF_HUB_OFFLINE  # as it was
+
+
+def test_a_file_says_how_many_classes_it_has(tmp_path):
+    """Not as many as timm's own weights; which is what an evaluation without ckpt= builds."""
+    saved = small_resnet()
+    torch.save({"model": saved.net.state_dict()}, tmp_path / "w.pt")
+    options = {"weights": tmp_path / "w.pt", "kwargs": SMALL}
+    read = timm_backbone("resnet18", **options)
+    assert read.head.out_features == 5
+    torch.testing.assert_close(read.head.weight, saved.head.weight)
+    with pytest.raises(UserError, match="for 5 classes instead of 3"):
+        timm_backbone("resnet18", 3, **options)
+
+
+SIZES = {
+    "nothing is known": ({}, 224, 0.875),
+    "all images are alike": ({"image_size": (32, 32)}, 32, 1.0),
+    "all photographs are alike": ({"image_size": (4000, 3000)}, 224, 0.875),
+    "it is stated": ({"image_size": (32, 32), "input_size": 48}, 48, 1.0),
+    "a checkpoint states it": (
+        {"image_size": (32, 32), "data_config": {"input_size": (3, 64, 64), "crop_pct": 0.9}},
+        64,
+        0.9,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_the_size_of_a_network_that_does_not_say_it(case, caplog):
+    options, size, crop_pct = SIZES[case]
+    backbone = module_backbone(TinyNet(), "linear", **options)
+    assert backbone.data_config["input_size"] == (3, size, size)
+    assert backbone.data_config["crop_pct"] == crop_pct
+    origin = "that of all images" if size == 32 else "as for ImageNet"
+    assert (f"input_size={size} × {size} ({origin})" in caplog.text) == (size in (32, 224))
+
+
+def test_images_that_are_no_squares():
+    backbone = module_backbone(TinyNet(), "linear", image_size=(56, 48))
+    assert backbone.transform(Image.new("RGB", (56, 48))).shape == (3, 48, 56)
+
+
+def test_a_size_against_the_checkpoint_is_refused():
+    data_config = {"input_size": (3, 64, 64)}
+    for build in (
+        lambda **options: module_backbone(TinyNet(), "linear", **options),
+        lambda **options: timm_backbone("resnet18", 5, kwargs=SMALL, **options),
+    ):
+        assert build(data_config=data_config).data_config["input_size"] == (3, 64, 64)
+        with pytest.raises(UserError, match="allow_transform_mismatch=true"):
+            build(data_config=data_config, input_size=32)
 
 
 def test_transform_is_that_of_the_model():

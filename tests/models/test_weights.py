@@ -170,6 +170,17 @@ def test_damaged_files(tmp_path, suffix, content):
         load_weights(Net(), path)
 
 
+def test_a_file_cut_short_is_told_as_such(tmp_path):
+    """Of some lengths, PyTorch says "Invalid argument", as of a file that cannot be opened."""
+    path = tmp_path / "w.pt"
+    torch.save({"stem.weight": torch.zeros(300, 300)}, path)
+    whole = path.read_bytes()
+    for size in (8192, 40_000, 65_536, 200_000):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UserError, match=rf"w\.pt \({size:,} bytes\) is cut short, damaged or"):
+            load_weights(Net(), path)
+
+
 def test_missing_files_name_the_nearest(tmp_path):
     torch.save({}, tmp_path / "resnet18.pt")
     (tmp_path / "notes.txt").touch()

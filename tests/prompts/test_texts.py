@@ -55,6 +55,31 @@ def test_words_as_vectors_give_the_features_of_the_words(name, class_specific):
     torch.testing.assert_close(prompts.features(model), model.encode_text(texts))
 
 
+#: Of ImageNet's own names, and others that end in punctuation.
+PUNCTUATED = ["kite (bird of prey)", "missile (rocket)", "St.", "what?", "cat"]
+
+
+@pytest.mark.parametrize("name", PUNCTUATED)
+def test_a_name_and_its_full_stop_are_encoded_together(name):
+    model = clip("t-vit")
+    prompts = ContextPrompts(model, [name], ctx_init="a photo of a")
+    assert torch.equal(prompts.texts.ids, model.tokenizer([f"X X X X {name}."]))
+    expected = model.encode_text([f"a photo of a {name}."])
+    torch.testing.assert_close(prompts.features(model), expected)
+
+
+@pytest.mark.parametrize("position", ["middle", "front"])
+def test_the_stop_of_other_positions_is_what_follows_the_name(position):
+    """The layout of CoOp's code: of the tokens of "name.", as many as the name alone has."""
+    model = clip("t-vit")
+    name = model.tokenizer.encode("kite (bird of prey)")
+    *words, joined = model.tokenizer.encode("kite (bird of prey).")
+    assert len(name) == len(words) + 1  # ")." is one token
+    row = ids(ContextPrompts(model, ["kite (bird of prey)"], n_ctx=4, position=position))
+    before = [X, X] if position == "middle" else []
+    assert row == [START, *before, *words, joined, *[X] * (4 - len(before)), END]
+
+
 def test_vectors_lie_where_the_layout_says():
     model = clip("t-vit")
     prompts = ContextPrompts(model, NAMES, n_ctx=4, class_specific=True, position="middle")

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.report import console_tables
+from ood_lab.report.view import RunView
 
 
 def show(results, width=120, **options):
@@ -66,9 +67,36 @@ def test_significance_marks_all_of_the_best_group(run):
         {"detector": run.detectors, "ood": run.sets[0], "best": [d in two for d in run.detectors]}
     )
     text = show(run.results, significance=table)
-    assert "not significantly worse than the best" in text
-    for name in run.detectors:
-        assert line_of(text, name).count("*") == (name in two)
+    assert "* = best of its column or not significantly worse." in text
+    assert all("*" in line_of(text, name) for name in two)
+
+
+def test_the_best_of_a_column_is_starred_whatever_was_tested(run):
+    """Also the mean over sets, which no test is about."""
+    last = run.detectors[-1]
+    tests = {"detector": run.detectors, "ood": run.sets[0]}
+    text = show(
+        run.results,
+        significance=pd.DataFrame({**tests, "best": [d == last for d in run.detectors]}),
+    )
+    view = RunView(run.results)
+    for metric, pick in (("auroc", max), ("fpr95", min)):
+        best = pick(view.detectors, key=lambda d, m=metric: view.mean(m, d))
+        assert f"{100 * view.mean(metric, best):.1f}*" in line_of(text, best)
+
+
+def test_one_detector_has_no_star():
+    run = make_run(1, 3)
+    table = pd.DataFrame({"detector": run.detectors, "ood": run.sets[0], "best": [True]})
+    for text in (show(run.results), show(run.results, significance=table)):
+        assert "*" not in text
+
+
+def test_a_network_at_chance_has_no_star(run):
+    tests = {"detector": run.detectors, "ood": run.sets[0], "best": False}
+    text = show(run.results, significance=pd.DataFrame(tests))
+    assert "*" not in text
+    assert "None is marked as best: see the warning." in text
 
 
 @pytest.mark.parametrize(

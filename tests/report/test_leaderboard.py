@@ -129,7 +129,32 @@ def test_a_single_run_is_marked_by_its_own_tests(tmp_path):
     board = board_of(write_run(tmp_path / "n" / "a", aurocs, best=best))
     # b is far below a and c very near: only the paired test can have said so.
     assert [bool(row_of(board, d, "near").best) for d in "abc"] == [True, True, False]
-    assert not row_of(board, "a", "mean").best
+    assert row_of(board, "a", "mean").best  # no test is about the mean: the best alone
+    assert not row_of(board, "b", "mean").best
+    alone = board_of(write_run(tmp_path / "n" / "b", {"a": (0.9, 0.9)}))
+    assert not alone.rows.best.any()
+
+
+def test_a_network_at_chance_carries_no_mark_and_is_told(tmp_path):
+    """9% of 100 images among 10 classes: its 99% on the sets mean nothing."""
+    classes = [str(i) for i in range(10)]
+    fit = write_run(tmp_path / "n" / "fit", {"knn": (0.8, 0.8)}, classes=classes)
+    lost = {"knn": (0.99, 0.99)}
+    paths = [fit, write_run(tmp_path / "n" / "lost", lost, accuracy=0.09, classes=classes)]
+    worse = write_run(tmp_path / "n" / "worse", {"knn": (0.6, 0.6)}, classes=classes)
+    board = board_of(*paths, worse)
+    for ood in ("near", "mean"):
+        marks = [row_of(board, "knn", ood, run=f"n/{r}").best for r in ("fit", "lost", "worse")]
+        assert marks == [True, False, False]
+    warning = "n/lost/seed=0: ID accuracy 9.0% is no better than chance (1 of 10 classes)"
+    write_leaderboard(board, tmp_path)
+    console = Console(width=200, file=io.StringIO())
+    console.print(terminal(wide_table(board), "all", 200))
+    page = (tmp_path / "leaderboard.html").read_text()
+    assert f'<p class="warning">{warning}' in page
+    for text in (console.file.getvalue(), (tmp_path / "leaderboard.md").read_text()):
+        assert warning in text
+    assert r"n/lost/seed=0: ID accuracy 9.0\%" in (tmp_path / "leaderboard.tex").read_text()
 
 
 def test_runs_of_one_seed_are_marked_by_their_intervals(tmp_path):

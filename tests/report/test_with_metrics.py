@@ -25,12 +25,26 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     console.print(console_tables(results, significance=best))
     text = console.export_text()
     shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
+    # Of every column the best as it is shown, tested or not, and those not significantly worse.
+    columns = [(m, s) for m in ("auroc", "fpr95") for s in (*run.sets, "mean")]
+    marked = 0
+    for metric, ood in columns:
+        values = {
+            d: view.mean(metric, d) if ood == "mean" else view.get(metric, d, ood).value
+            for d in view.detectors
+        }
+        found = view.best(metric, ood, values)
+        assert (max if metric == "auroc" else min)(values, key=values.get) in found
+        marked += len(found)
+    assert marked >= len(shown) + 2
     notes = text.count("* = ")
-    assert text.count("*") - notes == len(shown)
+    assert text.count("*") - notes == marked
     assert "correl-" in text
 
     figures = write_figures(tmp_path / "figures", results, run.scores, significance=best)
     assert len(figures) == 7
     page = write_report(tmp_path / "r.html", results, run.scores, significance=best).read_text()
-    assert page.count('class="best"') == len(shown)
+    assert page.count('class="best"') == marked
+    below = page.split("</table>", 1)[1]
+    assert "* = best of its column or not significantly worse." in below
     assert "FPR95 (hendrycks)</button>" in page

@@ -1,7 +1,11 @@
 """Prompts, plans and the files that a stopped run goes on with."""
 
+import itertools
 import json
+import os
 import re
+import resource
+import signal
 
 import numpy as np
 import pandas as pd
@@ -162,6 +166,67 @@ def test_a_ledger_forgets_an_unfinished_line_only(tmp_path):
     assert set(Ledger(path, {"llm": "a"}).answers) == {"x", "z"}
     with pytest.raises(UserError, match="another model"):
         Ledger(path, {"llm": "b"})
+
+
+def test_a_ledger_begins_after_a_run_that_was_killed_in_its_first_line(tmp_path):
+    for begun in ("", '{"made_wi'):
+        path = tmp_path / f"{len(begun)}.jsonl"
+        path.write_text(begun)
+        Ledger(path, {"llm": "a"}).add([("x", {"answer": "yes"})])
+        assert Ledger(path, {"llm": "a"}).answers == {"x": {"answer": "yes"}}
+
+
+def run_apart(work):
+    """Runs ``work`` in a process of its own; returns its id."""
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        finally:
+            os._exit(1)
+    return child
+
+
+def test_opening_a_ledger_writes_nothing(tmp_path):
+    """A run that is killed, or finds the disk full, at its start takes no answer along."""
+    path = tmp_path / "answers.jsonl"
+    Ledger(path, {"llm": "a"}).add((str(i), {"answer": "yes"}) for i in range(100))
+    whole = path.read_bytes()
+
+    def start_on_a_full_disk():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        Ledger(path, {"llm": "a"})
+        os._exit(0)
+
+    assert os.waitpid(run_apart(start_on_a_full_disk), 0)[1] == 0
+    assert path.read_bytes() == whole
+
+
+def test_a_ledger_outlives_a_kill(tmp_path):
+    """kill -9 between two answers and in the middle of many: every answer reported is there."""
+    path = tmp_path / "answers.jsonl"
+    reported: list[str] = []
+    for start in range(3):
+        read, write = os.pipe()
+
+        def answer(start=start, write=write):
+            def slowly():
+                for i in itertools.count():
+                    yield f"{start}-{i}", {"answer": "yes " * 100}
+                    os.write(write, f"{start}-{i}\n".encode())  # asked for the next: it is kept
+
+            Ledger(path, {"llm": "a"}).add(slowly())
+
+        child = run_apart(answer)
+        os.close(write)
+        with open(read) as lines:
+            reported += [next(lines).strip() for _ in range(20)]
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            reported += lines.read().split()
+        assert set(reported) <= set(Ledger(path, {"llm": "a"}).answers)
+    assert len(reported) >= 60
+    assert path.read_text().count("made_with") == 1
 
 
 def pipeline_folder(root, weights):

@@ -38,7 +38,7 @@ def test_the_dad_of_sixteen_methods():
     assert sum(row.value for row in rows) == 100
 
 
-def make_run(folder, protocol="openood", **changes):
+def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **changes):
     """A run folder that holds exactly the CIFAR rows, but for ``changes`` by row name."""
     folder.mkdir(parents=True)
     values = {"detector": [], "ood": [], "metric": [], "value": [], "n_ood": []}
@@ -57,14 +57,14 @@ def make_run(folder, protocol="openood", **changes):
     detectors |= changes.get("detectors", {})
     manifest = {
         "protocol": protocol,
-        "model": "resnet20",
+        "model": model,
         "backbone": {"transform": f"Normalize({stated['transform',]})"},
         "id_accuracy": 0.8668,
         "shift_order": [],
         "detectors": detectors,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / "config.yaml").write_text("data: {name: folder}\n")
+    (folder / "config.yaml").write_text(f"data: {{name: {dataset}}}\n")
     return folder
 
 
@@ -110,6 +110,31 @@ def test_another_setting_is_named_first_and_not_judged(tmp_path, capsys):
 def test_a_detector_the_run_lacks(tmp_path):
     with pytest.raises(UserError, match=r"holds none of the 1 numbers.*msp.*inet32"):
         run_verify(tmp_path, make_run(tmp_path / "run"), "shiftedbronzes_dad/locoop")
+
+
+NEIGHBOURS = {
+    "model": ("  model: resnet20\n", {"model": "resnet20_large"}),
+    "dataset": ("  dataset: imagenet\n", {"dataset": "imagenet_r"}),
+    "transform": ('  transform: "Resize(size=22"\n', {"transform": "Resize(size=224)"}),
+}
+
+
+@pytest.mark.parametrize("field", NEIGHBOURS)
+def test_a_name_that_only_begins_alike_is_another_one(tmp_path, field):
+    line, ours = NEIGHBOURS[field]
+    reference = tmp_path / "reference"
+    reference.mkdir()
+    text = (ROOT / "conf/reference/cifar10.yaml").read_text()
+    text = re.sub(r"(?m)^  transform: .*\n", line, text)
+    (reference / "mine.yaml").write_text(text)
+    run = make_run(tmp_path / "run", **{k: v for k, v in ours.items() if k != "transform"})
+    if field == "transform":
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["backbone"]["transform"] = ours["transform"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    verify(folder=tmp_path, run=str(run), row="mine/msp", references=str(reference))
+    table = pd.read_csv(tmp_path / "verify.csv")
+    assert set(table.differs) == {field}
 
 
 @pytest.mark.parametrize(("protocol", "same"), [("openood", True), ("hendrycks", False)])

@@ -24,6 +24,7 @@ from ood_lab.report.figures.levels import levels
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
 from ood_lab.report.optional import optional
+from ood_lab.report.protocol import star_sentence
 from ood_lab.report.view import RunView
 
 
@@ -57,7 +58,9 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
             "OOD; detectors with the largest DAD first.",
             partial(densities, inputs),
         )
-        yield "fpr95_bars", "FPR95", f"{order}; the best in orange.", partial(fpr95_bars, inputs)
+        star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
+        marks = f" {star}" if inputs.view.has_marks else ""
+        yield "fpr95_bars", "FPR95", f"{order}.{marks}", partial(fpr95_bars, inputs)
         if inputs.view.most_dad:
             yield (
                 "dad_fpr95",

@@ -1,0 +1,176 @@
+"""Plain values are checked against the type hints of the function that is to take them.
+
+A range is part of the hint: ``draws: Annotated[int, Interval(ge=1, le=100_000)]``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Interval
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from ood_lab.errors import UserError
+
+#: Whole numbers from 1, up to what a machine can be asked for, and what seeds generators.
+Count = Annotated[int, Ge(1)]
+BatchSize = Annotated[int, Interval(ge=1, le=65_536)]
+Workers = Annotated[int, Interval(ge=0, le=1_024)]
+Levels = Annotated[int, Interval(ge=1, le=1_000)]
+Seed = Annotated[int, Interval(ge=0, lt=2**32)]
+Positive = Annotated[float, Gt(0)]
+Share = Annotated[float, Interval(ge=0, le=1)]
+
+_CONFIG = ConfigDict(arbitrary_types_allowed=True)
+#: What to give instead, by the kind of pydantic's error; others in its own words.
+_REMEDIES = {
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "literal": "{expected}",
+    "list": "a list",
+    "tuple": "a list",
+    "sequence": "a list",
+    "dict": "keys with values",
+    "mapping": "keys with values",
+    "missing": "more values",
+    "greater_than": "a number above {gt:g}",
+    "greater_than_equal": "a number from {ge:g} on",
+    "less_than": "a number below {lt:g}",
+    "less_than_equal": "a number up to {le:g}",
+}
+#: Branches of a hint that no value of a configuration can take: they are not worth naming.
+_OBJECTS = ("is_instance_of", "is_subclass_of", "callable_type")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """Metadata of a hint (``Annotated[int, Remedy("...")]``): what the user may have meant."""
+
+    text: str
+
+
+def check_finite(settings: Mapping[str, Any]) -> None:
+    """Raises :class:`UserError` for NaN or infinity anywhere in a configuration, by its key."""
+    for key, value in _leaves(settings):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: give a finite number")
+
+
+def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: str) -> None:
+    """Checks plain values against the hints of the parameters that they are for.
+
+    Objects, and parameters without a hint that can be read, are left alone. A number is no
+    substitute for another kind: 2.0 and "2" are no whole numbers, 1 is not true.
+
+    Args:
+        function: a function, or a class that is built from them.
+        values: by the name of the parameter.
+        key: of ``values`` in the configuration.
+
+    Raises:
+        UserError: a value of another type or out of range; names ``key`` and what to give.
+    """
+    hints = _hints(function)
+    for name, value in values.items():
+        if name in hints and _is_plain(value) and (wanted := _mismatch(hints[name], value)):
+            shown = "null" if value is None else value
+            raise UserError(f"{key}.{name}={shown}: give {wanted}")
+
+
+def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(node, Mapping):
+        for name, value in node.items():
+            yield from _leaves(value, f"{key}.{name}" if key else str(name))
+    elif isinstance(node, list | tuple):
+        for position, value in enumerate(node):
+            yield from _leaves(value, f"{key}[{position}]")
+    else:
+        yield key, node
+
+
+def _is_plain(value: Any) -> bool:
+    return all(v is None or isinstance(v, bool | int | float | str) for _, v in _leaves(value))
+
+
+@lru_cache(maxsize=1000)
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    """Hints by parameter; of a class that hands ``**options`` on, those of its parents too."""
+    owners: list[Callable[..., Any]] = [function]
+    if inspect.isclass(function):
+        parents = reversed(inspect.getmro(function))
+        owners = [vars(p)["__init__"] for p in parents if "__init__" in vars(p)]
+    hints: dict[str, Any] = {}
+    for owner in owners:
+        try:
+            own = get_type_hints(owner, include_extras=True)
+            passes_on = _takes_options(owner)
+        except (NameError, TypeError, AttributeError, ValueError):  # not to be read from outside
+            own, passes_on = {}, False
+        hints = (hints if passes_on else {}) | own
+    return hints
+
+
+def _takes_options(function: Callable[..., Any]) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+
+
+def _mismatch(hint: Any, value: Any) -> str | None:
+    """What to give in place of ``value``; None where it will do."""
+    try:
+        adapter = _adapter(hint)
+    except TypeError:  # a hint with unhashable parts
+        adapter = None
+    if adapter is None:
+        return None
+    try:
+        read = adapter.validate_python(value)
+    except ValidationError as error:
+        if isinstance(value, int | float) and _mismatch(hint, str(value)) is None:
+            return None  # a name such as 2024, which YAML reads as a number
+        return _wanted(error, hint)
+    if type(read) is type(value) or not isinstance(value, bool | int | float | str):
+        return None
+    if isinstance(value, int) and not isinstance(value, bool) and isinstance(read, float):
+        return None
+    try:
+        adapter.validate_python(value, strict=True)
+    except ValidationError as error:
+        return _wanted(error, hint) if isinstance(read, bool | int | float) else None
+    return None
+
+
+@lru_cache(maxsize=1000)
+def _adapter(hint: Any) -> TypeAdapter[Any] | None:
+    """What reads values of this type; None where pydantic knows no such type."""
+    try:
+        return TypeAdapter(hint, config=_CONFIG)
+    except Exception:  # it raises several kinds of error
+        return None
+
+
+def _wanted(error: ValidationError, hint: Any) -> str:
+    found = [e for e in error.errors() if e["type"] not in _OBJECTS] or error.errors()
+    parts = dict.fromkeys(_words(e["type"], e.get("ctx", {}), e["msg"]) for e in found)
+    remedies = [r.text for h in (hint, *get_args(hint)) for r in _metadata(h)]
+    return "; ".join([" or ".join(parts), *remedies])
+
+
+def _words(kind: str, context: Mapping[str, Any], message: str) -> str:
+    for name in (kind, kind.split("_")[0]):
+        if name in _REMEDIES:
+            return _REMEDIES[name].format(**context)
+    return message.removeprefix("Input should be ").removeprefix("Value should be ")
+
+
+def _metadata(hint: Any) -> Sequence[Remedy]:
+    if get_origin(hint) is not Annotated:
+        return ()
+    return [m for m in get_args(hint)[1:] if isinstance(m, Remedy)]

@@ -1,0 +1,49 @@
+"""How large the ID images are, which the input size of a network should have to do with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ood_lab.data.check_report import SetSummary
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.splits import ID_SPLITS
+
+#: Images that are opened where the check of the data has opened none.
+SAMPLE = 32
+
+
+@dataclass(frozen=True)
+class ImageSize:
+    """Pixels of the ID images.
+
+    Attributes:
+        width: of the image of median area.
+        height: of that image.
+        shared: all ID images have this very size, as far as they were looked at.
+    """
+
+    width: int
+    height: int
+    shared: bool
+
+
+def id_size(splits: Mapping[str, ImageDataset], checked: Sequence[SetSummary]) -> ImageSize:
+    """The size of the ID images: as the check found it, else of a sample of ``train``.
+
+    Args:
+        splits: the sets.
+        checked: what the check says of them.
+    """
+    found = [s for s in checked if s.name in ID_SPLITS and s.median_size is not None]
+    if found:
+        sizes = {size for s in found for size in (s.median_size, s.common_size)}
+        median = found[0].median_size
+        assert median is not None
+        return ImageSize(*median, shared=len(sizes) == 1)
+    train = splits["train"]
+    rows = np.unique(np.linspace(0, len(train) - 1, SAMPLE).astype(int))
+    looked_at = sorted((train.load_image(int(row)).size for row in rows), key=np.prod)
+    return ImageSize(*looked_at[len(looked_at) // 2], shared=len(set(looked_at)) == 1)

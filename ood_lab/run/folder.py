@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.errors import UserError
+from ood_lab.scripts import HOME
 
 log = logging.getLogger(__name__)
 
@@ -132,9 +133,10 @@ def environment() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Commit of the project's checkout, with ``+`` when files were changed; None outside one."""
-    root = Path(__file__).resolve().parents[2]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    """Commit of the project's clone, with ``+`` when files were changed; None outside one."""
+    if not (HOME / ".git").exists():  # installed: a repository further up is somebody else's
+        return None
+    command = ["git", "-C", str(HOME), "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

@@ -63,6 +63,9 @@ class ConsoleTables:
         for part in self._levels(options.max_width):
             yield Text()
             yield part
+        for sentence in self.view.left_out:
+            yield Text()
+            yield Text(sentence, style="dim")
         if self.refused:
             yield Text()
         for name, reason in self.refused.items():

@@ -68,10 +68,21 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
         _draw(np.flatnonzero(labels == label), paths, shots, [seed, int(label)])
         for label in np.unique(labels[labels != UNKNOWN])
     ]
-    chosen = np.sort(np.concatenate(rows))
+    return only_rows(data, np.sort(np.concatenate(rows)))
+
+
+def spread_rows(data: ImageDataset, n: int) -> ImageDataset:
+    """``n`` images at equal steps through the table, so of all its parts; all where it has less."""
+    if len(data) <= n:
+        return data
+    return only_rows(data, np.linspace(0, len(data) - 1, n).round().astype(int))
+
+
+def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
+    """The images of the given rows (ascending), numbered anew and with their own identity."""
     if isinstance(data, FileDataset):
-        return data.without(np.setdiff1d(np.arange(len(data)), chosen).tolist())
-    return SomeRows(data, chosen.tolist())
+        return data.without(np.setdiff1d(np.arange(len(data)), rows).tolist())
+    return SomeRows(data, rows.tolist())
 
 
 def _draw(rows: np.ndarray, paths: np.ndarray, shots: int, seed: list[int]) -> np.ndarray:

@@ -76,12 +76,20 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
 
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
     choosing the group (``data=folder``) replaces it.
+
+    Raises:
+        UserError: the run is a debug run, and this one is not.
     """
     run = Path(cfg.ckpt) if cfg.ckpt else None
     if run is None or not (run / "config.yaml").exists():
         return cfg
     saved = OmegaConf.load(run / "config.yaml")
     assert isinstance(saved, DictConfig)
+    if saved.get("debug") and not cfg.debug:
+        raise UserError(
+            f"ckpt={run} is a debug run, trained on two batches: train it without debug=true, or "
+            "add debug=true here"
+        )
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     cfg = cfg.copy()

@@ -21,7 +21,7 @@ from ood_lab.scripts import HOME
 log = logging.getLogger(__name__)
 
 #: Top-level keys that change where or how fast a run works, never its numbers.
-NEUTRAL_KEYS = ("paths", "logger", "callbacks", "force", "tags", "hydra", "seed", "name")
+NEUTRAL_KEYS = ("paths", "logger", "callbacks", "force", "tags", "hydra", "seed", "name", "debug")
 #: Keys of the same kind further down.
 NEUTRAL_PATHS = (
     ("data", "num_workers"),

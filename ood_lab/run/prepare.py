@@ -15,7 +15,7 @@ from omegaconf.errors import (
 )
 
 from ood_lab.errors import UserError
-from ood_lab.run import checkpoints
+from ood_lab.run import checkpoints, debug
 from ood_lab.run.folder import RunFolder, config_hash
 from ood_lab.run.job import Job
 
@@ -33,12 +33,16 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     if "stages" in cfg:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
     cfg = checkpoints.inherit(cfg, list(overrides))
+    if cfg.debug:
+        cfg = debug.shortened(cfg)
     settings = _resolved(cfg)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     origin, stamp = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     digest = config_hash({**settings, "ckpt": origin})
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
+    if cfg.debug:
+        debug.keep_apart(cfg, path)
     return Job(cfg, RunFolder(path, stamp))
 
 

@@ -25,7 +25,7 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import COLUMNS, results_of
+from ood_lab.metrics.table import COLUMNS, accuracy_of, results_of
 
 __all__ = [
     "COLUMNS",
@@ -33,6 +33,7 @@ __all__ = [
     "Evaluation",
     "Protocol",
     "SortedScores",
+    "accuracy_of",
     "aupr",
     "auroc",
     "auroc_interval",

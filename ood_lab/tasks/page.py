@@ -30,7 +30,7 @@ def write_page(
     banks: Mapping[str, FeatureBank],
     scores: pd.DataFrame,
     results: pd.DataFrame,
-    best: pd.DataFrame,
+    best: pd.DataFrame | None,
     manifest: Mapping[str, Any],
     dating: pd.DataFrame | None = None,
 ) -> None:
@@ -42,7 +42,7 @@ def write_page(
         banks: by name of the set; their features are drawn.
         scores: the scores table.
         results: the results table.
-        best: which detectors are not significantly worse than the best.
+        best: which detectors are not significantly worse than the best; None without detectors.
         manifest: what made the numbers.
         dating: the dating table, where there is one.
     """
@@ -56,6 +56,7 @@ def write_page(
         features={name: banks[name].features.numpy() for name in evaluated},
         classes=data.classes,
     )
+    files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
     drawn = None if dating is None else write_dating_figure(folder / "figures", dating)
 
     def load_image(dataset: str, index: int) -> Image.Image:
@@ -72,7 +73,7 @@ def write_page(
         refused=manifest["refused"],
         load_image=load_image,
         classes=data.classes,
-        downloads=[*DOWNLOADS, *(["dating.csv"] if dating is not None else [])],
+        downloads=[*files, *(["dating.csv"] if dating is not None else [])],
         dating=dating,
         dating_figure=drawn,
         title=manifest["title"],

@@ -46,7 +46,7 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
     os.replace(temporary, path)
 
 
-def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame) -> None:
+def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None) -> None:
     """Prints the tables of a run."""
     table = console_tables(
         results,
@@ -56,13 +56,19 @@ def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame)
         title=manifest["title"],
     )
     Console().print(table)
+    show_warnings(manifest)
+
+
+def show_warnings(manifest: Mapping[str, Any]) -> None:
+    """Says what to know before a number of the run is believed."""
     for warning in manifest["warnings"]:
         log.warning(warning)
 
 
 def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
-    results = folder / "results.parquet"
+    results, best = folder / "results.parquet", folder / "best.parquet"
     if results.exists():
         manifest = json.loads((folder / "manifest.json").read_text())
-        show(pd.read_parquet(results), manifest, pd.read_parquet(folder / "best.parquet"))
+        tested = pd.read_parquet(best) if best.exists() else None
+        show(pd.read_parquet(results), manifest, tested)

@@ -19,7 +19,7 @@ from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
-from ood_lab.data.fewshot import ALL, few_shot, spread_rows
+from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.labels import Labels
@@ -209,7 +209,7 @@ class OODDataModule(L.LightningDataModule):
 
     def _batches_of(self, data: ImageDataset) -> ImageDataset:
         size = self.batch_size if data.name == "train" else self.eval_batch_size
-        return spread_rows(data, (self.max_batches or 0) * size)
+        return only_rows(data, even_rows(len(data), (self.max_batches or 0) * size))
 
     def _check_names(self, ood: Sequence[str]) -> None:
         for name in self.shift_order:

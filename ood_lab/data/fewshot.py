@@ -71,15 +71,17 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
     return only_rows(data, np.sort(np.concatenate(rows)))
 
 
-def spread_rows(data: ImageDataset, n: int) -> ImageDataset:
-    """``n`` images at equal steps through the table, so of all its parts; all where it has less."""
-    if len(data) <= n:
-        return data
-    return only_rows(data, np.linspace(0, len(data) - 1, n).round().astype(int))
+def even_rows(length: int, n: int) -> np.ndarray:
+    """``n`` of ``length`` rows at equal steps, so of all parts of a table; all of a shorter one."""
+    if length <= n:
+        return np.arange(length)
+    return np.linspace(0, length - 1, n).round().astype(int)
 
 
 def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
     """The images of the given rows (ascending), numbered anew and with their own identity."""
+    if len(rows) == len(data):
+        return data
     if isinstance(data, FileDataset):
         return data.without(np.setdiff1d(np.arange(len(data)), rows).tolist())
     return SomeRows(data, rows.tolist())

@@ -191,6 +191,8 @@ class ConsoleTables:
                 columns = self._level_columns(ood, axis) if self.view.levels(ood, axis) else []
                 for part in pack(columns, width) if columns else []:
                     tables.append((part, f"AUROC in % by {axis} level ({ood})"))
+            if not tables:
+                continue
             gap = 4
             if sum(width_of(part) + gap for part, _ in tables) - gap <= width:
                 row = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ood_lab.scripts import CONF
 
 BATCHES = 2
 #: Folder of debug runs, below ``paths.outputs``.
@@ -12,7 +14,7 @@ FOLDER = "debug"
 
 
 def shortened(cfg: DictConfig) -> DictConfig:
-    """The configuration of a debug run: two batches of every set, one epoch, no logger.
+    """The configuration of a debug run: two batches of every set, one epoch, a log on disk.
 
     Its folder lies apart from real runs, is emptied at every start and never gets a ``DONE``.
     """
@@ -20,9 +22,11 @@ def shortened(cfg: DictConfig) -> DictConfig:
     with open_dict(cfg):
         cfg.paths.outputs = str(Path(cfg.paths.outputs) / FOLDER)
         cfg.force = True
-        cfg.logger = None
+        cfg.logger = OmegaConf.load(CONF / "logger" / "csv.yaml")
         cfg.trainer.max_epochs = 1
         cfg.data.max_batches = BATCHES
+        if "max_batches" in cfg.task:
+            cfg.task.max_batches = BATCHES
         if "identify" in cfg.data:
             cfg.data.identify = "stat"  # the content of all files takes longer than the rest
         if "expected_id_acc" in cfg.model:

@@ -88,7 +88,7 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     """
     if not cfg.get("stages"):
         return []
-    if any(o in ("debug=true", "debug=True") for o in overrides):
+    if any(_key(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
         raise UserError(
             "debug=true is for one command line: give it to that of a stage; task=validate checks "
             "all stages and starts none"

@@ -13,6 +13,11 @@ HOME = _HERE if (_HERE / "conf").is_dir() else _HERE.parents[1]
 CONF = HOME / "conf"
 
 
+def command(name: str) -> str:
+    """How a user calls ``train`` or ``eval`` here: the script of a clone, or the command."""
+    return f"ood-lab-{name}" if HOME == _HERE else f"python {name}.py"
+
+
 def train() -> None:
     """``ood-lab-train``."""
     run_script("train")

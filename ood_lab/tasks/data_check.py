@@ -96,7 +96,7 @@ def _counts(classes: pd.DataFrame) -> Table:
             heading, overflow="fold", justify="left" if heading == "class" else "right"
         )
     for row in classes.itertuples(index=False):
-        table.add_row(*(value if isinstance(value, str) else f"{value:,}" for value in row))
+        table.add_row(*(Text(v if isinstance(v, str) else f"{v:,}") for v in row))
     return table
 
 

@@ -12,6 +12,7 @@ import pandas as pd
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import accuracy_of
 from ood_lab.models import Backbone
+from ood_lab.scripts import command
 from ood_lab.tasks import tables
 from ood_lab.tasks.banks import extract_banks
 from ood_lab.tasks.dating import dating_of, heads_to_read
@@ -82,7 +83,7 @@ def later(folder: Path) -> str:
     """How the detectors are scored once there is an OOD set."""
     if (folder / "checkpoints").is_dir():
         ckpt = shlex.quote(f"ckpt={folder}")
-        command = f"python eval.py {ckpt} data.ood.NAME=DIR scores them with these weights"
+        remedy = f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights"
     else:
-        command = "add data.ood.NAME=DIR to this command line"
-    return f"there is no OOD set, so no detector was scored: {command}"
+        remedy = "add data.ood.NAME=DIR to this command line"
+    return f"there is no OOD set, so no detector was scored: {remedy}"

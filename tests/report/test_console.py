@@ -109,6 +109,7 @@ def test_a_table_without_any_value_is_left_out(run):
     assert "N/A" not in text
     assert "by semantic level" not in text
     assert "No level of grid has enough images" in text
+    assert "\n\n\n" not in text
     assert "by semantic level" in show(run.results)
 
 

@@ -28,7 +28,7 @@ class VesselsDataModule(OODDataModule):
         train: number of training images.
         val: number of validation images.
         test: number of test images.
-        per_shift_set: number of images of each shifted set.
+        per_shift_set: number of images of each shifted set; 0 = no such sets.
         per_cell: images in each of the 35 cells of the grid; 0 = no grid.
         prior: ``balanced``, or ``paper`` for a long-tailed distribution of classes.
         min_per_class: fewest images of a class in each ID set under the long tail.
@@ -52,7 +52,8 @@ class VesselsDataModule(OODDataModule):
         name: str = "vessels",
         **options: Any,
     ) -> None:
-        super().__init__(name, **{"shift_order": list(SHIFTS), "seed": seed, **options})
+        order = list(SHIFTS) if per_shift_set else []
+        super().__init__(name, **{"shift_order": order, "seed": seed, **options})
         self.sizes = {"train": train, "val": val, "test": test}
         self.per_shift_set = per_shift_set
         self.per_cell = per_cell
@@ -65,7 +66,7 @@ class VesselsDataModule(OODDataModule):
         splits: dict[str, ImageDataset] = {
             name: self._id_split(name, n) for name, n in self.sizes.items()
         }
-        for kind in SHIFTS:
+        for kind in SHIFTS if self.per_shift_set else ():
             splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
         if self.per_cell:
             splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)

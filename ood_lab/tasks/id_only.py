@@ -41,7 +41,8 @@ def score_id(
     tables.write_table(scores, folder / "scores.parquet")
     manifest = place.manifest
     manifest |= run_facts(place, backbone, banks["test"], model, accuracy)
-    manifest |= {"refused": {}, "warnings": [later(folder)]}
+    whole = data.max_batches is None
+    manifest |= {"refused": {}, "warnings": [later(folder if whole else None)]}
     if accuracy is None:
         tables.show_warnings(manifest)
         return None
@@ -79,10 +80,10 @@ def run_facts(
     }
 
 
-def later(folder: Path) -> str:
-    """How the detectors are scored once there is an OOD set."""
-    if (folder / "checkpoints").is_dir():
-        ckpt = shlex.quote(f"ckpt={folder}")
+def later(run: Path | None) -> str:
+    """How the detectors are scored once there is an OOD set; ``run`` may hold trained weights."""
+    if run and (run / "checkpoints").is_dir():
+        ckpt = shlex.quote(f"ckpt={run}")
         remedy = f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights"
     else:
         remedy = "add data.ood.NAME=DIR to this command line"

@@ -134,6 +134,7 @@ class OODDataModule(L.LightningDataModule):
         self.report: CheckReport | None = None
         self.notes: list[str] = []
         self._train_view: TrainingView | None = None
+        self._whole_train: ImageDataset | None = None
 
     @property
     def title(self) -> str:
@@ -170,6 +171,7 @@ class OODDataModule(L.LightningDataModule):
             splits["train"] = self._few(splits["train"])
         self._check_names([name for name in splits if name not in ID_SPLITS])
         if self.max_batches is not None:
+            self._whole_train = splits["train"]  # a few batches need not have all labels
             splits = {name: self._batches_of(data) for name, data in splits.items()}
             self.notes.append(f"{self.max_batches} batches of every set, and no more")
         if not set(splits) - set(ID_SPLITS):
@@ -186,7 +188,8 @@ class OODDataModule(L.LightningDataModule):
             splits, self.own_backgrounds(), self.seed, self.cache_dir
         )
         report.notes[:0] = self.notes
-        Labels.of(splits["train"])  # a hierarchy that is none shows here, not after training
+        # A hierarchy that is none shows here, not after training.
+        Labels.of(self._whole_train or splits["train"])
         self.report, self.splits = report, splits
 
     def _apply_levels(self, ood: Mapping[str, ImageDataset]) -> None:
@@ -233,7 +236,7 @@ class OODDataModule(L.LightningDataModule):
     @property
     def labels(self) -> Labels:
         """What is known of the training images beside the pixels."""
-        return Labels.of(self.splits["train"])
+        return Labels.of(self._whole_train or self.splits["train"])
 
     def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
         """Gives every set the same ``eval`` transform, ID and OOD alike.

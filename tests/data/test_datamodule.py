@@ -343,6 +343,7 @@ def test_vessels_without_any_ood_set_and_a_few_batches_of_them():
     few.setup()
     assert [len(split) for split in few.splits.values()] == [12, 4, 4, *[4] * 5]
     assert few.splits["train"].labels.unique().numel() > 6  # taken through the whole table
+    assert few.labels == data.labels  # of classes that the few images do not have, too
     assert few.splits["test"].identity != data.splits["test"].identity
     assert (data.title, few.title) == ("vessels", "2 batches of vessels")
 

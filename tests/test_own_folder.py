@@ -35,11 +35,51 @@ def train(photos, *more):
     return call("train.py", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
 
 
-def test_id_alone_cannot_be_scored(photos, capsys):
-    data = ("data=folder", f"data.id.train={photos}/id", *SMALL)
+def test_id_alone_is_trained_and_scored_later(photos, capsys):
+    data = ("data=folder", f"data.id.train={photos}/id", *SMALL, f"paths.outputs={photos}/outputs")
+    for _ in range(2):  # the second time it is shown again
+        assert call("train.py", *data) == 0
+        out = " ".join(capsys.readouterr().out.split())
+        assert "ID accuracy" in out
+        assert "data.ood.NAME=DIR" in out
+    (folder,) = run_folders(photos / "outputs")
+    assert set(pd.read_csv(folder / "results.csv").metric) == {"id_accuracy"}
+    page = (folder / "report.html").read_text()
+    assert "data.ood.NAME=DIR" in page
+    assert "FPR95" not in page
+    later = (f"ckpt={folder}", f"data.ood.noise={photos}/ood", *SMALL[1:], NO_PAGE)
+    assert call("eval.py", *later, f"paths.outputs={photos}/outputs") == 0
+    results = pd.read_csv(run_folders(photos / "outputs")[-1] / "results.csv")
+    assert set(results.ood.dropna()) == {"noise"}
+    assert set(results.detector.dropna()) == {"msp", "knn", "mds"}
+
+
+def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):
+    data = ("data=folder", f"data.id.train={photos}/id", "shift=semantic", *SMALL)
     assert call("train.py", *data, f"paths.outputs={photos}/outputs") == 1
     assert "add one with data.ood.NAME=DIR" in capsys.readouterr().err
     assert not list(photos.rglob("*.ckpt"))
+
+
+def test_a_debug_run_is_two_batches_and_leaves_nothing_to_be_found(photos, capsys):
+    few = ("data.batch_size=4", "data.eval_batch_size=3", "data.num_workers=0", "detector=[msp]")
+    assert train(photos, "debug=true", "trainer.max_epochs=7", *few) == 0
+    assert "the numbers mean nothing" in " ".join(capsys.readouterr().out.split())
+    assert not run_folders(photos)
+    assert {p.name for p in (photos / "outputs").iterdir()} == {"debug"}
+    (table,) = photos.rglob("scores.parquet")
+    folder = table.parent
+    assert pd.read_parquet(table).dataset.value_counts().to_dict() == {"test": 6, "noise": 6}
+    trained = pd.read_csv(folder / "splits/train.csv")
+    assert len(trained) == 8
+    assert trained.label.nunique() == 3
+    assert "2 batches of folder" in (folder / "report.html").read_text()
+    assert list((folder / "features").rglob("*.safetensors"))  # no other run looks here
+    score = (f"ckpt={folder}", *few, "logger=none", f"paths.outputs={photos}/outputs")
+    assert call("eval.py", *score) == 1
+    assert "is a debug run" in capsys.readouterr().err
+    assert call("eval.py", *score, "debug=true", NO_PAGE) == 0
+    assert {p.name for p in (photos / "outputs").iterdir()} == {"debug"}
 
 
 def test_one_command(photos, capsys):

@@ -13,6 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.data.check_report import CheckReport, Overlap, SetSummary
+from ood_lab.data.class_counts import count_by_class
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import Facts, content_hashes, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
@@ -196,7 +197,7 @@ def _shared(
 
 
 def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
-    counts = _class_counts(data)
+    counts = count_by_class(data)
     labelled = counts is not None and counts.sum() > 0
     seen = _readable(facts)
     if seen.empty:
@@ -224,13 +225,6 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
     )
 
 
-def _class_counts(data: ImageDataset) -> np.ndarray | None:
-    if not data.classes:
-        return None
-    labels = data.labels.numpy()
-    return np.bincount(labels[labels >= 0], minlength=len(data.classes))
-
-
 def _tiny(facts: pd.DataFrame) -> Iterable[str]:
     """Files that hold next to nothing: a pixel that a page was tracked with, a failed crop."""
     small = facts[facts[["width", "height"]].min(axis=1) < TINY]
@@ -244,7 +238,7 @@ def _tiny(facts: pd.DataFrame) -> Iterable[str]:
 
 def _empty_classes(splits: Mapping[str, ImageDataset]) -> Iterable[str]:
     for name in ID_SPLITS:
-        counts = _class_counts(splits[name]) if name in splits else None
+        counts = count_by_class(splits[name]) if name in splits else None
         if counts is not None and counts.any() and not counts.all():
             empty = [splits[name].classes[i] for i in np.flatnonzero(counts == 0)]
             more = ", ..." if len(empty) > 3 else ""

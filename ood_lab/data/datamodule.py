@@ -22,7 +22,7 @@ from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
-from ood_lab.data.fewshot import ALL, few_shot
+from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.labelled import require_labels
@@ -74,6 +74,8 @@ class OODDataModule(L.LightningDataModule):
             then sees the new backgrounds.
         masks: folder of masks that say where the objects are.
         segmenter: finds them where nothing else says so.
+        max_batches: so many batches of every set at most, taken at equal steps through it; None =
+            all images. Set by ``debug=true``.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the OOD sets in order.
@@ -105,6 +107,7 @@ class OODDataModule(L.LightningDataModule):
         background_sets: Sequence[str] = ("train",),
         masks: str | os.PathLike[str] | None = None,
         segmenter: Segmenter | None = None,
+        max_batches: int | None = None,
     ) -> None:
         super().__init__()
         self.name = name
@@ -124,6 +127,7 @@ class OODDataModule(L.LightningDataModule):
         self.shot_seed = shot_seed
         self.info = dict(info or {})
         self.levels = levels
+        self.max_batches = max_batches
         self.replacement = Replacement(
             background, background_source, background_sets, masks, segmenter
         )
@@ -131,6 +135,13 @@ class OODDataModule(L.LightningDataModule):
         self.report: CheckReport | None = None
         self.notes: list[str] = []
         self._train_view: TrainingView | None = None
+        self._whole_train: ImageDataset | None = None
+
+    @property
+    def title(self) -> str:
+        """What is looked at, for headings: the name, or how little of it."""
+        name = str(self.name)
+        return name if self.max_batches is None else f"{self.max_batches} batches of {name}"
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -160,6 +171,12 @@ class OODDataModule(L.LightningDataModule):
         if self.shots != ALL:
             splits["train"] = self._few(splits["train"])
         self._check_names([name for name in splits if name not in ID_SPLITS])
+        if self.max_batches is not None:
+            self._whole_train = splits["train"]  # a few batches need not have all labels
+            splits = {name: self._batches_of(data) for name, data in splits.items()}
+            self.notes.append(f"{self.max_batches} batches of every set, and no more")
+        if not set(splits) - set(ID_SPLITS):
+            self.notes.append("there is no OOD set: data.ood.NAME=DIR adds one")
         report = check_data(
             splits, self.check, self.on_broken, self.on_duplicates, self.cache_dir, self.seed
         )
@@ -167,15 +184,24 @@ class OODDataModule(L.LightningDataModule):
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
         if self.levels:
-            ood = {name: splits[name] for name in splits if name not in ID_SPLITS}
-            apply_levels(ood, read_levels(self.levels), f"data.levels={self.levels}")
-            self.notes.append(f"levels of shift: {self.levels}")
+            self._apply_levels({name: splits[name] for name in splits if name not in ID_SPLITS})
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.cache_dir
         )
         report.notes[:0] = self.notes
-        Labels.of(splits["train"])  # a hierarchy that is none shows here, not after training
+        # A hierarchy that is none shows here, not after training.
+        Labels.of(self._whole_train or splits["train"])
         self.report, self.splits = report, splits
+
+    def _apply_levels(self, ood: Mapping[str, ImageDataset]) -> None:
+        assert self.levels is not None
+        levels = read_levels(self.levels)
+        if self.max_batches is not None:  # made for all images of a set
+            here = {(name, str(p)) for name, data in ood.items() for p in data.table["path"]}
+            pairs = zip(levels["dataset"], levels["path"].astype(str), strict=True)
+            levels = levels[[pair in here for pair in pairs]]
+        apply_levels(ood, levels, f"data.levels={self.levels}")
+        self.notes.append(f"levels of shift: {self.levels}")
 
     def _few(self, train: ImageDataset) -> ImageDataset:
         few = few_shot(train, self.shots, self.shot_seed)
@@ -184,6 +210,10 @@ class OODDataModule(L.LightningDataModule):
             "are fitted on train see these alone"
         )
         return few
+
+    def _batches_of(self, data: ImageDataset) -> ImageDataset:
+        size = self.batch_size if data.name == "train" else self.eval_batch_size
+        return only_rows(data, even_rows(len(data), (self.max_batches or 0) * size))
 
     def _check_names(self, ood: Sequence[str]) -> None:
         for name in self.shift_order:
@@ -218,7 +248,7 @@ class OODDataModule(L.LightningDataModule):
     @property
     def labels(self) -> Labels:
         """What is known of the training images beside the pixels."""
-        return Labels.of(self.splits["train"])
+        return Labels.of(self._whole_train or self.splits["train"])
 
     def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
         """Gives every set the same ``eval`` transform, ID and OOD alike.

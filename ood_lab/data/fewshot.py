@@ -68,10 +68,23 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
         _draw(np.flatnonzero(labels == label), paths, shots, [seed, int(label)])
         for label in np.unique(labels[labels != UNKNOWN])
     ]
-    chosen = np.sort(np.concatenate(rows))
+    return only_rows(data, np.sort(np.concatenate(rows)))
+
+
+def even_rows(length: int, n: int) -> np.ndarray:
+    """``n`` of ``length`` rows at equal steps, so of all parts of a table; all of a shorter one."""
+    if length <= n:
+        return np.arange(length)
+    return np.linspace(0, length - 1, n).round().astype(int)
+
+
+def only_rows(data: ImageDataset, rows: np.ndarray) -> ImageDataset:
+    """The images of the given rows (ascending), numbered anew and with their own identity."""
+    if len(rows) == len(data):
+        return data
     if isinstance(data, FileDataset):
-        return data.without(np.setdiff1d(np.arange(len(data)), chosen).tolist())
-    return SomeRows(data, chosen.tolist())
+        return data.without(np.setdiff1d(np.arange(len(data)), rows).tolist())
+    return SomeRows(data, rows.tolist())
 
 
 def _draw(rows: np.ndarray, paths: np.ndarray, shots: int, seed: list[int]) -> np.ndarray:

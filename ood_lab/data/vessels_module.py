@@ -37,7 +37,7 @@ class VesselsDataModule(OODDataModule):
         train: number of training images.
         val: number of validation images.
         test: number of test images.
-        per_shift_set: number of images of each shifted set.
+        per_shift_set: number of images of each shifted set; 0 = no such sets.
         per_cell: images in each of the 35 cells of the grid; 0 = no grid.
         prior: ``balanced``, or ``paper`` for a long-tailed distribution of classes.
         min_per_class: fewest images of a class in each ID set under the long tail.
@@ -63,7 +63,8 @@ class VesselsDataModule(OODDataModule):
         shift_order: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        order = SHIFTS if shift_order is None else shift_order
+        default = SHIFTS if per_shift_set else ()
+        order = default if shift_order is None else shift_order
         super().__init__(name, shift_order=list(order), seed=seed, **options)
         self.sizes = {"train": train, "val": val, "test": test}
         self.per_shift_set = per_shift_set
@@ -77,7 +78,7 @@ class VesselsDataModule(OODDataModule):
         splits: dict[str, ImageDataset] = {
             name: self._id_split(name, n) for name, n in self.sizes.items()
         }
-        for kind in SHIFTS:
+        for kind in SHIFTS if self.per_shift_set else ():
             splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
         if self.per_cell:
             splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)

@@ -26,7 +26,7 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import COLUMNS, results_of
+from ood_lab.metrics.table import COLUMNS, accuracy_of, results_of
 
 __all__ = [
     "COLUMNS",
@@ -34,6 +34,7 @@ __all__ = [
     "Evaluation",
     "Protocol",
     "SortedScores",
+    "accuracy_of",
     "at_chance",
     "aupr",
     "auroc",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -54,18 +54,36 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         ``attrs["protocol"]`` is that of the evaluation.
     """
     rows = [
-        *_accuracy_rows(evaluation),
+        *_accuracy_rows(evaluation.id_rows),
         *_set_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
     ]
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    table = table.assign(model=model, seed=evaluation.seed, n_id=evaluation.n_id)
     place = {name: i + 1.0 for i, name in enumerate(evaluation.shift_order)}
+    table = _table(rows, model, evaluation.seed, evaluation.n_id, place)
+    table.attrs["protocol"] = evaluation.protocol
+    return table
+
+
+def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
+    """The results table of a model without OOD sets: its ``id_accuracy`` alone.
+
+    Args:
+        id_rows: one row an ID image; empty result without ``label``, ``pred`` or any known label.
+        model: written to the row.
+        seed: written to the row.
+    """
+    return _table(_accuracy_rows(id_rows), model, seed, len(id_rows), {})
+
+
+def _table(
+    rows: Iterable[Row], model: str, seed: int, n_id: int, place: Mapping[str, float]
+) -> pd.DataFrame:
+    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table = table.assign(model=model, seed=seed, n_id=n_id)
     table["shift_level"] = table["ood"].map(place).astype("float64")
     for axis in AXES:
         table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")
-    table.attrs["protocol"] = evaluation.protocol
     return table
 
 
@@ -98,8 +116,7 @@ def _group_rows(
         yield from _rows(evaluation, metric, values, ends, n_ood=n_ood, **common)
 
 
-def _accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
-    rows = evaluation.id_rows
+def _accuracy_rows(rows: pd.DataFrame) -> Iterator[Row]:
     if not {"label", "pred"} <= set(rows):
         return
     labelled = rows[rows["label"] >= 0]

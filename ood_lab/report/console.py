@@ -63,6 +63,9 @@ class ConsoleTables:
         for part in self._levels(options.max_width):
             yield Text()
             yield part
+        for sentence in self.view.left_out:
+            yield Text()
+            yield Text(sentence, style="dim")
         if self.refused:
             yield Text()
         for name, reason in self.refused.items():
@@ -189,6 +192,8 @@ class ConsoleTables:
                 columns = self._level_columns(ood, axis) if self.view.levels(ood, axis) else []
                 for part in pack(columns, width) if columns else []:
                     tables.append((part, f"AUROC in % by {axis} level ({ood})"))
+            if not tables:
+                continue
             gap = 4
             if sum(width_of(part) + gap for part, _ in tables) - gap <= width:
                 row = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)

@@ -17,7 +17,7 @@ from ood_lab.report.figures import FigureFile
 from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
 from ood_lab.report.pictures import LoadImage, Pictures
-from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, percent, star_sentence
+from ood_lab.report.protocol import definitions_of, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import RunView
 
 
@@ -78,17 +78,18 @@ def write_report(
         pictures.warn(path.name)
     page = page_template().render(
         title=title,
-        sentence=fpr95_sentence(protocol),
+        sentence=fpr95_sentence(protocol) if shown else "",
         facts=_facts(view),
         warnings=[warnings] if isinstance(warnings, str) else warnings,
         main=main_table(view) if shown else None,
         stars=star_sentence(view.has_significance) if view.has_marks else "",
         refused=refused or {},
         details=[*level_tables(view), all_metrics_table(view)] if shown else [],
+        left_out=view.left_out,
         figures=[embed(figure, path.parent) for figure in figures],
         mistakes=mistakes,
         thumbnails=thumbnails,
-        definitions=DEFINITIONS,
+        definitions=definitions_of(results),
         manifest=flatten(given) if given else [],
         downloads=downloads,
         dating=_dating(dating, dating_figure, path.parent) if dating is not None else {},
@@ -127,12 +128,15 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
     if view.detectors and view.sets:
         best = view.detectors[0]
         auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))
-        remark = f"mean AUROC {auroc}%, mean FPR95 {fpr95}%"
-        facts.append(("Best mean AUROC", best, remark))
+        mean = "mean " if len(view.sets) > 1 else ""
+        title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
+        facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = ", in shift order" if view.most_dad else ""
         facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
-    facts.append(("ID test images", f"{view.n_id:,}", f"{len(view.detectors)} detectors"))
+    n = len(view.detectors)
+    scored = f"{n} detector{'s' * (n > 1)}" if n else ""
+    facts.append(("ID test images", f"{view.n_id:,}", scored))
     return facts
 
 

@@ -19,6 +19,8 @@ _LABELS = {
     "aupr_in": "AUPR in",
     "aupr_out": "AUPR out",
 }
+#: Of a longer list in the manifest, such as a thousand classes, only the first are shown.
+_LISTED = 40
 
 
 @dataclass(frozen=True)
@@ -159,5 +161,8 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
             pairs += flatten(inner, f"{prefix}.{key}" if prefix else str(key))
         return pairs
     if isinstance(value, (list, tuple)):
-        return [(prefix, ", ".join(str(v) for v in value) or "none")]
+        texts = [str(v) for v in value]
+        if len(texts) > _LISTED:
+            texts = [*texts[:_LISTED], f"... ({len(texts):,} in all)"]
+        return [(prefix, ", ".join(texts) or "none")]
     return [(prefix, "none" if value is None or value == {} else str(value))]

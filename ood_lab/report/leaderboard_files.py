@@ -18,7 +18,7 @@ from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.optional import optional
-from ood_lab.report.protocol import DEFINITIONS, fpr95_sentence, star_sentence
+from ood_lab.report.protocol import definitions_of, fpr95_sentence, star_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
 
 _TERMINAL_ROWS = 20
@@ -167,17 +167,17 @@ def html(
 ) -> str:
     """The page of a run's report with the leaderboard as its table."""
     rows = board.rows.dropna(subset=["detector"])
-    models, detectors = rows["model"].nunique(), rows["detector"].nunique()
+    models, detectors, runs = (rows[name].nunique() for name in ("model", "detector", "run"))
     best = wide.table.rows[0]
     named = ", ".join(cell.text for cell in best[1 : wide.names] if cell.text)
     auroc = f"{best[wide.names].text}%"
     facts = [
-        ("Models", str(models), f"{rows['run'].nunique()} configurations"),
+        ("Models", str(models), f"{runs} configuration{'s' * (runs > 1)}"),
         ("Detectors", str(detectors), f"{len(wide.table.rows)} rows"),
         ("OOD sets", str(len(board.sets)), ", ".join(board.sets)),
         ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
     ]
-    runs = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
+    folders = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
     explained = [note.partition(": ")[::2] for note in wide.notes]
     return page_template().render(
         title="Leaderboard",
@@ -188,11 +188,12 @@ def html(
         stars=star_sentence(tested=True),
         refused={},
         details=[_settings_table(board)],
+        left_out=[],
         figures=[embed(figure, folder) for figure in figures],
         mistakes=[],
         thumbnails=[],
-        definitions=[*DEFINITIONS, *explained],
-        manifest=runs,
+        definitions=[*definitions_of(board.rows), *explained],
+        manifest=folders,
         downloads=downloads,
         dating={"tables": [dating.table], "notes": dating.notes, "figure": None} if dating else {},
     )

@@ -101,9 +101,11 @@ class _Layout:
         )
 
         def add(group: tuple[str, str], *parts: tuple[Head, list[Cell]]) -> None:
-            groups.append((*group, len(parts)))
-            heads.extend(head for head, _ in parts)
-            columns.extend(cells for _, cells in parts)
+            known = [part for part in parts if any(cell.text != MISSING for cell in part[1])]
+            if known:  # a column without any value says nothing
+                groups.append((*group, len(known)))
+                heads.extend(head for head, _ in known)
+                columns.extend(cells for _, cells in known)
 
         def add_set(ood: str, note: str) -> None:
             add((ood, note), *((head, self._column(m, ood)) for m, head in _SHOWN.items()))
@@ -184,10 +186,12 @@ class _Layout:
         notes = ["Bold or *: best of its column or not significantly worse. " + RULE]
         if self.seeds > 1:
             notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
-        notes.append(
-            "95% sampling: half-width of the bootstrap interval over images (mean over seeds); it "
-            "is no spread over seeds."
-        )
+        halves = self.board.rows.loc[self.board.rows["metric"].isin(_SHOWN), "sampling_half_width"]
+        if halves.notna().any():
+            notes.append(
+                "95% sampling: half-width of the bootstrap interval over images (mean over seeds); "
+                "it is no spread over seeds."
+            )
         if self.board.shift_order:
             order = " < ".join(self.board.shift_order)
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pandas as pd
+
 from ood_lab.errors import UserError
 
 FPR95 = {
@@ -61,6 +63,28 @@ DEFINITIONS = (
 def star_sentence(tested: bool) -> str:
     """What a star, or bold type, says, in one line, as printed under every table."""
     return f"* = best of its column{' or not significantly worse' if tested else ''}."
+
+
+#: Metrics that a definition is of, by the beginning of their name; the others are of any.
+_METRICS = {
+    "AUROC": "auroc",
+    "FPR95 (openood)": "fpr95",
+    "FPR95 (hendrycks)": "fpr95",
+    "AUPR": "aupr_",
+    "DAD": "dad",
+    "Correlation": "correlation_",
+    "Sensitivity": "sensitivity_",
+}
+
+
+def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
+    """The definitions of what a results table has values of, in order; none without detectors."""
+    known = set(results.loc[results["value"].notna() & results["detector"].notna(), "metric"])
+    return [
+        (word, meaning)
+        for word, meaning in DEFINITIONS
+        if any(str(metric).startswith(_METRICS.get(word, "")) for metric in known)
+    ]
 
 
 def fpr95_sentence(protocol: str) -> str:

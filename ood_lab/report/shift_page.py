@@ -111,7 +111,7 @@ def write_shift_page(
     examples = [_examples(degrees, name, store) for name in inputs.names]
     path = folder / "shift.html"
     page = page_template("shift.html.j2").render(
-        title=f"Shift from {data.name}",
+        title=f"Shift from {data.title}",
         sentence=measured,
         facts=_facts(summary, manifest),
         warnings=[],

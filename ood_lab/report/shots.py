@@ -42,8 +42,18 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
         )
         return rows.iloc[:0]
     rows = rows.sort_values("shots", key=lambda s: s.where(s > 0, s.max() + 1), kind="stable")
-    rows = rows.sort_values(["model", "background", "metric", "detector"], kind="stable")
+    rows = rows.sort_values(
+        ["model", "background", "metric", "detector"],
+        key=lambda column: column.map(_place(rows)) if column.name == "detector" else column,
+        kind="stable",
+    )
     return rows[[*COLUMNS, "run"]].reset_index(drop=True)
+
+
+def _place(rows: pd.DataFrame) -> dict[str, int]:
+    """Place of every detector in the table, which has the best AUROC first."""
+    best = rows.groupby("detector", sort=False)["value"].max()
+    return {str(name): k for k, name in enumerate(best.sort_values(ascending=False).index)}
 
 
 def write_shots_figure(folder: Path, name: str, rows: pd.DataFrame) -> FigureFile:

@@ -139,18 +139,33 @@ class RunView:
         return float(np.mean(known)) if known else math.nan
 
     def levels(self, ood: str, axis: Axis) -> list[float]:
-        """Levels of ``axis`` with a row of their own, over all levels of the other; ascending."""
+        """Levels of ``axis`` with a row of their own, over all levels of the other; ascending.
+
+        None where not one of them has enough images for a value.
+        """
         rows = self.table[self.table["ood"] == ood]
         other = AXES[1 - AXES.index(axis)]
-        pooled = rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()
-        return sorted(rows.loc[pooled, f"{axis}_level"].unique())
+        pooled = rows[rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()]
+        return sorted(pooled[f"{axis}_level"].unique()) if pooled["value"].notna().any() else []
 
     def cell_levels(self, ood: str) -> tuple[list[float], list[float]]:
-        """Semantic and covariate levels of the grid's cells, ascending."""
+        """Semantic and covariate levels of the grid's cells, ascending; none without any value."""
         rows = self.table[self.table["ood"] == ood].dropna(
             subset=["semantic_level", "covariate_level"]
         )
+        if not rows["value"].notna().any():
+            return [], []
         return sorted(rows["semantic_level"].unique()), sorted(rows["covariate_level"].unique())
+
+    @property
+    def left_out(self) -> list[str]:
+        """What is not shown because there is no value in it, a sentence each."""
+        return [
+            f"No level of {ood} has enough images for a value (metrics.min_count): its tables and "
+            "figures are left out."
+            for ood in self.level_sets
+            if not any(self.levels(ood, axis) for axis in AXES)
+        ]
 
     def at_level(self, metric: str, detector: str, ood: str, axis: Axis, level: float) -> Estimate:
         """The estimate of one level of ``axis``, all levels of the other together."""

@@ -62,6 +62,8 @@ def training_seed(ckpt: str | None) -> int | None:
     """
     run = run_of(Path(ckpt)) if ckpt else None
     return None if run is None else int(read_config(run)["seed"])
+
+
 def to_resume(run: Path) -> Path | None:
     """The checkpoint from which an interrupted training goes on; None where there is none.
 
@@ -113,13 +115,19 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     the weights; of a file of weights that lies in no run folder, nothing is known.
 
     Raises:
-        UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``.
+        UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
+            debug run where this is none.
     """
     run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None
     if run is None:
         return cfg
     weights_file(Path(cfg.ckpt))
     saved = OmegaConf.create(read_config(run))
+    if saved.get("debug") and not cfg.debug:
+        raise UserError(
+            f"ckpt={run} is a debug run, trained on two batches: train it without debug=true, or "
+            "add debug=true here"
+        )
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     cfg = cfg.copy()

@@ -26,7 +26,8 @@ from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.staged import run_stages, validate_stages
 from ood_lab.run.stages import Stage, is_one_experiment, own_overrides, read_stages
 from ood_lab.run.validate import REQUEST, validate
-from ood_lab.run.values import CONF, quoted, values_of
+from ood_lab.run.values import quoted, values_of
+from ood_lab.scripts import CONF
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
 OPEN_KEYS = ("data.ood.", "model.net.", "model.kwargs.")

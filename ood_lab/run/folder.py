@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
 
@@ -116,9 +117,10 @@ def environment() -> dict[str, Any]:
 
 
 def _git_commit() -> str | None:
-    """Commit of the project's checkout, with ``+`` when files were changed; None outside one."""
-    root = Path(__file__).resolve().parents[2]
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--abbrev=12"]
+    """Commit of the project's clone, with ``+`` when files were changed; None outside one."""
+    if not (HOME / ".git").exists():  # installed: a repository further up is somebody else's
+        return None
+    command = ["git", "-C", str(HOME), "describe", "--always", "--dirty=+", "--abbrev=12"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, subprocess.SubprocessError):

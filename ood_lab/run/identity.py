@@ -14,6 +14,7 @@ NEUTRAL = (
     "seed",  # the last one
     "paths",
     "force",
+    "debug",  # what it shortens has keys of its own
     "tags",
     "logger",
     "callbacks.progress",

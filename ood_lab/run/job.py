@@ -171,5 +171,8 @@ class Job(Networks):
         if self.is_main:
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             self.run_folder.write("manifest.json", json.dumps(self.manifest, indent=2, default=str))
-            self.run_folder.write("DONE", self.manifest["finished"] + "\n")
+            if self.cfg.debug:
+                log.info("this was a debug run, which no other run takes for its own")
+            else:
+                self.run_folder.write("DONE", self.manifest["finished"] + "\n")
             log.info("everything lies in %s", self.folder)

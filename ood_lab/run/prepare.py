@@ -16,7 +16,7 @@ from omegaconf.errors import (
 
 from ood_lab.arguments import check_finite
 from ood_lab.errors import UserError
-from ood_lab.run import checkpoints
+from ood_lab.run import checkpoints, debug
 from ood_lab.run.configured import check_nodes
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash
@@ -36,6 +36,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     if "stages" in cfg:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
     cfg = checkpoints.inherit(cfg, list(overrides))
+    if cfg.debug:
+        cfg = debug.shortened(cfg)
     settings = _resolved(cfg)
     check_finite(settings)
     check_nodes(settings)
@@ -43,6 +45,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     digest = config_hash({**settings, "ckpt": checkpoints.origin(cfg.ckpt, int(cfg.seed))})
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
+    if cfg.debug:
+        debug.keep_apart(cfg, path)
     return Job(cfg, RunFolder(path))
 
 

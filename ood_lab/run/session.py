@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
 from ood_lab.run.resolvers import register_resolvers
 
+log = logging.getLogger(__name__)
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
@@ -63,6 +65,10 @@ def _open(cfg: DictConfig) -> Job:
     L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
         this.run_folder.open()
+        if this.cfg.debug:
+            log.warning(
+                "debug=true: two batches of every set and one epoch; the numbers mean nothing"
+            )
         this.begin()
     return this
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import runpy
 import shlex
 import sys
 import time
@@ -22,7 +21,7 @@ from ood_lab.io import read_json
 from ood_lab.run.prepare import prepare
 from ood_lab.run.stages import Stage
 from ood_lab.run.validate import composed, jobs_of, validate
-from ood_lab.run.values import CONF
+from ood_lab.scripts import run_script
 
 log = logging.getLogger(__name__)
 _INTERRUPTED = 130
@@ -80,11 +79,10 @@ def _announce(console: Console, stages: Sequence[Stage], number: int, line: list
 
 def _call(script: str, line: list[str]) -> int:
     """``python <script>.py <line>`` in this process, which has imported everything already."""
-    path = str(CONF.parent / f"{script}.py")
     before = sys.argv
-    sys.argv = [path, *line]
+    sys.argv = [f"{script}.py", *line]
     try:
-        runpy.run_path(path, run_name="__main__")
+        run_script(script)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception:  # of a job; it ends this stage alone

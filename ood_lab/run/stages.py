@@ -84,10 +84,15 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
         overrides: the whole command line.
 
     Raises:
-        UserError: a value is missing, or the list of stages is not one.
+        UserError: a value is missing, the list of stages is not one, or ``debug=true``.
     """
     if not cfg.get("stages"):
         return []
+    if any(_key(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
+        raise UserError(
+            "debug=true is for one command line: give it to that of a stage; task=validate checks "
+            "all stages and starts none"
+        )
     skipped = list(cfg.get("skip") or [])
     names = [str(node.name) for node in cfg.stages]
     if unknown := [name for name in skipped if name not in names]:

@@ -26,7 +26,8 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
-from ood_lab.run.values import CONF, values_of
+from ood_lab.run.values import values_of
+from ood_lab.scripts import CONF
 
 #: The override that asks for a validation instead of the work.
 REQUEST = "task=validate"

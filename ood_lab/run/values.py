@@ -1,14 +1,10 @@
-"""Where the configuration lies, how overrides are written, and what one of a sweep expands to."""
+"""How overrides are written, and what one of a sweep expands to."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def values_of(override: Override) -> list[str]:

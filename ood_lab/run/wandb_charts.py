@@ -59,5 +59,5 @@ def _scatter(whole: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
     if points.empty:
         return {}
     table = wandb.Table(dataframe=points.rename_axis("detector").reset_index())
-    title = "DAD against mean FPR95 (lower left is better)"
+    title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
     return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}

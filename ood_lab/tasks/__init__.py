@@ -4,7 +4,7 @@ from ood_lab.tasks.clip_report import clip_report
 from ood_lab.tasks.compare import compare
 from ood_lab.tasks.data_check import data_check
 from ood_lab.tasks.divide import divide
-from ood_lab.tasks.is_ood import is_ood
+from ood_lab.tasks.is_ood import check_pool, is_ood
 from ood_lab.tasks.laid import laid
 from ood_lab.tasks.laid_zero_shot import laid_zero_shot
 from ood_lab.tasks.measure import measure
@@ -23,6 +23,7 @@ __all__ = [
     "Tuning",
     "Workplace",
     "check_choices",
+    "check_pool",
     "clip_report",
     "compare",
     "data_check",

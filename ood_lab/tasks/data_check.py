@@ -1,4 +1,4 @@
-"""What the data is, whether it is there, and what the check says of it."""
+"""What the data is, whether it is there, what the check says of it, and its classes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+import pandas as pd
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
+from ood_lab.data.class_counts import class_table
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.io import write_csv
+
+#: Of more classes only the smallest and the largest are printed.
+_MAX_CLASSES = 40
+_ENDS = 10
 
 
-def data_check(*, build: Callable[[str], Any]) -> None:
-    """Prints licence, source and expected tree, present or missing a set, and the check report.
+def data_check(*, build: Callable[[str], Any], folder: Path) -> None:
+    """Prints licence, source and expected tree, which sets are present, the check and the classes.
 
+    ``classes.csv`` in the run folder has the images of every class in train, val and test.
     Nothing is downloaded and no backbone is built.
 
     Args:
         build: makes the object of a configuration node; ``data`` is asked for.
+        folder: run folder.
 
     Raises:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.
@@ -46,6 +56,9 @@ def data_check(*, build: Callable[[str], Any]) -> None:
         raise UserError(f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}")
     data.setup()
     console.print(data.report)
+    if len(classes := class_table(data.splits)):
+        write_csv(classes, folder / "classes.csv")
+        console.print(_classes(classes, folder / "classes.csv"))
 
 
 def _facts(data: OODDataModule) -> Table:
@@ -58,6 +71,32 @@ def _facts(data: OODDataModule) -> Table:
         words = {None: "not stated", True: "yes", False: "no"}
         table.add_row(key, words[value] if value is None or value in (True, False) else str(value))
     table.show_header = False
+    return table
+
+
+def _classes(classes: pd.DataFrame, file: Path) -> RenderableType:
+    """Names and counts: all of them, or of many the classes with the fewest and most images."""
+    title = Text(f"\n{len(classes):,} classes, images of each", "italic")
+    if len(classes) <= _MAX_CLASSES:
+        return Group(title, _counts(classes))
+    by_size = classes.sort_values("train", kind="stable")
+    return Group(
+        title.append(f": the {_ENDS} with the fewest training images"),
+        _counts(by_size[:_ENDS]),
+        Text(f"\nthe {_ENDS} with the most", "italic"),
+        _counts(by_size[-_ENDS:]),
+        Text(f"all {len(classes):,} classes: {file}", "dim", overflow="fold"),
+    )
+
+
+def _counts(classes: pd.DataFrame) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for heading in classes.columns:
+        table.add_column(
+            heading, overflow="fold", justify="left" if heading == "class" else "right"
+        )
+    for row in classes.itertuples(index=False):
+        table.add_row(*(Text(v if isinstance(v, str) else f"{v:,}") for v in row))
     return table
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ood_lab.data.fewshot import even_rows
 from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
 from ood_lab.data.manifest import read_manifest
@@ -36,18 +37,23 @@ class Images:
         return np.flatnonzero(self.table["error"] == "")
 
 
-def read_images(source: str | os.PathLike[str] | Mapping[str, str]) -> Images:
+def read_images(
+    source: str | os.PathLike[str] | Mapping[str, str], limit: int | None = None
+) -> Images:
     """Lists the images of a folder (any depth), a table or a list, and decodes each once.
 
     Args:
         source: see :func:`~ood_lab.data.manifest.read_manifest`; labels are ignored. Or
             ``{path: ..., root: ...}`` where the paths of a list start from another folder.
+        limit: so many images at most, taken at equal steps; None = all.
 
     Raises:
         UserError: nothing there, or no image can be read.
     """
     given = source if isinstance(source, Mapping) else {"path": source}
     found, _ = read_manifest(given["path"], given.get("root"), classes=[])
+    if limit is not None:
+        found = found.iloc[even_rows(len(found), limit)].reset_index(drop=True)
     paths = found["path"].astype(str)
     errors = file_facts(paths, _look, "decoding images")["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})

@@ -9,13 +9,28 @@ import pandas as pd
 
 from ood_lab.arguments import Count, Levels
 from ood_lab.clip import ClipModel
+from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.division import apply_levels
 from ood_lab.detectors import Detector
 from ood_lab.models import Backbone
+from ood_lab.tasks.banks import require_ood
 from ood_lab.tasks.divide import divide
-from ood_lab.tasks.score import score
+from ood_lab.tasks.score import check_choices, score
 from ood_lab.tasks.tuning import Tuning
 from ood_lab.tasks.workplace import Workplace
+
+
+def check_pool(
+    *,
+    data: OODDataModule,
+    detectors: Mapping[str, Detector],
+    metrics: Mapping[str, Any],
+    shift: Mapping[str, Any],
+    tuning: Tuning,
+) -> None:
+    """Raises :class:`UserError` without OOD sets, and what :func:`check_choices` does."""
+    require_ood(data)
+    check_choices(data=data, detectors=detectors, metrics=metrics, shift=shift, tuning=tuning)
 
 
 def is_ood(

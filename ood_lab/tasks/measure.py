@@ -112,7 +112,8 @@ def measure_sets(
     }
     console = Console()
     console.print(summary_table(summary))
-    if len(known := agreement(degrees, data)):
+    known = agreement(degrees, data)
+    if len(known) and known["spearman"].notna().any():
         write_csv(known, folder / "agreement.csv")
         console.print(agreement_table(known))
     log.info("every image: %s", folder / "degrees.parquet")

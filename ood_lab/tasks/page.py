@@ -31,7 +31,7 @@ def write_page(
     banks: Mapping[str, FeatureBank],
     scores: pd.DataFrame,
     results: pd.DataFrame,
-    best: pd.DataFrame,
+    best: pd.DataFrame | None,
     manifest: Mapping[str, Any],
     dating: pd.DataFrame | None = None,
 ) -> None:
@@ -43,7 +43,7 @@ def write_page(
         banks: by name of the set; their features are drawn.
         scores: the scores table.
         results: the results table.
-        best: which detectors are not significantly worse than the best.
+        best: which detectors are not significantly worse than the best; None without detectors.
         manifest: what made the numbers.
         dating: the dating table, where there is one.
     """
@@ -61,6 +61,7 @@ def write_page(
     if dating is not None:
         with optional("figure dating"):
             drawn = write_dating_figure(folder / "figures", dating)
+    files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
 
     def load_image(dataset: str, index: int) -> Image.Image:
         return data.splits[dataset].load_image(index)
@@ -76,7 +77,7 @@ def write_page(
         refused=manifest["refused"],
         load_image=load_image,
         classes=data.classes,
-        downloads=[*DOWNLOADS, *(["dating.csv"] if dating is not None else [])],
+        downloads=[*files, *(["dating.csv"] if dating is not None else [])],
         dating=dating,
         dating_figure=drawn,
         title=manifest["title"],

@@ -12,7 +12,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.arguments import BatchSize, Positive, Workers
+from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import (
     CalibratedDetector,
@@ -52,6 +52,7 @@ def predict(
     batch_size: BatchSize = 256,
     num_workers: Workers = 0,
     memory_limit_gb: Positive | None = None,
+    max_batches: Count | None = None,
 ) -> None:
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
 
@@ -74,12 +75,13 @@ def predict(
         batch_size: images a forward.
         num_workers: loader processes.
         memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
+        max_batches: so many batches of images at most, at equal steps; None = all.
 
     Raises:
         UserError: see the checks; a saved detector of another backbone.
     """
     chosen, limit = chosen_rule(rule, tpr, alpha), memory_limit(memory_limit_gb)
-    pictures = read_images(images)
+    pictures = read_images(images, None if max_batches is None else max_batches * batch_size)
     ready = load_detectors(detector_file, chosen) if detector_file else {}
     data = None if ready else place.data
     classes = data.classes if data else next(iter(ready.values())).classes

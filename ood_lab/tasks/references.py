@@ -12,9 +12,10 @@ import yaml
 
 from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.errors import UserError
+from ood_lab.scripts import CONF
 
 #: The files that come with the project.
-SHIPPED = Path(__file__).resolve().parents[2] / "conf" / "reference"
+SHIPPED = CONF / "reference"
 ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
 PROTOCOL = (
     *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),

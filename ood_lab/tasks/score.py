@@ -21,6 +21,7 @@ from ood_lab.tasks.banks import check_sizes, chosen_sets, extract_banks, split_b
 from ood_lab.tasks.dating import dating_of, heads_to_read
 from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
 from ood_lab.tasks.gate import chance_warning, check_id_accuracy
+from ood_lab.tasks.id_only import run_facts, score_id
 from ood_lab.tasks.page import write_page
 from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
@@ -38,11 +39,15 @@ def check_choices(
 ) -> list[str]:
     """The OOD sets to evaluate, once data, detectors, metrics, shift and tuning go together.
 
+    None, where the data has no OOD set and nothing in the configuration asks for one.
+
     Raises:
         UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
     """
     check_values(Evaluation, metrics, "metrics")
     check_sizes(detectors, data, len(data.classes))
+    if not data.ood_names and shift["sets"] and not tuning.sets:
+        return []
     return tuning.evaluated(data, chosen_sets(data, shift), detectors)
 
 
@@ -60,7 +65,8 @@ def score(
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
 
     ``significance.csv`` has the tests between all pairs of detectors.
-    Where the ID test set has levels or a category, ``dating.csv`` too.
+    Where the ID test set has levels or a category, ``dating.csv`` too. Without any OOD set there
+    is the accuracy on ID alone, see :func:`~ood_lab.tasks.id_only.score_id`.
 
     Args:
         place: where to work, and on what data.
@@ -84,6 +90,8 @@ def score(
     ood_sets = check_choices(
         data=data, detectors=detectors, metrics=metrics, shift=shift, tuning=tuning
     )
+    if not ood_sets:
+        return score_id(place, backbone, model, report)
     usable, refused = split_by_columns(detectors, backbone)
     heads = heads_to_read(data, backbone)
     banks = extract_banks(
@@ -113,17 +121,8 @@ def score(
         best["best"] = False
     write_table(best, folder / "best.parquet")
     write_csv(significance_of(evaluation), folder / "significance.csv")
+    manifest |= run_facts(place, backbone, banks["test"], model, accuracy)
     manifest |= {
-        "title": f"{model['name']} on {data.name}, seed {place.model_seed}",
-        "seeds": {"training": place.model_seed, "evaluation": seed},
-        "protocol": metrics["protocol"],
-        "model": model["name"],
-        "classes": data.classes,
-        "id_accuracy": accuracy,
-        "shift_order": list(data.shift_order),
-        "backbone": dict(banks["test"].manifest),
-        "transform_overrides": backbone.transform_overrides,
-        "data": {name: split.identity for name, split in data.splits.items()},
         "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,
         "tuning": selection.record,

@@ -31,7 +31,7 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
     return table
 
 
-def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame) -> None:
+def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None) -> None:
     """Prints the tables of a run."""
     table = console_tables(
         results,
@@ -41,13 +41,18 @@ def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame)
         title=manifest["title"],
     )
     Console().print(table)
+    show_warnings(manifest)
+
+
+def show_warnings(manifest: Mapping[str, Any]) -> None:
+    """Says what to know before a number of the run is believed."""
     for warning in manifest["warnings"]:
         log.warning(warning)
 
 
 def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
-    results = folder / "results.parquet"
+    results, best = folder / "results.parquet", folder / "best.parquet"
     if results.exists():
         manifest = read_json(folder / "manifest.json")
-        show(read_table(results), manifest, read_table(folder / "best.parquet"))
+        show(read_table(results), manifest, read_table(best) if best.exists() else None)

@@ -344,6 +344,20 @@ def vessels():
     return data
 
 
+def test_vessels_without_any_ood_set_and_a_few_batches_of_them():
+    data = VesselsDataModule(44, 22, 22, 0, 0)
+    data.setup()
+    assert data.ood_names == data.shift_order == []
+    assert any("no OOD set" in note for note in data.report.notes)
+    few = VesselsDataModule(44, 22, 22, 5, 0, batch_size=6, eval_batch_size=2, max_batches=2)
+    few.setup()
+    assert [len(split) for split in few.splits.values()] == [12, 4, 4, *[4] * 5]
+    assert few.splits["train"].labels.unique().numel() > 6  # taken through the whole table
+    assert few.labels == data.labels  # of classes that the few images do not have, too
+    assert few.splits["test"].identity != data.splits["test"].identity
+    assert (data.title, few.title) == ("vessels", "2 batches of vessels")
+
+
 def test_vessels_sets_and_order(vessels):
     order = [
         "transferred_bronze",

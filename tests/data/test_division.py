@@ -67,6 +67,21 @@ def test_levels_of_a_file(root, tmp_path):
     assert any("levels" in note for note in data.report.notes)
 
 
+def test_levels_of_a_few_batches_are_those_of_their_images(root, tmp_path):
+    plain = module(root)
+    plain.setup()
+    levels_of(plain).to_parquet(tmp_path / "levels.parquet")
+    options = {"batch_size": 1, "eval_batch_size": 2, "max_batches": 2}
+    data = module(root, levels=tmp_path / "levels.parquet", **options)
+    data.setup()
+    assert len(data.splits["train"]) == 2
+    few = data.splits["pool"].table
+    assert len(few) == 4
+    every = levels_of(plain).set_index("path")
+    for level in ("semantic_level", "covariate_level"):
+        assert few[level].tolist() == every.loc[few["path"], level].tolist()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -172,3 +172,11 @@ def make_run(n_detectors=5, n_sets=3, **options):
         scores=scores,
         results=make_results(scores, detectors, sets),
     )
+
+
+def without_levels(results):
+    """The same results with too few images at every level."""
+    levels = results["semantic_level"].notna() | results["covariate_level"].notna()
+    trends = results["metric"].str.contains("_semantic_|_covariate_")
+    values = ["value", "ci_low", "ci_high"]
+    return results.assign(**{c: results[c].mask(levels | trends) for c in values})

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from report_run import make_run
+from report_run import make_run, without_levels
 from rich.console import Console
 
 from ood_lab.errors import UserError
@@ -130,6 +130,15 @@ def test_missing_cells_say_so_instead_of_zero(run):
     cell = (results.ood == run.sets[1]) & (results.metric.isin(["auroc", "fpr95"]))
     results.loc[cell, ["value", "ci_low", "ci_high"]] = np.nan
     assert line_of(show(results), run.detectors[0]).count("N/A") == 2
+
+
+def test_a_table_without_any_value_is_left_out(run):
+    text = show(without_levels(run.results))
+    assert "N/A" not in text
+    assert "by semantic level" not in text
+    assert "No level of grid has enough images" in text
+    assert "\n\n\n" not in text
+    assert "by semantic level" in show(run.results)
 
 
 def test_level_tables_hold_correlation_and_sensitivity_in_points(run):

@@ -7,16 +7,18 @@ import matplotlib.text
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from report_run import make_run
+from report_run import make_run, without_levels
 
 from ood_lab.report import write_figures
 from ood_lab.report.figures import planned_figures
-from ood_lab.report.figures.confusion import confusion_counts
-from ood_lab.report.figures.densities import density, normalise
+from ood_lab.report.figures.confusion import confusion, confusion_counts
+from ood_lab.report.figures.dad import dad_against_fpr95
+from ood_lab.report.figures.densities import densities, density, normalise
 from ood_lab.report.figures.features import principal_components
+from ood_lab.report.figures.heatmap import heatmap
 from ood_lab.report.figures.inputs import FigureInputs
-from ood_lab.report.figures.roc import thin
-from ood_lab.report.figures.style import rc, spread, style
+from ood_lab.report.figures.roc import roc, thin
+from ood_lab.report.figures.style import rc, short_names, spread, style
 from ood_lab.report.view import RunView
 
 
@@ -54,6 +56,10 @@ def overlaps(a, b, slack):
     return min(a.x1, b.x1) - max(a.x0, b.x0) > slack and min(a.y1, b.y1) - max(a.y0, b.y0) > slack
 
 
+#: Figures that show FPR95, and so say which of the two it is.
+WITH_FPR95 = ("fpr95_bars", "dad_fpr95", "roc", "levels_grid")
+
+
 @pytest.mark.parametrize(("detectors", "sets"), [(1, 1), (5, 2), (15, 8)])
 def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
@@ -65,7 +71,7 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
             texts = drawn_texts(figure, monkeypatch)
             page = figure.bbox
             slack = figure.dpi / 72  # one point: boxes are a little larger than the letters
-            assert any("(openood)" in text for text, _ in texts), name
+            assert any("(openood)" in text for text, _ in texts) == (name in WITH_FPR95), name
             for i, (text, box) in enumerate(texts):
                 assert min(box.x0, box.y0) >= -slack, (name, text)
                 assert max(box.x1 - page.x1, box.y1 - page.y1) <= slack, (name, text)
@@ -111,9 +117,76 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path):
 
 def test_the_other_protocol_is_named(run, monkeypatch):
     with rc():
-        _, _, _, draw = next(planned_figures(inputs_of(run, "hendrycks")))
-        figure = draw()
+        figure = roc(inputs_of(run, "hendrycks"))
     assert any("(hendrycks)" in text for text, _ in drawn_texts(figure, monkeypatch))
+
+
+def test_panels_stand_in_the_order_of_the_table(run):
+    inputs = inputs_of(run)
+    with rc():
+        figures = densities(inputs), heatmap(inputs, "grid")
+    for figure in figures:
+        titles = [axes.get_title().split(" ")[0] for axes in figure.axes]
+        assert [title for title in titles if title] == RunView(run.results).detectors
+
+
+@pytest.mark.parametrize(("detectors", "sets"), [(15, 3), (15, 8)])
+def test_no_detector_covers_another_where_dad_and_fpr95_agree(detectors, sets):
+    run = make_run(detectors, sets, levels=0)
+    results = run.results
+    for metric, value in (("dad", 2.0), ("fpr95", 0.5)):  # a crowd, as on easy data
+        chosen = results["detector"].isin(run.detectors[:4]) & (results["metric"] == metric)
+        results.loc[chosen, "value"] = value
+    with rc():
+        figure = dad_against_fpr95(inputs_of(run))
+        FigureCanvasAgg(figure).draw()
+    (axes,) = figure.axes
+    inside = [line for line in axes.lines if line.get_marker() != "None" and len(line.get_xdata())]
+    marks = [axes.transData.transform((float(x), float(y))) for x, y in map(first_point, inside)]
+    names = len(marks) // 2  # one mark in the plane and one before each name
+    assert names == detectors
+    crowd = np.array([m for m in marks if axes.bbox.contains(*m)])
+    gaps = np.linalg.norm(crowd[:, None] - crowd[None], axis=-1) + 1e9 * np.eye(len(crowd))
+    assert gaps.min() > 2.5 * figure.dpi / 72
+
+
+def first_point(line):
+    return np.ravel(line.get_xdata())[0], np.ravel(line.get_ydata())[0]
+
+
+def test_without_any_value_by_level_there_is_no_figure_of_levels(tmp_path):
+    run = make_run(2, 2, levels=2)
+    results = without_levels(run.results)
+    names = {f.png.stem for f in write_figures(tmp_path, results, run.scores)}
+    assert names == {"densities", "fpr95_bars", "dad_fpr95", "roc", "confusion"}
+
+
+def test_short_names_still_differ():
+    long = [f"a long name that ends with the number {i}" for i in range(12)]
+    for names in (long, ["x" * 40, "y" * 40], ["the same", "the same"], ["one"], long[:1]):
+        short = short_names(names, 12)
+        assert len(set(short)) == len(set(names))
+        assert all(len(name) <= 12 for name in short)
+    assert short_names(["early Shang", "late Shang"]) == ["early Shang", "late Shang"]
+    twins = [f"{'a' * 30}{i}{'z' * 30}" for i in (1, 2)] + ["b"]
+    assert len(set(short_names(twins, 12))) == 3
+
+
+@pytest.mark.parametrize("classes", [2, 40])
+def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
+    rng = np.random.default_rng(0)
+    run = make_run(1, 1, levels=0)
+    scores = run.scores.copy()
+    for column in ("label", "pred"):
+        scores[column] = rng.integers(0, classes, len(scores))
+    names = [f"a rather long class name of kind {i:02d}" for i in range(classes)]
+    inputs = FigureInputs(RunView(run.results), scores, "openood", "test", {}, names)
+    with rc():
+        texts = drawn_texts(confusion(inputs), monkeypatch)
+    assert len({text for text, _ in texts if text.startswith(("…", "a r"))}) >= min(classes, 30)
+    slack = 200 / 72
+    for i, (text, box) in enumerate(texts):
+        assert not any(overlaps(box, other, slack) for _, other in texts[:i]), text
 
 
 def test_missing_cells_are_named_with_their_n(run, monkeypatch):

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from PIL import Image
-from report_run import make_run
+from report_run import make_run, without_levels
 
 from ood_lab.data.files import load_rgb
 from ood_lab.report import write_figures, write_report
@@ -102,6 +102,19 @@ def test_headline_protocol_manifest_and_warnings_are_there(text, small):
     assert targets
     assert set(targets) <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
+
+
+def test_only_what_has_values_is_shown_and_defined(small, text, tmp_path):
+    whole = re.findall("<dt>([A-Z].*?)</dt>", text[text.index("<h2>Protocol") :])
+    assert "Correlation" in whole
+    one = small.results[small.results.ood.isna() | small.results.ood.isin(["grid", small.sets[0]])]
+    results = without_levels(one[one.metric != "dad"])
+    page = write_report(tmp_path / "report.html", results, small.scores).read_text()
+    known = re.findall("<dt>([A-Z].*?)</dt>", page[page.index("<h2>Protocol") :])
+    assert set(whole) - set(known) == {"DAD", "Correlation", "Sensitivity"}
+    assert "No level of grid has enough images" in page
+    assert "by semantic level" not in page
+    assert "N/A" not in page
 
 
 def test_every_number_can_be_sorted_and_has_its_interval(text, small):

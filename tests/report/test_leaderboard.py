@@ -40,6 +40,15 @@ def swept(tmp_path_factory):
     ]
 
 
+def test_a_column_without_any_value_is_left_out(tmp_path):
+    path = write_run(tmp_path / "name/dddd", {"knn": (0.8, 0.9)}, half=float("nan"))
+    wide = wide_table(make_leaderboard([read_run(path)]))
+    assert "AUROC ±" not in [head.text for head in wide.table.heads]
+    assert not any(note.startswith("95% sampling") for note in wide.notes)
+    assert all(cell.text != "N/A" for row in wide.table.rows for cell in row)
+    assert sum(span for *_, span in wide.table.groups) == len(wide.table.heads)
+
+
 def test_seeds_become_mean_and_std_apart_from_the_interval(swept):
     row = row_of(board_of(*swept), "knn", "near")
     near = [values[0] for values in KNN]

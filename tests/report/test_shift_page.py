@@ -56,7 +56,7 @@ def data_of(sets=SETS, broken=None):
 
         return SimpleNamespace(load_image=load_image)
 
-    return SimpleNamespace(name="vessels", splits={name: of(name) for name in sets})
+    return SimpleNamespace(title="vessels", splits={name: of(name) for name in sets})
 
 
 def shown(renderable, width=120):

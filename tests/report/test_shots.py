@@ -52,6 +52,8 @@ def test_rows_are_means_over_seeds_in_the_order_of_shots(board):
     replaced = rows[rows.background == "replaced"]
     assert sorted(replaced.shots.unique()) == [1, 16]
     assert replaced.seed_std.isna().all()
+    panels = rows[(rows.metric == "auroc") & (rows.background == "origin")].detector
+    assert list(panels.drop_duplicates()) == ["mcm", "gl_mcm"]  # the better one first, as in tables
     accuracy = rows[rows.metric == "id_accuracy"]
     assert (accuracy.detector == "").all()
     np.testing.assert_allclose(accuracy.value, 0.9)
@@ -60,7 +62,7 @@ def test_rows_are_means_over_seeds_in_the_order_of_shots(board):
 def test_the_figure_shows_lines_and_bands(board):
     figure = shots_figure(shots_rows(board))
     panels = {axes.get_title(): axes for axes in figure.axes}
-    assert list(panels) == ["ID accuracy", "AUROC: gl_mcm", "AUROC: mcm"]
+    assert list(panels) == ["ID accuracy", "AUROC: mcm", "AUROC: gl_mcm"]
     axes = panels["AUROC: mcm"]
     origin, replaced = axes.get_lines()
     np.testing.assert_allclose(origin.get_xdata(), [0, 2, 4, 5])  # log2, then "all"

@@ -81,6 +81,11 @@ def test_wrong_stages_are_named(case):
     assert named in str(error.value)
 
 
+def test_debug_is_for_one_command_line():
+    with pytest.raises(UserError, match="debug=true is for one command line"):
+        stages_of("study.file=x", "debug=true")
+
+
 def test_an_ordinary_experiment_has_none():
     assert read_stages(OmegaConf.create({"name": "x"}), []) == []
 

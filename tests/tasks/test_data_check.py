@@ -3,6 +3,7 @@
 import hashlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from cli import call
 from PIL import Image
@@ -41,6 +42,31 @@ def test_present_and_missing(images, capsys):
     assert "1 of 3 sources: far is missing" in error
     assert f"{images}/far" in error
     assert len(error.strip().splitlines()) == 1
+
+
+def test_every_class_has_its_counts(images, capsys):
+    assert check(images, f"data.ood.far={images}/far") == 0
+    out = capsys.readouterr().out
+    assert "2 classes" in out
+    rows = [line.split() for line in out.splitlines()]
+    assert ["0", "cat", "8", "1", "1"] in rows
+    assert ["1", "dog", "8", "1", "1"] in rows
+    assert "1,000" not in out
+
+
+def test_of_many_classes_the_smallest_and_the_largest_are_printed(images, capsys):
+    (images / "id/cat/0.png").rename(images / "id/dog/10.png")
+    listing = "".join(f"id/cat/{1 + i % 9}.png {i}\n" * (3 if i == 500 else 2) for i in range(1000))
+    (images / "list.txt").write_text(listing)
+    places = (f"data.id.train={images}/list.txt", f"data.id.test={images}/list.txt")
+    places += (f"data.id.val={images}/list.txt", f"data.root={images}", "data.check=off")
+    assert check(images, *places) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any("1,000 classes" in line for line in lines)
+    assert len(lines) < 60
+    assert ["500", "3", "3", "3"] in [line.split()[-4:] for line in lines]
+    (file,) = images.rglob("classes.csv")
+    assert pd.read_csv(file)["train"].tolist() == [3 if i == 500 else 2 for i in range(1000)]
 
 
 def test_a_list_with_another_sha256(images, capsys):

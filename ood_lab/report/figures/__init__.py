@@ -13,8 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from ood_lab.report.figures.bars import dad_against_fpr95, fpr95_bars
+from ood_lab.report.figures.bars import fpr95_bars, marks_best
 from ood_lab.report.figures.confusion import confusion
+from ood_lab.report.figures.dad import dad_against_fpr95
 from ood_lab.report.figures.dating import recall_by_category
 from ood_lab.report.figures.densities import densities
 from ood_lab.report.figures.features import feature_scatter
@@ -54,32 +55,36 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
         yield (
             "densities",
             "Score densities",
-            "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more "
-            "OOD; detectors with the largest DAD first.",
+            "The further a line lies to the right of the grey ID test set, the better.",
             partial(densities, inputs),
         )
         star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
-        marks = f" {star}" if inputs.view.has_marks else ""
-        yield "fpr95_bars", "FPR95", f"{order}.{marks}", partial(fpr95_bars, inputs)
+        best = f" {star}" if marks_best(inputs) else ""
+        order = ", in shift order" if inputs.view.most_dad else ""
+        caption = f"FPR95 of every detector on every OOD set{order}.{best}"
+        yield "fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs)
         if inputs.view.most_dad:
             yield (
                 "dad_fpr95",
                 "DAD against mean FPR95",
-                "Grey: 95% interval of DAD. In brackets: mean FPR95.",
+                "Further down, a detector detects better; further right, it follows the declared "
+                "order of shift more.",
                 partial(dad_against_fpr95, inputs),
             )
-        yield "roc", "ROC", "Dotted: where FPR95 is read.", partial(roc, inputs)
+        others = len(inputs.view.detectors) - len(inputs.highlighted)
+        grey = f"; in grey the {others} with the lowest mean AUROC" if others else ""
+        yield "roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs)
     for ood in inputs.view.level_sets:
         yield (
             f"levels_{ood}",
             f"By level of shift: {ood}",
-            "A level is the mean over the levels of the other axis.",
+            "AUROC and FPR95 of every level, along each axis of shift.",
             partial(levels, inputs, ood),
         )
         yield (
             f"heatmap_{ood}",
             f"Semantic × covariate level: {ood}",
-            "N/A where a cell has too few images.",
+            "AUROC of every cell, one panel per detector.",
             partial(heatmap, inputs, ood),
         )
     yield (

@@ -9,11 +9,13 @@ from matplotlib.figure import Figure
 
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.figures.inputs import FigureInputs
-from ood_lab.report.figures.style import COLOURS, INK, new_figure, text_on
+from ood_lab.report.figures.style import COLOURS, INK, new_figure, short_names, text_on
 from ood_lab.report.protocol import MISSING
 
 _MAX_CLASSES = 30
 _MAX_ANNOTATED = 16
+_LETTER = 0.075  # inches, of the names
+_MATRIX = 3.2  # about its width in inches
 
 
 def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.ndarray:
@@ -32,14 +34,17 @@ def confusion(inputs: FigureInputs) -> Figure | None:
     labels, predictions = test["label"].to_numpy(int), test["pred"].to_numpy(int)
     n = max(labels.max(), predictions.max(), len(inputs.classes) - 1) + 1
     counts = confusion_counts(labels, predictions, n)
-    names = [inputs.classes[i] if i < len(inputs.classes) else str(i) for i in range(n)]
+    names = short_names(
+        [inputs.classes[i] if i < len(inputs.classes) else str(i) for i in range(n)]
+    )
     shown = _shown(counts)
-    longest = max(len(_short(names[i])) for i in shown)
-    height = 0.2 * max(len(shown), 6) + 0.075 * longest + 0.9
+    longest = max(len(names[i]) for i in shown)
+    upright = longest * _LETTER > _MATRIX / len(shown)
+    height = 0.2 * max(len(shown), 6) + (_LETTER * longest if upright else 0.1) + 0.9
     footer = inputs.footer("Matrix: % of the ID test images of a class (row).")
     figure = new_figure(height, footer)
     left, right = figure.subplots(1, 2, width_ratios=(1.6, 1), sharey=True)
-    _matrix(left, counts[shown], shown, [names[i] for i in shown])
+    _matrix(left, counts[shown], shown, [names[i] for i in shown], upright)
     _accuracies(right, counts, shown)
     if len(shown) < n:
         left.set_title(f"the {len(shown)} classes with the lowest accuracy, of {n}", fontsize=7)
@@ -54,11 +59,9 @@ def _shown(counts: np.ndarray) -> np.ndarray:
     return np.sort(np.argsort(accuracy, kind="stable")[:_MAX_CLASSES])
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 24 else name[:22] + "…"
-
-
-def _matrix(axes: Axes, rows: np.ndarray, shown: np.ndarray, names: list[str]) -> None:
+def _matrix(
+    axes: Axes, rows: np.ndarray, shown: np.ndarray, names: list[str], upright: bool
+) -> None:
     share = 100 * rows / np.maximum(rows.sum(axis=1, keepdims=True), 1)
     cells = share[:, shown]
     colours = matplotlib.colormaps["Blues"]
@@ -70,9 +73,8 @@ def _matrix(axes: Axes, rows: np.ndarray, shown: np.ndarray, names: list[str]) -
                 axes.text(
                     column, row, f"{value:.0f}", ha="center", va="center", fontsize=6, color=ink
                 )
-    short = [_short(name) for name in names]
-    axes.set_xticks(range(len(shown)), short, rotation=90)
-    axes.set_yticks(range(len(shown)), short)
+    axes.set_xticks(range(len(shown)), names, rotation=90 if upright else 0)
+    axes.set_yticks(range(len(shown)), names)
     axes.tick_params(labelsize=6.5, length=0)
     axes.set_xlabel("predicted class")
     axes.set_ylabel("class")

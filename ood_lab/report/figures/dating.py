@@ -9,7 +9,14 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ood_lab.report.figures.style import COLOURS, INK, legend_columns, new_figure, style
+from ood_lab.report.figures.style import (
+    COLOURS,
+    INK,
+    legend_columns,
+    new_figure,
+    short_names,
+    style,
+)
 from ood_lab.report.protocol import MISSING
 
 _MAX_CLASSES = 30
@@ -39,7 +46,8 @@ def recall_by_category(dating: pd.DataFrame) -> Figure | None:
     for place, subset in enumerate(subsets):
         offset = 0.7 * ((place + 0.5) / len(subsets) - 0.5)
         _marks(axes, [cells.loc[(subset, name)] for name in names], place, offset, subset)
-    axes.set_yticks(range(len(names)), [_short(name) for name in names])
+    short = dict(zip(overall.index, short_names(list(map(str, overall.index)), 28), strict=True))
+    axes.set_yticks(range(len(names)), [short[name] for name in names])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.set_xlim(-2, 118)
     axes.set_xticks(range(0, 101, 20))
@@ -75,7 +83,3 @@ def _marks(axes: Axes, cells: list[pd.Series], place: int, offset: float, label:
         axes.text(102, y, text, va="center", fontsize=6, color=INK)
     x, y_all = np.array(points).reshape(-1, 2).T
     axes.plot(x, y_all, look.marker, color=COLOURS[place % len(COLOURS)], label=label)
-
-
-def _short(name: str) -> str:
-    return name if len(str(name)) <= 28 else f"{name[:26]}…"

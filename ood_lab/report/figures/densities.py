@@ -46,9 +46,8 @@ def density(values: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np
 
 
 def densities(inputs: FigureInputs) -> Figure:
-    """One panel a detector, largest DAD first; ID filled, OOD sets as lines."""
-    sets = inputs.view.sets
-    detectors = inputs.by_dad
+    """One panel per detector, in the order of the table; ID filled, OOD sets as lines."""
+    sets, detectors = inputs.view.sets, inputs.view.detectors
     note = "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more OOD."
     figure, grid = panels(len(detectors), 3, 1.25, inputs.footer(note), extra=1.1)
     for axes, detector in zip(grid, detectors, strict=True):

@@ -42,7 +42,8 @@ def feature_scatter(inputs: FigureInputs) -> Figure | None:
     id_points, *ood_points = np.split(points, np.cumsum([len(p) for p in parts])[:-1])
     footer = inputs.footer(f"Grey: ID test. Up to {_MAX_POINTS} images of each set.")
     columns = 2 if len(sets) in (2, 4) else 3
-    figure, grid = panels(len(sets), columns, 2.0, footer, 0.7, sharex=True, sharey=True)
+    height = 2.0 if len(sets) > 1 else 3.4
+    figure, grid = panels(len(sets), columns, height, footer, 0.7, sharex=True, sharey=True)
     for axes, name, ood in zip(grid, sets, ood_points, strict=True):
         for cloud, colour, size in ((id_points, ID_COLOUR, 4), (ood, COLOURS[1], 5)):
             axes.scatter(

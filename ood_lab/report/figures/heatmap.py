@@ -22,14 +22,17 @@ _RANGE = Normalize(50, 100)
 
 
 def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
-    """One panel a detector, n in every cell; None where there is no grid."""
+    """One panel per detector, n in every cell; None without a grid, or any cell with a value."""
     semantic, covariate = inputs.view.cell_levels(ood)
     if not semantic:
         return None
     columns = 3 if len(covariate) <= 6 else 2 if len(covariate) <= 10 else 1
     height = 0.29 * len(semantic) + 0.25
-    footer = inputs.footer(f"n = number of OOD images; {MISSING} where they are too few.")
     n = len(inputs.view.detectors)
+    first = inputs.view.detectors[0]
+    cells = [inputs.view.get("auroc", first, ood, s, c) for s in semantic for c in covariate]
+    few = f"; {MISSING} where they are too few" if any(math.isnan(c.value) for c in cells) else ""
+    footer = inputs.footer(f"n = number of OOD images{few}.")
     figure, grid = panels(n, columns, height, footer, 1.1, sharex=True, sharey=True)
     for axes, detector in zip(grid, inputs.view.detectors, strict=True):
         axes.set_title(detector, fontsize=7, pad=2)

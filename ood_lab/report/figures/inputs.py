@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,20 +36,13 @@ class FigureInputs:
     features: Mapping[str, np.ndarray]
     classes: Sequence[str]
 
-    def footer(self, note: str = "") -> str:
-        """Stands below every figure: what is special about it, then the protocol."""
-        protocol = f"{fpr95_sentence(self.protocol)}. ID test n = {self.view.n_id:,}."
-        return f"{note}\n{protocol}" if note else protocol
-
-    @cached_property
-    def by_dad(self) -> list[str]:
-        """Detectors, largest DAD first, then best mean AUROC first."""
-
-        def dad(detector: str) -> float:
-            value = self.view.get("dad", detector).value
-            return -1.0 if math.isnan(value) else value
-
-        return sorted(self.view.detectors, key=dad, reverse=True)
+    def footer(self, *notes: str, fpr95: bool = False) -> str:
+        """Stands below a figure: how to read it, and what FPR95 means where it shows one."""
+        words = " ".join(note for note in notes if note)
+        protocol = f"{fpr95_sentence(self.protocol)}." if fpr95 else ""
+        lines = [line for line in (words, protocol) if line]
+        *above, last = lines or [""]
+        return "\n".join([*above, f"{last} ID test n = {self.view.n_id:,}.".strip()])
 
     @property
     def highlighted(self) -> list[str]:

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.axes import AXES, Axis
 from ood_lab.report.figures.inputs import FigureInputs
-from ood_lab.report.figures.style import GREY, new_figure, spread, style
+from ood_lab.report.figures.style import GREY, label_ends, new_figure, style
 
 _LABELS = {"auroc": "AUROC in %", "fpr95": "FPR95 in %"}
 
@@ -20,11 +20,19 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     axes_shown = [axis for axis in AXES if len(inputs.view.levels(ood, axis)) > 1]
     if not axes_shown:
         return None
+    has_bands = any(
+        inputs.view.at_level("auroc", d, ood, axis, level).has_interval
+        for d in inputs.view.detectors
+        for axis in axes_shown
+        for level in inputs.view.levels(ood, axis)
+    )
     height = max(4.4, 0.25 * len(inputs.view.detectors) + 2.2)
     figure = new_figure(
         height,
         inputs.footer(
-            "Bands: 95% intervals. A level is the mean over the levels of the other axis."
+            "Bands: 95% intervals." if has_bands else "",
+            "A level is the mean over the levels of the other axis.",
+            fpr95=True,
         ),
         width=1.2 + 3.0 * len(axes_shown),
     )
@@ -73,24 +81,9 @@ def _set_range(row: np.ndarray) -> None:
 def _label_ends(axes: Axes, inputs: FigureInputs, metric: str, ood: str, axis: Axis) -> None:
     """The name of a line at its end, moved where names would overlap."""
     ends = {}
-    for detector in inputs.view.detectors:
+    for position, detector in enumerate(inputs.view.detectors):
         x, y, *_ = _points(inputs, detector, metric, ood, axis)
         if len(x):
-            ends[detector] = (x[-1], y[-1])
-    low, high = axes.get_ylim()
-    # 7 pt names need about 9 pt; a panel has about half the figure less titles and footer.
-    room = (axes.figure.get_size_inches()[1] - 1.0) / 2 * 72  # type: ignore[union-attr]
-    placed = spread([y for _, y in ends.values()], 9 / room * (high - low), low, high)
-    left, right = axes.get_xlim()
-    step = right - left
-    leader = step * np.array([0.02, 0.1])
-    for (detector, (x, y)), place in zip(ends.items(), placed, strict=True):
-        lit = detector in inputs.highlighted
-        colour = style(inputs.view.detectors.index(detector)).color if lit else "#777777"
-        weight = "bold" if lit else "normal"
-        # A leader from the end of the line to the left edge of its name.
-        axes.plot(leader + x, [y, place], color=colour, lw=0.4, clip_on=False)
-        axes.text(
-            x + step * 0.11, place, detector, va="center", fontsize=6.5, color=colour, weight=weight
-        )
-    axes.set_xlim(left, right)
+            colour = style(position).color if detector in inputs.highlighted else "#777777"
+            ends[detector] = (x[-1], y[-1], colour)
+    label_ends(axes, ends, bold=inputs.highlighted, panels=2)

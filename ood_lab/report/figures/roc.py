@@ -24,8 +24,9 @@ def roc(inputs: FigureInputs) -> Figure:
     """One panel an OOD set, one line a detector."""
     view = inputs.view
     columns = 2 if len(view.sets) in (2, 4) else 3
-    footer = inputs.footer("Dotted: where FPR95 is read.")
-    figure, grid = panels(len(view.sets), columns, 2.15, footer, 1.1, sharex=True, sharey=True)
+    footer = inputs.footer("Dotted: where FPR95 is read.", fpr95=True)
+    height = 2.15 if len(view.sets) > 2 else 2.6
+    figure, grid = panels(len(view.sets), columns, height, footer, 1.1, sharex=True, sharey=True)
     for axes, ood in zip(grid, view.sets, strict=True):
         for position, detector in reversed(list(enumerate(view.detectors))):
             id_scores = inputs.scores_of(detector, inputs.id_dataset)

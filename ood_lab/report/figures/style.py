@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -106,8 +106,36 @@ def label_outer(grid: Sequence[Axes], columns: int, x: str, y: str) -> None:
 
 
 def wrapped(name: str, width: int) -> str:
-    """``name`` broken into lines of about ``width`` letters."""
-    return "\n".join(break_name(name, width))
+    """``name`` broken into lines of about ``width`` letters, inside a word only if it is long."""
+    longest = width + 4
+    lines = [
+        line[start : start + longest]
+        for line in break_name(name, width)
+        for start in range(0, max(len(line), 1), longest)
+    ]
+    return "\n".join(lines)
+
+
+def short_names(names: Sequence[str], width: int = 24) -> list[str]:
+    """Names of at most ``width`` letters, cut where they do not make the names alike.
+
+    The end goes first, then what all names begin with; if they are still alike, they are numbered.
+    """
+    alike = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
+    start = alike.index(False) if False in alike else 0
+    ways = [
+        [_cut(name, width) for name in names],
+        [_cut(f"…{name[start:]}", width) for name in names],
+    ]
+    known = len(set(names))
+    return next(
+        (way for way in ways if len(set(way)) == known),
+        [_cut(f"{place}: {name}", width) for place, name in enumerate(names)],
+    )
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 1].rstrip()}…"
 
 
 def legend_columns(labels: Sequence[str], inches: float = WIDTH) -> int:
@@ -139,6 +167,44 @@ def spread(positions: Sequence[float], gap: float, low: float, high: float) -> l
     result = np.empty(len(placed))
     result[order] = placed
     return [float(p) for p in result]
+
+
+def label_ends(
+    axes: Axes,
+    ends: Mapping[str, tuple[float, float, str]],
+    *,
+    bold: Collection[str] = (),
+    markers: Mapping[str, str] | None = None,
+    panels: int = 1,
+    leader: tuple[float, float] = (0.02, 0.1),
+) -> None:
+    """Writes names at the right of their lines, moved up or down where they would overlap.
+
+    Args:
+        axes: with its final limits.
+        ends: name → x, y of the end of its line and its colour.
+        bold: names that stand out.
+        markers: name → mark before it, as in a legend.
+        panels: panels of this height below each other in the figure.
+        leader: where the line from an end to its name starts and stops, in widths of the axes.
+    """
+    low, high = axes.get_ylim()
+    # 7 pt names need about 9 pt; title, axis and footer take about an inch.
+    room = (axes.figure.get_size_inches()[1] - 1.0) / panels * 72  # type: ignore[union-attr]
+    placed = spread([y for _, y, _ in ends.values()], 9 / room * (high - low), low, high)
+    left, right = axes.get_xlim()
+    step = right - left
+    for (name, (x, y, colour)), place in zip(ends.items(), placed, strict=True):
+        reach = x + step * np.array(leader)
+        axes.plot(reach, [y, place], color=colour, lw=0.4, clip_on=False)
+        start = reach[1] + step * 0.01
+        if markers:
+            start += step * 0.01
+            axes.plot(start, place, markers[name], color=colour, ms=4.5, clip_on=False)
+            start += step * 0.015
+        weight = "bold" if name in bold else "normal"
+        axes.text(start, place, name, va="center", fontsize=6.5, color=colour, weight=weight)
+    axes.set_xlim(left, right)
 
 
 def text_on(colour: Any) -> str:

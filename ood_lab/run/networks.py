@@ -11,12 +11,12 @@ from typing import Any
 
 import lightning as L
 from hydra.utils import get_object
-from rich.console import Console
 
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.models import Backbone, saved_labels, train_transform
+from ood_lab.printing import print_whole
 from ood_lab.run import checkpoints
 from ood_lab.run.configured import Configured
 from ood_lab.tasks.referee import warn_if_foreign
@@ -31,7 +31,7 @@ class Networks(Configured):
         data: OODDataModule = self.build("data")
         data.setup()
         if self.is_main:
-            Console().print(data.report)
+            print_whole(data.report or "")
             data.save_splits(self.folder / "splits")
         return data
 
@@ -122,7 +122,21 @@ class Networks(Configured):
         module: L.LightningModule = self.build("model.classifier")(backbone=backbone)
         return module
 
-    def finish_training(self, module: L.LightningModule) -> None:
+    @property
+    def weights_origin(self) -> str:
+        """Where the weights of the network come from, in words."""
+        model = self.model
+        if self.cfg.ckpt:
+            return f"weights of {self.cfg.ckpt}"
+        if model.get("weights"):
+            return f"weights of {model['weights']}"
+        if model.get("trunk_weights"):
+            return f"trunk with the weights of {model['trunk_weights']}"
+        if "clip" in (model.get("backbone") or {}):
+            return f"CLIP {self.cfg.clip.name} with its weights"
+        return "pretrained weights" if model.get("pretrained") else "random weights"
+
+    def take_best(self, module: L.LightningModule) -> None:
         """Continues with the best weights of the training that has just ended."""
         backbone: Backbone = module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))

@@ -13,6 +13,7 @@ from rich.table import Table
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.printing import print_whole
 
 
 def data_check(*, build: Callable[[str], Any]) -> None:
@@ -27,8 +28,7 @@ def data_check(*, build: Callable[[str], Any]) -> None:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.
     """
     data: OODDataModule = build("data")
-    console = Console()
-    console.print(_facts(data))
+    Console().print(_facts(data))
     wrong: list[str] = []
     table = Table(title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     for heading in ("set", "path", "state", "sha256 of the list"):
@@ -39,13 +39,13 @@ def data_check(*, build: Callable[[str], Any]) -> None:
             wrong.append(f"{name} is {state}")
         table.add_row(name, str(path), state, digest, style=None if state == "present" else "red")
     if data.sources:
-        console.print(table)
+        print_whole(table)
     missing = [path for path in data.sources.values() if not path.exists()]
     if wrong:
         nearest = f" ({missing_path(missing[0])})" if missing else ""
         raise UserError(f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}")
     data.setup()
-    console.print(data.report)
+    print_whole(data.report or "")
 
 
 def _facts(data: OODDataModule) -> Table:

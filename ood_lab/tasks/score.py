@@ -118,7 +118,11 @@ def score(
         "detectors": {n: usable[n].describe() | timing[n] for n in timing},
         "refused": refused,
         "tuning": selection.record,
-        "warnings": selection.warnings + suspicious(scores, list(timing), ood_sets),
+        "warnings": [
+            *manifest.get("warnings", []),
+            *selection.warnings,
+            *suspicious(scores, list(timing), ood_sets),
+        ],
     }
     dating = None
     if accuracy is not None:

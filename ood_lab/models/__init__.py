@@ -5,7 +5,7 @@ from ood_lab.models.build import module_backbone, timm_backbone
 from ood_lab.models.classifier import Classifier
 from ood_lab.models.contract import check_contract
 from ood_lab.models.epoch_seed import EpochSeed
-from ood_lab.models.length import AUTO, epochs_for
+from ood_lab.models.length import epochs_for
 from ood_lab.models.output import Output
 from ood_lab.models.training_log import TrainingLog, total_steps
 from ood_lab.models.transform import train_transform
@@ -13,7 +13,6 @@ from ood_lab.models.weights import load_weights, saved_labels, weights_sha256
 from ood_lab.models.wrapped import WrappedBackbone
 
 __all__ = [
-    "AUTO",
     "Backbone",
     "Classifier",
     "EpochSeed",

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 
-#: Value of ``trainer.max_epochs`` that leaves the number of epochs to :func:`epochs_for`.
-AUTO = "auto"
 
-
-def epochs_for(batches: int, epochs: int, steps: int) -> int:
-    """Epochs that are at least ``epochs``, and at least ``steps`` optimiser steps.
+def epochs_for(batches: int, min_epochs: int, min_steps: int) -> int:
+    """Epochs that are at least ``min_epochs``, and make at least ``min_steps`` optimiser steps.
 
     Args:
         batches: training batches in an epoch, on one device.
-        epochs: least number of epochs.
-        steps: least number of optimiser steps.
+        min_epochs: least number of epochs.
+        min_steps: least number of optimiser steps.
     """
-    return max(epochs, math.ceil(steps / max(1, batches)))
+    return max(min_epochs, math.ceil(min_steps / max(1, batches)))

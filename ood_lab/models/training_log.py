@@ -98,7 +98,7 @@ class TrainingLog(Callback):
             return None
         return (
             f"the network has seen few images: {total:,} optimiser steps in all, where at least "
-            f"{self.enough:,} are usual; trainer.max_epochs=auto trains for so many"
+            f"{self.enough:,} are usual; trainer.max_epochs=null trains for so many"
         )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -41,7 +41,7 @@ def chosen(script: str, choices: Sequence[str]) -> DictConfig:
         HydraException: a choice does not exist.
     """
     cfg, hydra = _chosen(script, tuple(choices))
-    HydraConfig.instance().cfg = hydra  # set_config would copy it each time
+    HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config would copy it
     return copy.deepcopy(cfg)
 
 

@@ -22,12 +22,10 @@ from rich import get_console
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
-from ood_lab.metrics import Evaluation
-from ood_lab.models import AUTO, EpochSeed, TrainingLog, epochs_for, total_steps
+from ood_lab.models import EpochSeed, TrainingLog, epochs_for, total_steps
 from ood_lab.run import checkpoints
 from ood_lab.run.machine import check_machine
 from ood_lab.run.networks import Networks
-from ood_lab.run.types import check_node, check_types, declared_types
 from ood_lab.run.wandb_log import log_results
 from ood_lab.run.wandb_login import check_login, refusals_explained
 from ood_lab.tasks import Tuning, Workplace, show_run
@@ -102,7 +100,7 @@ class Job(Networks):
                 bar.disable()
         if not bars:
             settings["enable_progress_bar"] = False
-        if self.cfg.trainer.get("max_epochs") == AUTO:
+        if not self._has_length:
             settings.setdefault("max_epochs", 1)  # nothing is trained
         trainer: L.Trainer = self.build("trainer", callbacks=callbacks, **settings)
         return trainer
@@ -113,17 +111,23 @@ class Job(Networks):
         return {"dirpath": str(checkpoints.folder(self.folder))} if wants else {}
 
     def _length(self) -> dict[str, int]:
-        """The number of epochs, where ``trainer.max_epochs`` leaves it to the size of the data."""
-        if self.cfg.trainer.get("max_epochs") != AUTO:
+        """The number of epochs, where the configuration leaves it to the size of the data."""
+        if self._has_length:
             return {}
         batches = self.data.batches_per_epoch(self.dry_trainer().world_size)
         batches = math.ceil(batches / self.cfg.trainer.get("accumulate_grad_batches", 1))
         return {"max_epochs": epochs_for(batches, **self.settings["auto_length"])}
 
+    @property
+    def _has_length(self) -> bool:
+        """Whether the configuration says when a training ends."""
+        ends = (self.cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
+        return any(end is not None for end in ends)
+
     @cached_property
     def training_log(self) -> TrainingLog:
         """Tells about the training."""
-        enough = self.settings.get("auto_length", {}).get("steps", 0)
+        enough = self.settings.get("auto_length", {}).get("min_steps", 0)
         return TrainingLog(str(self.cfg.model.name), self.weights_origin, enough)
 
     def finish_training(self, module: L.LightningModule) -> None:
@@ -155,16 +159,12 @@ class Job(Networks):
         """What can be known of the settings before anything is built.
 
         Raises:
-            UserError: a value of the wrong kind, a Trainer that this machine cannot serve, or a
-                W&B account that is not there.
+            UserError: a switch that is none, a Trainer that this machine cannot serve, or a W&B
+                account that is not there.
         """
         settings = self.settings
-        check_node(settings, {"force": bool, "tags": list, "ckpt": str | None}, "")
-        check_node(settings["metrics"], declared_types(Evaluation), "metrics.")
-        check_node(settings["tuning"], declared_types(Tuning), "tuning.")
-        length = settings["trainer"].get("max_epochs")
-        settings["trainer"] |= {"max_epochs": None if length == AUTO else length}
-        check_types(settings)
+        if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
+            raise UserError(f"force={self.cfg.force}: give true or false")
         if self.trains or {"trainer", "place", "extractor"}.intersection(self.wanted):
             check_machine(settings["trainer"])
             self.dry_trainer()

@@ -11,8 +11,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.run.values import CONF
 
-#: What other frameworks call a key, where its letters would not lead to ours.
+#: What others call a key, where its letters would not lead to ours.
 SYNONYMS = {
+    "epochs": "max_epochs",
     "learning_rate": "lr",
     "gpus": "devices",
     "bs": "batch_size",

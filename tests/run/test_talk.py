@@ -131,11 +131,11 @@ def test_a_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     ("batches", "epochs"), [(68, 5), (7, 43), (300, 5), (60, 5), (59, 6), (0, 300)]
 )
 def test_epochs_follow_from_the_size_of_the_data(batches, epochs):
-    assert epochs_for(batches, epochs=5, steps=300) == epochs
+    assert epochs_for(batches, min_epochs=5, min_steps=300) == epochs
 
 
 def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys):
-    auto = ("trainer.max_epochs=auto", "auto_length={epochs: 2, steps: 25}")
+    auto = ("trainer.max_epochs=null", "auto_length={min_epochs: 2, min_steps: 25}")
     assert train(tmp_path, *auto) == 0
     out = capsys.readouterr().out
     assert "7 steps per epoch, 4 epochs, 28 steps in all" in out

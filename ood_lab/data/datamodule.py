@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -289,15 +290,23 @@ class OODDataModule(L.LightningDataModule):
         if self._train_view is None:
             raise RuntimeError("the training images have no transform: call use_transform first")
         data = self._train_view
-        devices = self.trainer.world_size if self.trainer else 1
-        fills_a_batch = len(data) // devices >= self.batch_size
         return self._loader(
             data,
             self.batch_size,
             sampler=EpochSampler(len(data), self.seed, self._epoch, chances),
-            drop_last=self.drop_last and fills_a_batch,
+            drop_last=self._drops_last(self.trainer.world_size if self.trainer else 1),
             persistent=True,
         )
+
+    def batches_per_epoch(self, devices: int = 1) -> int:
+        """Training batches that each of ``devices`` sees in an epoch."""
+        share = math.ceil(len(self.splits["train"]) / devices)
+        batches = share / self.batch_size
+        return math.floor(batches) if self._drops_last(devices) else math.ceil(batches)
+
+    def _drops_last(self, devices: int) -> bool:
+        fills_a_batch = len(self.splits["train"]) // devices >= self.batch_size
+        return self.drop_last and fills_a_batch
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """ID validation images, in order."""

@@ -1,10 +1,14 @@
-"""Lightning's progress bar, with the name of the split that is being extracted."""
+"""How far an extraction pass is: a bar with the name of the split, and lines for long passes."""
 
 from __future__ import annotations
 
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
 from ood_lab.features.extractor import Extractor
+from ood_lab.progress import Pace
 
 
 class ExtractionProgressBar(RichProgressBar):
@@ -15,3 +19,30 @@ class ExtractionProgressBar(RichProgressBar):
         """``test`` instead of ``Predicting`` while the features of ``test`` are extracted."""
         module = self.trainer.lightning_module
         return module.description if isinstance(module, Extractor) else super().predict_description
+
+
+class ExtractionLog(Callback):
+    """Says about once a minute how far a pass is, for those who see no bar."""
+
+    def __init__(self) -> None:
+        self._pace: Pace | None = None
+
+    def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Looks at the clock."""
+        self._pace = Pace(int(sum(trainer.num_predict_batches)))
+
+    def on_predict_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Logs the share done and the time left, on the main process."""
+        if trainer.is_global_zero and self._pace and self._pace.total and self._pace.due:
+            done = batch_idx + 1
+            share, left = done / self._pace.total, self._pace.left(done)
+            name = pl_module.description if isinstance(pl_module, Extractor) else "prediction"
+            self._pace.line(f"features of '{name}': {share:.0%} extracted, {left}")

@@ -5,7 +5,9 @@ from ood_lab.models.build import module_backbone, timm_backbone
 from ood_lab.models.classifier import Classifier
 from ood_lab.models.contract import check_contract
 from ood_lab.models.epoch_seed import EpochSeed
+from ood_lab.models.length import epochs_for
 from ood_lab.models.output import Output
+from ood_lab.models.training_log import TrainingLog, total_steps
 from ood_lab.models.transform import train_transform
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
 from ood_lab.models.wrapped import WrappedBackbone
@@ -15,13 +17,16 @@ __all__ = [
     "Classifier",
     "EpochSeed",
     "Output",
+    "TrainingLog",
     "WrappedBackbone",
     "check_contract",
+    "epochs_for",
     "load_weights",
     "module_backbone",
     "saved_entry",
     "saved_labels",
     "timm_backbone",
+    "total_steps",
     "train_transform",
     "weights_sha256",
 ]

@@ -54,7 +54,7 @@ class ConsoleTables:
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """Headline, results, what they mean, levels, refused detectors."""
-        yield Text(self._headline(), style="bold")
+        yield Text(self._headline(options.max_width), style="bold")
         if self.view.detectors and self.view.sets:
             for part in self._results(options.max_width):
                 yield Text()
@@ -71,14 +71,19 @@ class ConsoleTables:
         for name, reason in self.refused.items():
             yield Text.assemble(("refused ", "yellow"), (name, "bold"), f": {reason}")
 
-    def _headline(self) -> str:
+    def _headline(self, width: int) -> str:
+        """What was run, accuracy and n; broken between them where the terminal is narrow."""
         accuracy = self.view.get("id_accuracy", None)
         parts = [self.title] if self.title else []
         if not math.isnan(accuracy.value):
             ends = f" [{percent(accuracy.low)}, {percent(accuracy.high)}]"
             shown = ends if accuracy.has_interval else ""
             parts.append(f"ID accuracy {percent(accuracy.value)}%{shown}")
-        return " · ".join([*parts, f"ID test n = {self.view.n_id:,}"])
+        lines = [""]
+        for part in [*parts, f"ID test n = {self.view.n_id:,}"]:
+            longer = f"{lines[-1]} · {part}" if lines[-1] else part
+            lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], part]
+        return "\n".join(lines)
 
     # Detectors × OOD sets
 

@@ -6,6 +6,7 @@ import inspect
 import io
 import json
 import logging
+import math
 import time
 from contextlib import redirect_stderr
 from functools import cached_property
@@ -14,16 +15,20 @@ from typing import Any
 
 import lightning as L
 from hydra.utils import get_class, get_method
+from lightning.pytorch.callbacks import ProgressBar
 from lightning.pytorch.loggers import Logger
 from omegaconf import OmegaConf
+from rich import get_console
 
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
-from ood_lab.features.progress import ExtractionProgressBar
-from ood_lab.models import EpochSeed
+from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
+from ood_lab.models import EpochSeed, TrainingLog, epochs_for, total_steps
 from ood_lab.run import checkpoints, inputs
+from ood_lab.run.machine import check_machine
 from ood_lab.run.networks import Networks
 from ood_lab.run.wandb_log import log_results
+from ood_lab.run.wandb_login import check_login, refusals_explained
 from ood_lab.tasks import Tuning, Workplace, show_run
 
 log = logging.getLogger(__name__)
@@ -71,7 +76,8 @@ class Job(Networks):
         if not self.is_main:
             return []
         nodes = [f"logger.{name}" for name in self.cfg.logger or {}]
-        with redirect_stderr(io.StringIO()):  # Lightning passes W&B an option that W&B warns of
+        # Lightning passes W&B an option that W&B warns of.
+        with refusals_explained(), redirect_stderr(io.StringIO()):
             loggers = [self.build(node, save_dir=str(self.folder)) for node in nodes]
             for logger in loggers:
                 logger.log_hyperparams(self.settings)
@@ -83,8 +89,20 @@ class Job(Networks):
             self.build(f"callbacks.{name}", **self._callback_arguments(name))
             for name in self.cfg.callbacks or {}
         ]
-        callbacks.append(EpochSeed(self.seed))
-        trainer: L.Trainer = self.build("trainer", callbacks=callbacks, logger=self.loggers)
+        callbacks += [EpochSeed(self.seed), self.training_log]
+        return self._trainer(callbacks, logger=self.loggers, **self._length())
+
+    def _trainer(self, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
+        """A Trainer as configured; the only bars are those of ``callbacks``, on a terminal."""
+        bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
+        if not get_console().is_terminal:
+            for bar in bars:
+                bar.disable()
+        if not bars:
+            settings["enable_progress_bar"] = False
+        if not self._has_length:
+            settings.setdefault("max_epochs", 1)  # nothing is trained
+        trainer: L.Trainer = self.build("trainer", callbacks=callbacks, **settings)
         return trainer
 
     def _callback_arguments(self, name: str) -> dict[str, str]:
@@ -92,23 +110,66 @@ class Job(Networks):
         wants = "dirpath" in inspect.signature(target).parameters
         return {"dirpath": str(checkpoints.folder(self.folder))} if wants else {}
 
+    def _length(self) -> dict[str, int]:
+        """The number of epochs, where the configuration leaves it to the size of the data."""
+        if self._has_length:
+            return {}
+        batches = self.data.batches_per_epoch(self.dry_trainer().world_size)
+        batches = math.ceil(batches / self.cfg.trainer.get("accumulate_grad_batches", 1))
+        return {"max_epochs": epochs_for(batches, **self.settings["auto_length"])}
+
+    @property
+    def _has_length(self) -> bool:
+        """Whether the configuration says when a training ends."""
+        ends = (self.cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
+        return any(end is not None for end in ends)
+
+    @cached_property
+    def training_log(self) -> TrainingLog:
+        """Tells about the training."""
+        enough = self.settings.get("auto_length", {}).get("min_steps", 0)
+        return TrainingLog(str(self.cfg.model.name), self.weights_origin, enough)
+
+    def finish_training(self, module: L.LightningModule) -> None:
+        """Notes down how long the training was, and continues with its best weights."""
+        trainer = module.trainer
+        self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
+        if warning := self.training_log.warning(trainer):
+            self.manifest["warnings"] = [warning]
+        self.take_best(module)
+
     @cached_property
     def extractor(self) -> L.Trainer:
         """The Trainer that extracts features: same devices, no logger, no checkpoint."""
-        trainer: L.Trainer = self.build(
-            "trainer",
-            callbacks=[ExtractionProgressBar()] if self.cfg.callbacks else [],
+        callbacks: list[L.Callback] = [ExtractionLog()]
+        callbacks += [ExtractionProgressBar()] if self.cfg.callbacks else []
+        return self._trainer(
+            callbacks,
             logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
             inference_mode=False,  # ODIN differentiates with respect to the image
         )
-        return trainer
 
     def dry_trainer(self) -> L.Trainer:
         """A Trainer as configured, without callbacks and loggers: can this machine serve it?"""
-        trainer: L.Trainer = self.build("trainer", logger=False, enable_checkpointing=False)
-        return trainer
+        return self._trainer([], logger=False, enable_checkpointing=False)
+
+    def check_settings(self) -> None:
+        """What can be known of the settings before anything is built.
+
+        Raises:
+            UserError: a switch that is none, a Trainer that this machine cannot serve, or a W&B
+                account that is not there.
+        """
+        settings = self.settings
+        if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
+            raise UserError(f"force={self.cfg.force}: give true or false")
+        if self.trains or {"trainer", "place", "extractor"}.intersection(self.wanted):
+            check_machine(settings["trainer"])
+            self.dry_trainer()
+        if self.is_main:
+            check_login(settings["logger"] or {})
 
     def check_task(self) -> None:
         """Calls the task's ``_check_``, where it has one: its errors come before any long work."""

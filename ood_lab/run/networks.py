@@ -12,12 +12,12 @@ from typing import Any
 
 import lightning as L
 from hydra.utils import get_object
-from rich.console import Console
 
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.models import Backbone, Classifier, saved_entry, saved_labels, train_transform
+from ood_lab.printing import print_whole
 from ood_lab.run import checkpoints, inputs
 from ood_lab.run.configured import Configured
 from ood_lab.tasks.gate import warn_of_size
@@ -41,7 +41,7 @@ class Networks(Configured):
         """The DataModule, set up, shown, and noted in the run folder."""
         data = self.sets
         if self.is_main:
-            Console().print(data.report)
+            print_whole(data.report or "")
             data.save_splits(self.folder / "splits")
             self.note_inputs({name: split.identity for name, split in data.splits.items()})
         return data
@@ -199,7 +199,21 @@ class Networks(Configured):
             module.check_optimizer()
         return module
 
-    def finish_training(self, module: L.LightningModule) -> None:
+    @property
+    def weights_origin(self) -> str:
+        """Where the weights of the network come from, in words."""
+        model = self.model
+        if self.cfg.ckpt:
+            return f"weights of {self.cfg.ckpt}"
+        if model.get("weights"):
+            return f"weights of {model['weights']}"
+        if model.get("trunk_weights"):
+            return f"trunk with the weights of {model['trunk_weights']}"
+        if "clip" in (model.get("backbone") or {}):
+            return f"CLIP {self.cfg.clip.name} with its weights"
+        return "pretrained weights" if model.get("pretrained") else "random weights"
+
+    def take_best(self, module: L.LightningModule) -> None:
         """Continues with the best weights of the training that has just ended."""
         backbone: Backbone = module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))

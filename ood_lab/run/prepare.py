@@ -12,6 +12,7 @@ from omegaconf.errors import (
     InterpolationResolutionError,
     InterpolationToMissingValueError,
     MissingMandatoryValue,
+    OmegaConfBaseException,
 )
 
 from ood_lab.arguments import check_finite
@@ -43,11 +44,21 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     check_nodes(settings)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
+    check_name(str(cfg.name))
     digest = config_hash({**settings, "ckpt": checkpoints.origin(cfg.ckpt, int(cfg.seed))})
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
     if cfg.debug:
         debug.keep_apart(cfg, path)
     return Job(cfg, RunFolder(path))
+
+
+def check_name(name: str) -> None:
+    """Raises :class:`UserError` for a name that would lead out of the folder of all runs."""
+    path = Path(name)
+    if not path.parts or path.is_absolute() or ".." in path.parts:
+        raise UserError(f"name='{name}' is no folder below paths.outputs: give a plain name")
+    if not name.isprintable():
+        raise UserError(f"name={name!r} holds letters that cannot be shown: give a plain name")
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
@@ -60,7 +71,9 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"give a value to {found[1] if found else error}=...") from error
     except InterpolationResolutionError as error:
         text = str(error).splitlines()[0]
-        text = text.removeprefix("ValueError raised while resolving interpolation: ")
-        raise UserError(text) from error
+        text = re.sub(r"^\w+ raised while resolving interpolation: ", "", text).strip('"')
+        raise UserError(f"{error.full_key}: {text}" if error.full_key else text) from error
+    except OmegaConfBaseException as error:
+        raise UserError(str(error).splitlines()[0]) from error
     assert isinstance(settings, dict)
     return {str(key): value for key, value in settings.items()}

@@ -6,8 +6,9 @@ import errno
 import json
 import logging
 import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,14 +18,17 @@ import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from lightning.fabric.utilities.rank_zero import _get_rank
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
-from ood_lab.run.commandline import JOB_VARIABLE, configure_logging, fail
+from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.failures import record_failure
 from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.terminal import configure_logging, fail, log_file
+
+log = logging.getLogger(__name__)
 
 log = logging.getLogger(__name__)
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,10 +48,11 @@ def job(cfg: DictConfig) -> Iterator[Job]:
     except Exception as error:
         _fail(_explained(error), cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
-    os.environ[JOB_VARIABLE] = json.dumps(list(HydraConfig.get().overrides.task))
+    os.environ[JOB_VARIABLE] = json.dumps(_overrides())
     failed = True
     try:
-        yield this
+        with _watched(this):
+            yield this
         failed = False
     except Exception as error:
         _fail(_explained(error), cfg, this.folder)
@@ -59,9 +64,29 @@ def job(cfg: DictConfig) -> Iterator[Job]:
         _restore(before)
 
 
+@contextmanager
+def _watched(this: Job) -> Iterator[None]:
+    """Keeps the log of a run that has work to do, and tells what the user has stopped."""
+    with ExitStack() as stack:
+        if this.is_main and not this.run_folder.done:
+            stack.enter_context(log_file(this.folder))
+            log.info("run folder: %s", this.folder)
+        try:
+            yield
+        except SystemExit as stop:
+            # Lightning answers Ctrl-C during a training or a pass with exit status 1, and ignores
+            # the key from then on.
+            if not isinstance(stop.__context__, KeyboardInterrupt):
+                raise
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            raise KeyboardInterrupt from stop
+
+
 def _open(cfg: DictConfig) -> Job:
     """The job with its run folder, which only the main process locks and writes."""
-    this = prepare(cfg, list(HydraConfig.get().overrides.task))
+    this = prepare(cfg, _overrides())
+    if this.cfg.force or not this.run_folder.done:
+        this.check_settings()
     L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
         this.run_folder.open()
@@ -71,6 +96,13 @@ def _open(cfg: DictConfig) -> Job:
             )
         this.begin()
     return this
+
+
+def _overrides() -> list[str]:
+    """The command line of this job, ``${...}`` in it as they were typed."""
+    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(typed, list)
+    return [str(override) for override in typed]
 
 
 def _explained(error: Exception) -> Exception:
@@ -92,7 +124,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
     elif not _get_rank():
-        overrides = list(HydraConfig.get().overrides.task)
+        overrides = _overrides()
         file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
         record_failure(file, overrides, folder, error)
     raise error

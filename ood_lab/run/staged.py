@@ -18,13 +18,15 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
+from ood_lab.run.compose import composed
 from ood_lab.run.prepare import prepare
 from ood_lab.run.stages import Stage
-from ood_lab.run.validate import composed, jobs_of, validate
+from ood_lab.run.terminal import INTERRUPTED
+from ood_lab.run.validate import jobs_of, validate
+from ood_lab.run.values import quote
 from ood_lab.scripts import run_script
 
 log = logging.getLogger(__name__)
-_INTERRUPTED = 130
 
 
 def validate_stages(stages: Sequence[Stage]) -> int:
@@ -63,7 +65,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
             continue
         _announce(console, stages, number, line)
         status = _call(stage.script, line)
-        if status == _INTERRUPTED:
+        if status == INTERRUPTED:
             return status
         folders[stage.name] = _folders_of(stage.script, line)
         states[stage.name] = ("failed" if status else "finished", time.monotonic() - start)
@@ -113,14 +115,14 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
     given = []
     if stage.best_of:
         best = best_runs({name: folders.get(name, []) for name in stage.best_of})
-        given.append(f"ckpt={','.join(map(_quote, best))}")
+        given.append(f"ckpt={','.join(quote(str(f)) for f in best)}")
     if stage.runs_of:
         found = [f for name in stage.runs_of for f in folders.get(name, []) if _done(f)]
         if not found:
             raise UserError(f"none of {', '.join(stage.runs_of)} is finished")
         if left := [n for n in stage.runs_of if not all(map(_done, folders.get(n) or [Path()]))]:
             log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
-        given.append(f"runs=[{','.join(map(_quote, found))}]")
+        given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
     return given
 
 
@@ -162,10 +164,6 @@ def _val_accuracy(run: Path) -> float:
 
 def _done(folder: Path) -> bool:
     return (folder / "DONE").exists()
-
-
-def _quote(path: Path) -> str:
-    return "'" + str(path).replace("'", "\\'") + "'"
 
 
 def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:

@@ -11,11 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -24,10 +19,12 @@ from rich.text import Text
 from ood_lab.clip import missing_files
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
+from ood_lab.printing import print_whole
+from ood_lab.run.compose import composed, parsed
 from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
+from ood_lab.run.terminal import print_problems
 from ood_lab.run.values import values_of
-from ood_lab.scripts import CONF
 
 #: The override that asks for a validation instead of the work.
 REQUEST = "task=validate"
@@ -70,11 +67,9 @@ def validate(
         _dry_build(config_name, line, built)
         for line in track(lines, f"Validating {len(lines)} jobs", console=console, transient=True)
     ]
-    console.print(_table(jobs))
-    for problem in dict.fromkeys(problem for job in jobs for problem in job.problems):
-        hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
-        which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
-        console.print(Text.assemble((f"{which}:", "bold red"), " ", problem), soft_wrap=True)
+    common, own = differences([job.overrides for job in jobs])
+    print_whole(_table(own, jobs), " ".join([f"{len(jobs)} jobs:", *common]))
+    print_problems([job.problems for job in jobs])
     blocked = sum(bool(job.problems) for job in jobs)
     console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
     return blocked
@@ -82,8 +77,8 @@ def validate(
 
 def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
     """The command line of every job of a sweep, in Hydra's order (the last key runs fastest)."""
-    parsed = OverridesParser.create().parse_overrides(list(overrides))
-    options = [values_of(override) for override in parsed if override.get_key_element() != "hydra"]
+    own = [override for override in parsed(overrides) if not override.is_hydra_override()]
+    options = [values_of(override) for override in own]
     return [list(line) for line in itertools.product(*options)]
 
 
@@ -108,7 +103,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     if reason := _unwritable(job.folder):
         dry.problems.append(reason)
     found = [*_problem(partial(_clip_files, job)), *_problem(partial(_data, job, built))]
-    dry.problems += [*_problem(job.dry_trainer), *found, *_problem(lambda: job.last_checkpoint)]
+    dry.problems += [*_problem(job.check_settings), *found, *_problem(lambda: job.last_checkpoint)]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]
@@ -131,21 +126,6 @@ def _problem(step: Callable[[], Any]) -> list[str]:
     except Exception as error:
         return [f"{type(error).__name__}: {' '.join(str(error).split())}"]
     return []
-
-
-def composed(config_name: str, overrides: list[str]) -> DictConfig:
-    """The configuration of one job as :mod:`hydra` would hand it to that script."""
-    GlobalHydra.instance().clear()
-    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        cfg = compose(config_name, overrides, return_hydra_config=True)
-    cfg.hydra.job.name = config_name
-    HydraConfig.instance().set_config(cfg)
-    plain = cfg.copy()
-    OmegaConf.set_readonly(plain, False)
-    OmegaConf.set_struct(plain, False)
-    del plain["hydra"]
-    OmegaConf.set_struct(plain, True)
-    return plain
 
 
 def _data(job: Job, built: dict[str, Any]) -> None:
@@ -186,14 +166,18 @@ def _unwritable(folder: Path) -> str | None:
     return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
 
 
-def _table(jobs: Sequence[DryJob]) -> Table:
-    common = set.intersection(*(set(job.overrides) for job in jobs))
-    title = " ".join([f"{len(jobs)} jobs:", *(o for o in jobs[0].overrides if o in common)])
-    table = Table(title=Text(title), title_justify="left", box=None, padding=(0, 1))
+def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """What all jobs of a sweep have in common, and what is each one's own, as text."""
+    shared = set.intersection(*map(set, lines))
+    own = [" ".join(o for o in line if o not in shared) for line in lines]
+    return [o for o in lines[0] if o in shared], own
+
+
+def _table(own: Sequence[str], jobs: Sequence[DryJob]) -> Table:
+    table = Table(box=None, padding=(0, 1))
     for heading in ("job", "differs by", "state", "run folder"):
-        table.add_column(heading, overflow="fold", justify="right" if heading == "job" else "left")
-    for number, job in enumerate(jobs, 1):
-        line = " ".join(o for o in job.overrides if o not in common)
+        table.add_column(heading, no_wrap=True, justify="right" if heading == "job" else "left")
+    for number, (job, line) in enumerate(zip(jobs, own, strict=True), 1):
         state = f"{len(job.problems)} missing" if job.problems else job.state
         row = (str(number), line, state, str(job.folder or ""))
         table.add_row(*map(Text, row), style="red" if job.problems else None)

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
+
+_CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 
 
 def values_of(override: Override) -> list[str]:
-    """The override as one or, for a sweep, several plain overrides."""
+    """The override as one or, for a sweep, several plain overrides.
+
+    Raises:
+        HydraException: Hydra cannot list what it would sweep over.
+    """
     if override.is_sweep_override() and not override.is_delete():
         prefix = str(override.input_line).split("=", 1)[0]
         return [f"{prefix}={value}" for value in override.sweep_string_iterator()]
@@ -16,14 +25,53 @@ def values_of(override: Override) -> list[str]:
 
 
 def quoted(override: str) -> str:
-    """Quotes values that Hydra's grammar cannot read bare, such as a path with ``seed=0`` in it."""
-    key, equals, value = override.partition("=")
-    if not equals or value[:1] in ("'", '"', "[", "{") or _reads(override):
+    """Quotes values that Hydra's grammar cannot read bare.
+
+    Such are paths with ``seed=0`` in them, alone, in a sweep, in a list or in a dictionary, and a
+    file or folder whose name holds a comma, which would be a sweep.
+    """
+    key, _, value = override.partition("=")
+    if not value or value[0] in ("'", '"'):
         return override
-    parts = [
-        v if _reads(f"{key}={v}") else "'" + v.replace("'", "\\'") + "'" for v in value.split(",")
-    ]
-    return f"{key}={','.join(parts)}"
+    if "," in value and value[0] not in "[{" and _exists(value):
+        return f"{key}={quote(value)}"
+    if _reads(override):
+        return override
+    if value[0] == "[" and value[-1] == "]":
+        return f"{key}=[{','.join(_quoted_parts(value[1:-1]))}]"
+    if value[0] == "{" and value[-1] == "}":
+        return f"{key}={{{','.join(map(_quoted_item, _split(value[1:-1])))}}}"
+    return f"{key}={','.join(_quoted_parts(value))}"
+
+
+def quote(value: str) -> str:
+    """The value in single quotes, what is in it escaped."""
+    return str(QuotedString(value, Quote.single).with_quotes())
+
+
+def _quoted_parts(text: str) -> list[str]:
+    return [part if _reads(f"key={part}") else quote(part.strip()) for part in _split(text)]
+
+
+def _quoted_item(item: str) -> str:
+    key, colon, value = item.partition(":")
+    return f"{key}{colon}{''.join(_quoted_parts(value.strip()))}" if colon else item
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between the commas that no bracket and no quotation mark encloses."""
+    part, open_ = "", ""
+    for letter in text:
+        if letter == "," and not open_:
+            yield part
+            part = ""
+            continue
+        part += letter
+        if open_ and letter == _CLOSING[open_[-1]]:
+            open_ = open_[:-1]
+        elif letter in _CLOSING and open_[-1:] not in ("'", '"'):
+            open_ += letter
+    yield part
 
 
 def _reads(override: str) -> bool:
@@ -32,3 +80,10 @@ def _reads(override: str) -> bool:
     except HydraException:
         return False
     return True
+
+
+def _exists(path: str) -> bool:
+    try:
+        return Path(path).exists()
+    except OSError:  # too long for a name
+        return False

@@ -17,6 +17,7 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
+from ood_lab.printing import print_whole
 
 #: Of more classes only the smallest and the largest are printed.
 _MAX_CLASSES = 40
@@ -37,8 +38,7 @@ def data_check(*, build: Callable[[str], Any], folder: Path) -> None:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.
     """
     data: OODDataModule = build("data")
-    console = Console()
-    console.print(_facts(data))
+    Console().print(_facts(data))
     wrong: list[str] = []
     table = Table(title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
     for heading in ("set", "path", "state", "sha256 of the list"):
@@ -49,16 +49,16 @@ def data_check(*, build: Callable[[str], Any], folder: Path) -> None:
             wrong.append(f"{name} is {state}")
         table.add_row(name, str(path), state, digest, style=None if state == "present" else "red")
     if data.sources:
-        console.print(table)
+        print_whole(table)
     missing = [path for path in data.sources.values() if not path.exists()]
     if wrong:
         nearest = f" ({missing_path(missing[0])})" if missing else ""
         raise UserError(f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}")
     data.setup()
-    console.print(data.report)
+    print_whole(data.report or "")
     if len(classes := class_table(data.splits)):
         write_csv(classes, folder / "classes.csv")
-        console.print(_classes(classes, folder / "classes.csv"))
+        Console().print(_classes(classes, folder / "classes.csv"))
 
 
 def _facts(data: OODDataModule) -> Table:

@@ -127,6 +127,7 @@ def score(
         "refused": refused,
         "tuning": selection.record,
         "warnings": [
+            *manifest.get("warnings", []),
             *([lost] if lost else suspicious(scores, list(timing), ood_sets)),
             *selection.warnings,
         ],

@@ -1,4 +1,4 @@
-"""`kill -9` at any point: the same command then ends with the numbers of an undisturbed run."""
+"""`kill -9` and Ctrl-C at any point: the same command then ends as an undisturbed run does."""
 
 import glob
 import os
@@ -44,26 +44,41 @@ def undisturbed(tmp_path_factory):
     return run(tmp_path_factory.mktemp("undisturbed"))
 
 
-def kill_at(outputs, folder, sign):
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command(outputs), cwd=ROOT, **silent)
+def stop_at(outputs, folder, sign, blow):
+    """Sends the signal when the sign is there; returns the exit status and what was printed."""
+    process = subprocess.Popen(
+        command(outputs),
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # As on a terminal: a shell's background jobs, and their children, are deaf to the key.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     while not glob.glob(str(folder / sign)):
-        assert process.poll() is None, "it ended before it could be killed"
+        assert process.poll() is None, "it ended before it could be stopped"
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
+    os.kill(process.pid, blow)
+    out, error = process.communicate()
+    return process.returncode, out, error
 
 
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_and_repeated(moment, undisturbed, tmp_path):
+def test_stopped_and_repeated(moment, blow, undisturbed, tmp_path):
     there, not_yet = MOMENTS[moment]
     folder = tmp_path / "smoke" / undisturbed.parent.name / "seed=0"
-    kill_at(tmp_path, folder, there)
+    status, _, error = stop_at(tmp_path, folder, there, blow)
+    if blow == signal.SIGINT:
+        assert (status, error) == (130, "interrupted: the same command resumes this run\n")
+        assert (folder / "log.txt").read_text().endswith("error: interrupted\n")
     assert not (folder / "DONE").exists()
     assert not (folder / not_yet).exists()
     for table in folder.glob("*.parquet"):
         pd.read_parquet(table)  # whole, or it would not be there
     assert run(tmp_path) == folder
+    resumed = "resuming at epoch" in (folder / "log.txt").read_text()
+    assert resumed == (moment == "training")
     ours = torch.load(folder / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     theirs = torch.load(undisturbed / "checkpoints/last.ckpt", weights_only=True)["state_dict"]
     assert all(torch.equal(ours[key], theirs[key]) for key in theirs)

@@ -1,10 +1,15 @@
 """Sweeps: a failing job is noted and the others go on, one folder a job, also side by side."""
 
 import fcntl
+import io
 
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from finished_runs import write_run
+from rich.console import Console
+
+from ood_lab.run.sweep import SweptJob, headline, sweep_table
 
 
 @pytest.fixture
@@ -37,7 +42,16 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert "does not exist" in row["error"]
     assert "Traceback" in row["traceback"]
     assert row["folder"].endswith("seed=0")
-    assert "the others go on" in " ".join(capsys.readouterr().out.split())
+    printed = capsys.readouterr()
+    assert "the others go on" in printed.out
+    _, table = printed.out.split("2 jobs: ")
+    lines = [line.split() for line in table.splitlines()]
+    assert ["1", f"data.id.train={sources}/idd", "failed"] in lines
+    assert ["2", f"data.id.train={sources}/id", "finished"] in lines
+    assert "job 1: 1 of 2 sources: train is missing" in table
+    last = printed.err.splitlines()[-1]
+    assert last.startswith("error: 1 of 2 jobs failed; tracebacks lie in /")
+    assert last.endswith("/data_check/failures.csv")
 
 
 def test_a_folder_that_another_process_works_in_is_a_failure_of_that_job(sources):
@@ -53,6 +67,25 @@ def test_a_folder_that_another_process_works_in_is_a_failure_of_that_job(sources
     (row,) = failures(sources).to_dict("records")
     assert "another process is running this configuration" in row["error"]
     assert "seed=0" in row["overrides"]
+
+
+def test_the_table_has_the_headline_numbers_of_the_jobs(tmp_path):
+    runs = [
+        write_run(tmp_path / "a", {"msp": (0.7, 0.8), "knn": (0.9, 0.8)}),
+        write_run(tmp_path / "b", {"msp": (0.7, 0.6)}),
+    ]
+    jobs = [SweptJob(run, headline=headline(run)) for run in runs]
+    table = sweep_table(
+        ["detector=[msp,knn]", "detector=[msp]", "seed=x"], [*jobs, SweptJob(None, "no")]
+    )
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(table)
+    assert [line.split() for line in console.export_text().splitlines()] == [
+        ["job", "differs", "by", "state", "ID", "acc.", "best", "detector", "AUROC", "FPR95"],
+        ["1", "detector=[msp,knn]", "finished", "90.0%", "knn", "85.0", "15.0"],
+        ["2", "detector=[msp]", "finished", "90.0%", "msp", "65.0", "35.0"],
+        ["3", "seed=x", "failed"],
+    ]
 
 
 @pytest.mark.slow

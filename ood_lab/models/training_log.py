@@ -1,0 +1,183 @@
+"""A training told in lines: what is trained, how long it takes, and what every epoch brought."""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.utils.data import DataLoader
+
+from ood_lab.models.backbone import Backbone
+from ood_lab.progress import Pace, duration
+
+log = logging.getLogger(__name__)
+
+#: What the first estimate of the time is measured on, after one step that warms up: so many
+#: steps, or so many seconds where steps are slow.
+_STEPS, _SECONDS = 10, 20.0
+
+
+class TrainingLog(Callback):
+    """Logs lines before, during and after a training, on the main process.
+
+    Lines about progress go to the logger ``ood_lab.progress``; a terminal has a bar for them.
+
+    Args:
+        name: of what is trained.
+        weights: where it starts from, as ``random weights``.
+        enough: optimiser steps below which a training is called short; 0 = never.
+    """
+
+    def __init__(self, name: str, weights: str, enough: int = 0) -> None:
+        self.name = name
+        self.weights = weights
+        self.enough = enough
+        self._pace: Pace | None = None
+        self._estimate_from: int | None = None
+        self._validated = False
+        self._started = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Says what is trained, from where, on how much, and whether it resumes."""
+        self._started = True
+        if not trainer.is_global_zero:
+            return
+        log.info("training %s: %s", self.name, self._network(pl_module))
+        log.info("%s", _work(trainer))
+        if trainer.ckpt_path:
+            epoch = f"{trainer.current_epoch + 1}{_of(trainer.max_epochs)}"
+            log.info("resuming at epoch %s from %s", epoch, trainer.ckpt_path)
+        if warning := self.warning(trainer):
+            log.warning(warning)
+
+    def on_train_batch_end(
+        self,
+        trainer: Trainer,
+        pl_module: LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+    ) -> None:
+        """Estimates the time once, then says something about once a minute."""
+        if not trainer.is_global_zero:
+            return
+        step = _step(trainer, batch_idx)
+        if self._pace is None:  # the first step warms up
+            self._pace = Pace(total_steps(trainer), step)
+            self._estimate_from = step
+        elif self._estimate_from is not None:
+            if step - self._estimate_from >= _STEPS or self._pace.elapsed > _SECONDS:
+                self._estimate_from = None
+                log.info("about %.2g s per step: %s", self._pace.each(step), self._pace.left(step))
+        elif self._pace.due:
+            loss = outputs["loss"] if isinstance(outputs, dict) else outputs
+            self._say(step, trainer, [f"loss {float(loss):.4g}"] if loss is not None else [])
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Notes that this epoch has a validation."""
+        self._validated = True
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Says what the epoch brought."""
+        if trainer.is_global_zero:
+            step = _step(trainer, trainer.fit_loop.batch_idx)
+            self._say(step, trainer, _metrics(trainer, self._validated))
+        self._validated = False
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Says how long it took."""
+        if trainer.is_global_zero and self._pace is not None:
+            self._pace.line(f"trained in {duration(self._pace.elapsed)}")
+
+    def warning(self, trainer: Trainer) -> str | None:
+        """What is to be said of a training of too few steps."""
+        total = total_steps(trainer)
+        if total is None or total >= self.enough:
+            return None
+        return (
+            f"the network has seen few images: {total:,} optimiser steps in all, where at least "
+            f"{self.enough:,} are usual; trainer.max_epochs=null trains for so many"
+        )
+
+    def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Says so where a checkpoint holds the whole training already."""
+        if trainer.is_global_zero and not self._started and trainer.ckpt_path:
+            log.info("all %d epochs are in %s", trainer.current_epoch, trainer.ckpt_path)
+
+    def _network(self, module: LightningModule) -> str:
+        counts = [(p.numel(), p.requires_grad) for p in module.parameters()]
+        total = sum(count for count, _ in counts)
+        trained = sum(count for count, moves in counts if moves)
+        parts = [f"{total:,} parameters" + (f" ({trained:,} trained)" if trained < total else "")]
+        parts.append(self.weights)
+        backbone = getattr(module, "backbone", None)
+        if isinstance(backbone, Backbone):
+            _, height, width = backbone.data_config["input_size"]
+            parts.append(f"input {width} x {height} pixels")
+        return ", ".join(parts)
+
+    def _say(self, step: int, trainer: Trainer, parts: list[str]) -> None:
+        assert self._pace is not None  # made by the first step
+        epoch = f"epoch {trainer.current_epoch + 1}{_of(trainer.max_epochs)}"
+        steps = f"step {step:,}{_of(self._pace.total)}"
+        shown = filter(None, (steps, *parts, self._pace.left(step)))
+        self._pace.line(f"{epoch}: {', '.join(shown)}")
+
+
+def total_steps(trainer: Trainer) -> int | None:
+    """Optimiser steps of the whole training; None where it has no fixed end."""
+    limits = [trainer.max_steps] if trainer.max_steps > 0 else []
+    per_epoch = _steps_per_epoch(trainer)
+    if per_epoch is not None and trainer.max_epochs is not None and trainer.max_epochs > 0:
+        limits.append(trainer.max_epochs * per_epoch)
+    return min(limits, default=None)
+
+
+def _steps_per_epoch(trainer: Trainer) -> int | None:
+    batches = trainer.num_training_batches
+    if math.isinf(batches):
+        return None
+    return math.ceil(batches / trainer.accumulate_grad_batches)
+
+
+def _step(trainer: Trainer, batch_idx: int) -> int:
+    """Optimiser steps up to this batch; ``global_step`` counts every optimiser on its own."""
+    per_epoch = _steps_per_epoch(trainer)
+    if per_epoch is None:
+        return trainer.global_step
+    within = math.ceil((batch_idx + 1) / trainer.accumulate_grad_batches)
+    return trainer.current_epoch * per_epoch + within
+
+
+def _work(trainer: Trainer) -> str:
+    """Images, batches and steps, as far as they are known."""
+    loader, parts = trainer.train_dataloader, []
+    if isinstance(loader, DataLoader) and loader.batch_size:
+        devices = f" on each of {trainer.world_size} devices" if trainer.world_size > 1 else ""
+        images = len(loader.dataset)  # type: ignore[arg-type]  # ours have a length
+        parts.append(f"{images:,} training images in batches of {loader.batch_size}{devices}")
+    if (per_epoch := _steps_per_epoch(trainer)) is not None:
+        parts.append(f"{per_epoch:,} steps per epoch")
+    if trainer.max_epochs is not None and trainer.max_epochs > 0:
+        parts.append(f"{trainer.max_epochs:,} epochs")
+    if (total := total_steps(trainer)) is not None:
+        parts.append(f"{total:,} steps in all")
+    return ", ".join(parts)
+
+
+def _metrics(trainer: Trainer, validated: bool) -> list[str]:
+    """Training loss and, of an epoch with a validation, its accuracy or other measures."""
+    found = {key: float(value) for key, value in trainer.callback_metrics.items()}
+    parts = [f"loss {found['train/loss']:.4g}"] if "train/loss" in found else []
+    if validated and "val/acc" in found:
+        parts.append(f"val accuracy {found['val/acc']:.1%}")
+    elif validated:
+        others = {key: value for key, value in found.items() if key.startswith("val/")}
+        parts += [f"{key.replace('/', ' ')} {value:.4g}" for key, value in others.items()]
+    return parts
+
+
+def _of(total: int | None) -> str:
+    return f" of {total:,}" if total is not None and total > 0 else ""

@@ -1,0 +1,80 @@
+"""Composed configurations of command lines; what several lines have in common is composed once."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import lru_cache
+
+from hydra import compose, initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from ood_lab.scripts import CONF
+
+
+def parsed(overrides: Sequence[str]) -> list[Override]:
+    """The overrides as Hydra reads them.
+
+    Raises:
+        HydraException: one of them is not in Hydra's grammar.
+    """
+    return OverridesParser.create().parse_overrides(list(overrides))
+
+
+def is_choice(override: Override) -> bool:
+    """Whether it chooses files of a group (``data=folder``) instead of giving a value to a key."""
+    key = override.key_or_group
+    return (key != "" and (CONF / key).is_dir()) or key.split(".")[0].split("/")[0] == "hydra"
+
+
+def chosen(script: str, choices: Sequence[str]) -> DictConfig:
+    """The configuration of ``train`` or ``eval`` with these choices of files.
+
+    Sets :class:`HydraConfig`, which some values of the configuration refer to.
+
+    Raises:
+        HydraException: a choice does not exist.
+    """
+    cfg, hydra = _chosen(script, tuple(choices))
+    HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config would copy it
+    return copy.deepcopy(cfg)
+
+
+@lru_cache(maxsize=64)
+def _chosen(script: str, choices: tuple[str, ...]) -> tuple[DictConfig, DictConfig]:
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        cfg = compose(script, list(choices), return_hydra_config=True)
+    cfg.hydra.job.name = script
+    hydra = OmegaConf.masked_copy(cfg, "hydra")
+    with open_dict(cfg):
+        del cfg["hydra"]
+    return cfg, hydra
+
+
+def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
+    """Gives values to keys of a configuration, as Hydra does after it has composed the groups.
+
+    Raises:
+        HydraException: a key does not exist, or cannot hold the value.
+    """
+    ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
+
+
+def composed(script: str, overrides: Sequence[str]) -> DictConfig:
+    """The configuration of one job as :mod:`hydra` would hand it to that script.
+
+    Composing the groups takes nearly all of the time, and the jobs of a sweep share them.
+
+    Raises:
+        HydraException: see :func:`parsed`, :func:`chosen` and :func:`apply`.
+    """
+    given = parsed(overrides)
+    cfg = chosen(script, [str(o.input_line) for o in given if is_choice(o)])
+    apply(cfg, [o for o in given if not is_choice(o)])
+    return cfg

@@ -1,0 +1,110 @@
+"""Keys of the configuration that a mistyped one may have meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.scripts import CONF
+
+#: What others call a key, where its letters would not lead to ours.
+SYNONYMS = {
+    "epochs": "max_epochs",
+    "learning_rate": "lr",
+    "gpus": "devices",
+    "bs": "batch_size",
+    "workers": "num_workers",
+    "wd": "weight_decay",
+    "checkpoint": "ckpt",
+    "output_dir": "outputs",
+}
+
+
+def advice(key: str, cfg: DictConfig) -> str:
+    """What the user may have meant by a key that the configuration does not have.
+
+    Args:
+        key: the unknown key, with dots.
+        cfg: the configuration with the user's choices of groups.
+    """
+    if elsewhere := _choices_with(key):
+        return f"It belongs to {' and '.join(elsewhere[:5])}, which this line does not choose."
+    if near := _near_keys(key, all_keys(cfg)):
+        return f"Did you mean {' or '.join(near)}?"
+    return nearest(key, _siblings(key, cfg))
+
+
+def nearest(word: str, options: Sequence[str]) -> str:
+    """``Did you mean ...?`` for the options that are close to ``word``, else what is valid."""
+    if close := difflib.get_close_matches(word, options, n=3, cutoff=0.5):
+        return f"Did you mean {' or '.join(close)}?"
+    return f"Valid: {', '.join(sorted(options)[:30])}."
+
+
+def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:
+    """All keys of a configuration, with dots, those above before those below."""
+    keys = []
+    for key in map(str, cfg):
+        keys.append(prefix + key)
+        node = cfg._get_node(key)
+        if isinstance(node, DictConfig) and not node._is_none() and not node._is_interpolation():
+            keys += all_keys(node, f"{prefix}{key}.")
+    return keys
+
+
+def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
+    """Up to three keys: of the same name, of a similar name, or similar as a whole."""
+    *parents, leaf = key.split(".")
+    leaf = SYNONYMS.get(leaf, leaf)
+    same = [k for k in keys if _leaf(k) == leaf]
+    if not parents and same:
+        return _highest(same)
+    names = difflib.get_close_matches(leaf, {_leaf(k) for k in keys}, n=3, cutoff=0.6)
+    # A word of a longer name is meant as well: epochs, in max_epochs.
+    names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
+    similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
+    if not parents:
+        return _highest(similar)
+    whole = difflib.get_close_matches(key, keys, n=3, cutoff=0.6)
+    inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
+    return list(dict.fromkeys([*inside, *whole, *_highest(same)]))[:3]
+
+
+def _highest(keys: Sequence[str]) -> list[str]:
+    """Those with the fewest dots, at most three."""
+    least = min((k.count(".") for k in keys), default=0)
+    return [k for k in keys if k.count(".") == least][:3]
+
+
+def _leaf(key: str) -> str:
+    return key.rpartition(".")[2]
+
+
+def _siblings(key: str, cfg: DictConfig) -> list[str]:
+    parent = key.rpartition(".")[0]
+    node = OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
+    keys: Iterable[str] = map(str, node if isinstance(node, DictConfig) else cfg)
+    prefix = f"{parent}." if isinstance(node, DictConfig) and parent else ""
+    return [f"{prefix}{k}" for k in keys]
+
+
+@lru_cache(maxsize=64)
+def _choices_with(key: str) -> tuple[str, ...]:
+    """``group=choice`` of the files in which a key stands, its first part being the group."""
+    group, _, rest = key.partition(".")
+    found = []
+    for path in sorted((CONF / group).glob("*.yaml")) if rest else []:
+        file = OmegaConf.load(path)
+        if _has(file, rest) or _has(file, key):  # the second in files of the whole configuration
+            found.append(f"{group}={path.stem}")
+    return tuple(found)
+
+
+def _has(node: Any, key: str) -> bool:
+    parent, _, leaf = key.rpartition(".")
+    inner = OmegaConf.select(node, parent, throw_on_resolution_failure=False) if parent else node
+    return isinstance(inner, DictConfig) and leaf in inner.keys()  # noqa: SIM118 - it may be ???

@@ -1,0 +1,161 @@
+"""Whether a command line can be understood; each mistake in it is one error."""
+
+from __future__ import annotations
+
+import re
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.errors import UserError
+from ood_lab.run import keys
+from ood_lab.run.compose import apply, chosen, is_choice, parsed
+from ood_lab.run.values import values_of
+from ood_lab.scripts import CONF
+
+#: Names with dots, before them a sign and behind them a package, as in ``+group@package``.
+_KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
+
+
+def read_arguments(arguments: Sequence[str]) -> Namespace:
+    """Hydra's flags, and ``overrides``.
+
+    Raises:
+        UserError: a flag is unknown or lacks its value, or an argument is not ``key=value``.
+    """
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"{message}. Settings are written key=value, without dashes before them")
+
+    parser = get_args_parser()
+    parser.error = refuse  # type: ignore[method-assign]
+    found: Namespace = parser.parse_args(list(arguments))
+    for override in found.overrides:
+        key, equals, _ = override.partition("=")
+        if not equals and key[0] != "~":
+            refuse(f"'{override}' has no value")
+        if not _KEY.fullmatch(key):
+            refuse(f"'{key}' in '{override}' is no key of the configuration")
+    return found
+
+
+def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
+    """Composes the configuration once for every value on the command line.
+
+    Args:
+        script: ``train`` or ``eval``.
+        overrides: of the command line.
+        sweep: whether a key may have several values.
+
+    Raises:
+        UserError: an override does not parse, names an unknown key or an unknown choice; the
+            message holds the nearest valid one.
+    """
+    values = [_options(override, sweep) for override in map(_parsed, overrides)]
+    first = [options[0] for options in values]
+    _check_line(script, first)
+    for position, options in enumerate(values):
+        for other in options[1:]:
+            _check_line(script, [*first[:position], other, *first[position + 1 :]])
+
+
+def _parsed(override: str) -> Override:
+    try:
+        (found,) = parsed([override])
+    except HydraException as error:
+        raise UserError(
+            f"cannot read '{override}': brackets and quotation marks do not match; a text that "
+            "holds them is written in quotes that reach the program, as in \"name='it\\'s'\""
+        ) from error
+    return found
+
+
+def _options(override: Override, sweep: bool) -> list[str]:
+    """The values of a sweep, each as an override."""
+    if not override.is_sweep_override():
+        return [str(override.input_line)]
+    if not sweep:
+        key, _, value = str(override.input_line).partition("=")
+        raise UserError(
+            f"{key} has several values: add -m to run each of them, write {key}=[{value}] if they "
+            f"are one list, or \"{key}='{value}'\" if they are one text"
+        )
+    try:
+        found = values_of(override)
+    except HydraException as error:
+        raise UserError(f"cannot sweep over '{override.input_line}': {error}") from error
+    if not found:
+        raise UserError(f"'{override.input_line}' is an empty sweep: give at least one value")
+    return found
+
+
+def _check_line(script: str, overrides: Sequence[str]) -> None:
+    """Checks the line of one job."""
+    given = parsed(overrides)
+    choices = [override for override in given if is_choice(override)]
+    for override in choices:
+        _check_choice(override)
+    try:
+        cfg = chosen(script, [str(override.input_line) for override in choices])
+    except Exception as error:  # whatever Hydra says of files that do not go together
+        raise UserError(_first_line(error)) from error
+    for override in given:
+        if override not in choices:
+            _check_value(override, cfg)
+
+
+def _check_choice(override: Override) -> None:
+    """Raises :class:`UserError` unless it names files of the group."""
+    group = override.key_or_group
+    if override.is_delete():
+        raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
+    if not (CONF / group).is_dir():  # Hydra's own
+        return
+    options = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    value = override.value()
+    for choice in value if isinstance(value, list) else [value]:
+        if choice is not None and str(choice) not in options:
+            raise UserError(f"{group}={choice} is unknown. {keys.nearest(str(choice), options)}")
+
+
+def _check_value(override: Override, cfg: DictConfig) -> None:
+    """Applies an override to the configuration.
+
+    Raises:
+        UserError: nothing reads the key, or it cannot be left out.
+    """
+    key = override.key_or_group
+    parent, _, leaf = key.rpartition(".")
+    node = OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
+    # `in` would deny a key that waits for its value (???).
+    unknown = not isinstance(node, DictConfig) or leaf not in node.keys()  # noqa: SIM118
+    # Below a node that an object is made of, its class decides what it takes.
+    added = override.is_add() or override.is_force_add()
+    if unknown and not (added and parent):
+        raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
+    if override.is_delete():
+        _check_deletion(key, node)
+    try:
+        apply(cfg, [override])
+    except Exception as error:  # of OmegaConf, which has a class for every kind of misfit
+        raise UserError(f"'{override.input_line}': {_first_line(error)}") from error
+
+
+def _check_deletion(key: str, parent: DictConfig) -> None:
+    """Only what has a default in its class, or is one of several objects, can be left out."""
+    leaf = key.rpartition(".")[2]
+    nodes = [parent._get_node(name) for name in parent]
+    objects = all(isinstance(node, DictConfig) for node in nodes)
+    if leaf.startswith("_") or not ("_target_" in parent or objects):
+        raise UserError(f"~{key}: this setting is needed; give it another value instead")
+
+
+def _first_line(error: BaseException) -> str:
+    """What an error of Hydra or OmegaConf says, without the context below it."""
+    cause = error.__cause__ or error
+    return str(cause).strip().split("\n")[0]

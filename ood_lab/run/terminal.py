@@ -1,0 +1,148 @@
+"""What a command says: lines on the terminal, the same lines in ``log.txt``, errors in one line."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from rich import get_console
+from rich.console import Console
+from rich.text import Text
+
+from ood_lab.errors import UserError
+
+#: Name of the log of a run, in its folder.
+LOG_FILE = "log.txt"
+#: Logger of the lines about the progress of long work. On a terminal, bars stand in for them.
+PROGRESS = "ood_lab.progress"
+#: Exit status of a command that the user has stopped (128 + SIGINT), as shells have it.
+INTERRUPTED = 130
+
+_logger = logging.getLogger("ood_lab")
+
+
+class LineFormatter(logging.Formatter):
+    """``<time> <message>``, the level before the messages that are warnings or errors."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The line without a traceback."""
+        return f"{record.asctime} {_level(record)}{record.message}"
+
+
+class TerminalHandler(logging.Handler):
+    """Prints one unbroken line per record, so that a path in it can be copied and searched for."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Leaves the lines about progress to the bars, where there are any."""
+        return not (record.name == PROGRESS and get_console().is_terminal)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints the time of day and the message, in colour where the terminal has colours."""
+        clock = time.strftime("%H:%M:%S", time.localtime(record.created))
+        style = "bold red" if record.levelno >= logging.ERROR else "yellow"
+        line = Text.assemble((clock, "dim"), " ", (_level(record), style), record.getMessage())
+        # Rich's own console: a progress bar that is being drawn moves out of the way.
+        get_console().print(line, soft_wrap=True)
+
+
+class LogFile(logging.FileHandler):
+    """A log that never ends a run: whoever writes the results reports a full disk."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Says nothing of what the disk refuses."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
+
+def _level(record: logging.LogRecord) -> str:
+    if record.levelno < logging.WARNING:
+        return ""
+    return "error: " if record.levelno >= logging.ERROR else "warning: "
+
+
+def configure_logging() -> None:
+    """Sends ``ood_lab``'s messages to the terminal and keeps Lightning's chatter out of it."""
+    _logger.handlers = [TerminalHandler()]
+    _logger.setLevel(logging.INFO)
+    _logger.propagate = False
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    # Its errors are raised as well.
+    logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
+    # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
+    # And what cannot matter here: metrics are logged once an epoch.
+    messages = [".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"]
+    messages += [".*is smaller than the logging interval.*"]
+    # Frozen towers stay in eval mode on purpose.
+    for message in (*messages, "Found .* in eval mode.*"):
+        warnings.filterwarnings("ignore", message=message)
+    os.environ.setdefault("WANDB_SILENT", "true")
+
+
+@contextmanager
+def log_file(folder: Path) -> Iterator[None]:
+    """Appends all messages to ``log.txt`` of a run folder, and what ended the run if not its end.
+
+    Lines about progress are among them, whatever the terminal shows.
+    """
+    handler = LogFile(folder / LOG_FILE, encoding="utf-8")
+    handler.setFormatter(LineFormatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+    _logger.addHandler(handler)
+    try:
+        yield
+    except BaseException as error:
+        handler.handle(_record_of(error))
+        raise
+    finally:
+        _logger.removeHandler(handler)
+        handler.close()
+
+
+def _record_of(error: BaseException) -> logging.LogRecord:
+    """A record of the error; the traceback belongs to errors that nobody foresaw."""
+    text = one_line(error) or type(error).__name__
+    trace = None
+    if isinstance(error, KeyboardInterrupt):
+        text = "interrupted"
+    elif not isinstance(error, UserError):
+        trace = (type(error), error, error.__traceback__)
+    return logging.LogRecord("ood_lab", logging.ERROR, __file__, 0, "%s", (text,), trace)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error without its line breaks."""
+    return " ".join(str(error).split())
+
+
+def fail(error: UserError) -> NoReturn:
+    """Prints the error as one line and exits with status 1."""
+    line = Text.assemble(("error:", "bold red"), " ", one_line(error))
+    Console(stderr=True, soft_wrap=True).print(line)
+    raise SystemExit(1)
+
+
+def interrupted() -> NoReturn:
+    """Says how a command that the user has stopped goes on, and exits with status 130."""
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # one key stops all processes of a job
+        Console(stderr=True, soft_wrap=True).print("interrupted: the same command resumes this run")
+    raise SystemExit(INTERRUPTED)
+
+
+def print_problems(problems: Sequence[Sequence[str]]) -> None:
+    """Prints what is wrong with which jobs, each problem once.
+
+    Args:
+        problems: those of each job, in the order of the jobs.
+    """
+    for problem in dict.fromkeys(text for job in problems for text in job):
+        hit = [str(number) for number, job in enumerate(problems, 1) if problem in job]
+        which = "all jobs" if len(hit) == len(problems) > 1 else f"job {', '.join(hit)}"
+        line = Text.assemble((f"{which}:", "bold red"), " ", problem)
+        Console(soft_wrap=True).print(line)

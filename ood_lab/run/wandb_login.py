@@ -1,0 +1,44 @@
+"""Whether W&B can be written to online, found out before the work begins."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import wandb
+
+from ood_lab.errors import UserError
+from ood_lab.run.terminal import one_line
+
+_REMEDY = (
+    "log in with `wandb login`, or write offline with WANDB_MODE=offline (`wandb sync` uploads it "
+    "later), or leave W&B out with logger=none"
+)
+
+
+def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Looks for the API key where a W&B logger is meant to write online.
+
+    Args:
+        loggers: the ``logger`` node.
+
+    Raises:
+        UserError: there is no key, or one of the wrong form.
+    """
+    nodes = [n for n in loggers.values() if str(n.get("_target_", "")).endswith("WandbLogger")]
+    online = os.environ.get("WANDB_MODE", "online") == "online"
+    if online and any(not node.get("offline") for node in nodes):
+        with refusals_explained():
+            wandb.login()
+
+
+@contextmanager
+def refusals_explained() -> Iterator[None]:
+    """Turns what W&B raises into one line that offers to go on offline."""
+    try:
+        yield
+    except wandb.errors.Error as error:
+        reason = one_line(error).split(" Consider ")[0]
+        raise UserError(f"W&B does not work online ({reason}): {_REMEDY}") from error

@@ -1,0 +1,150 @@
+"""Command lines that cannot be meant: one line names the culprit and what may have been meant."""
+
+import os
+
+import pytest
+from cli import call
+from omegaconf import OmegaConf
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.run.compose import composed
+from ood_lab.run.line import read_arguments
+from ood_lab.run.machine import check_machine
+from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.values import quoted
+from ood_lab.run.wandb_login import check_login
+
+CASES = {
+    "a flag": (["--epochs=10"], "unrecognized arguments: --epochs=10. Settings are written key="),
+    "no value": (["data"], "'data' has no value"),
+    "no key": (["=5"], "'' in '=5' is no key"),
+    "an odd key": (["dat'a.train=3"], "is no key of the configuration"),
+    "an open bracket": (["detector='[knn"], "quotation marks do not match"),
+    "learning rate": (["lr=1e-4"], "'lr'. Did you mean model.classifier.optimizer.lr?"),
+    "its long name": (["learning_rate=1"], "Did you mean model.classifier.optimizer.lr?"),
+    "added": (["+lr=1e-4"], "'lr'. Did you mean model.classifier.optimizer.lr?"),
+    "epochs": (["epochs=10"], "'epochs'. Did you mean trainer.max_epochs?"),
+    "seed": (["sed=1"], "'sed'. Did you mean seed?"),
+    "gpus": (["gpus=2"], "Did you mean trainer.devices?"),
+    "another choice's": (["data.id.train=DIR"], "It belongs to data=folder, which this line does"),
+    "not chosen": (["detector=[msp]", "detector.knn.k=3"], "It belongs to detector=knn"),
+    "a sweep": (["data.batch_size=8,16"], "data.batch_size has several values: add -m"),
+    "an endless sweep": (["-m", "seed=interval(0,1)"], "cannot sweep over 'seed=interval(0,1)'"),
+    "no choice": (["data="], "data= is unknown. Valid: folder"),
+    "a number": (["trainer=3"], "trainer=3 is unknown. Valid: cpu"),
+    "left out": (["~seed"], "~seed: this setting is needed"),
+    "a group left out": (["~logger"], "a group cannot be left out; choose another file"),
+    "Hydra's": (["hydra.rn.dir=x"], "'rn'"),
+    "interpolation": (["seed=${nowhere}"], "seed: Interpolation key 'nowhere' not found"),
+    "environment": (["name=${oc.env:NO_SUCH_THING}"], "name: Environment variable 'NO_SUCH_THING'"),
+    "a way out": (["name=../../x"], "name='../../x' is no folder below paths.outputs"),
+    "no name": (["name="], "name='' is no folder below paths.outputs"),
+    "a switch": (["force=no"], "force=no: give true or false"),
+    "processes": (["trainer.devices=99", "trainer=cpu"], "would start 99 processes on the"),
+    "devices": (["trainer.devices=none"], "cannot build 'trainer'"),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_one_line_before_anything_is_made(case, tmp_path, capsys):
+    arguments, named = CASES[case]
+    assert call("train.py", f"paths.outputs={tmp_path}", "logger=none", *arguments) == 1
+    printed = capsys.readouterr()
+    (error,) = printed.err.splitlines()
+    assert error.startswith("error: ")
+    assert named in error
+    assert not printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_gpu_that_is_not_there_is_told_with_the_remedy(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    with pytest.raises(UserError, match=r"finds no GPU on this machine; use trainer=cpu"):
+        check_machine({"accelerator": "gpu"})
+    check_machine({"accelerator": "auto"})
+    check_machine({"accelerator": "cpu", "devices": "auto"})
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    for devices in (4, "4", [0, 1, 2, 3], "0,1,2,3"):
+        with pytest.raises(UserError, match=r"trainer\.devices=4: this machine has 2 GPU"):
+            check_machine({"accelerator": "auto", "devices": devices})
+    check_machine({"accelerator": "gpu", "devices": -1})
+
+
+def test_two_processes_may_share_a_single_core(monkeypatch):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    check_machine({"accelerator": "cpu", "devices": 2})
+    with pytest.raises(UserError, match="give at most 2"):
+        check_machine({"accelerator": "cpu", "devices": 3})
+
+
+ONLINE = {"wandb": {"_target_": "lightning.pytorch.loggers.WandbLogger", "offline": False}}
+
+
+@pytest.mark.parametrize(("key", "reason"), [("", "No API key"), ("abc", "API key must have")])
+def test_wandb_without_an_account_offers_to_go_offline(key, reason, monkeypatch, tmp_path):
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    with pytest.raises(UserError, match=rf"{reason}.*WANDB_MODE=offline.*logger=none"):
+        check_login(ONLINE)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    check_login(ONLINE)
+
+
+def test_a_folder_with_a_comma_in_its_name(tmp_path, capsys):
+    folder = tmp_path / "one, two"
+    for name in ("a", "b"):
+        (folder / name).mkdir(parents=True)
+        for i in range(10):
+            Image.new("RGB", (8, 8), (20 * i, 9, 9)).save(folder / name / f"{i}.png")
+    data = ("data=folder", f"data.id.train={folder}", f"data.ood.x={folder}/a")
+    places = (f"paths.outputs={tmp_path}/out", "logger=none")
+    assert call("eval.py", "task=data_check", *data, *places) == 0
+    assert str(folder) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [
+        ("runs=[A/seed=0,B/seed=0]", ["A/seed=0", "B/seed=0"]),
+        ("runs=[A/seed=0, 'B/a,b',c(1)]", ["A/seed=0", "B/a,b", "c(1)"]),
+        ("runs=A/seed=0", "A/seed=0"),
+        ("runs=it's", "it's"),
+        ("runs=a\\", "a\\"),
+        ("runs=/home/jörg/#1", "/home/jörg/#1"),
+        ("++data.ood.x={path: a/seed=0, root: /b}", {"path": "a/seed=0", "root": "/b"}),
+    ],
+)
+def test_values_that_hydra_cannot_read_bare(typed, value):
+    register_resolvers()
+    overrides = ["task=compare", quoted(typed)]
+    assert read_arguments(overrides).overrides == overrides
+    cfg = composed("eval", overrides)
+    key = typed.split("=")[0].lstrip("+")
+    found = OmegaConf.select(cfg, key)
+    assert (OmegaConf.to_container(found) if OmegaConf.is_config(found) else found) == value
+
+
+def test_a_path_with_a_comma_is_no_sweep(tmp_path):
+    (tmp_path / "a,b").mkdir()
+    assert quoted(f"ckpt={tmp_path}/a,b") == f"ckpt='{tmp_path}/a,b'"
+    assert quoted(f"ckpt={tmp_path}/a,c") == f"ckpt={tmp_path}/a,c"
+    assert quoted("ckpt=A/seed=0,B/seed=1") == "ckpt='A/seed=0','B/seed=1'"
+
+
+@pytest.mark.parametrize("script", ["train", "eval"])
+def test_lines_share_what_was_composed_and_nothing_else(script):
+    from hydra import compose, initialize_config_dir
+
+    from ood_lab.run.values import CONF
+
+    register_resolvers()
+    first = ["model=nts", "seed=3", "data.batch_size=5", "~detector.knn", "++data.ood.x=y"]
+    second = ["model=nts", "tags=[a]"]
+    ours = [composed(script, line) for line in (first, second, first)]
+    with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
+        theirs = [compose(script, line) for line in (first, second, first)]
+    assert ours == theirs
+    assert os.environ.get("HYDRA_FULL_ERROR", "1") == "1"

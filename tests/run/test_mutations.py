@@ -1,0 +1,108 @@
+"""Whatever is typed ends in a result or in one line that names the mistake."""
+
+import os
+import resource
+import shlex
+import signal
+import subprocess
+import sys
+from unittest import mock
+
+import pytest
+from cli import ROOT
+from mutations import mutations
+
+from ood_lab.run import commandline
+from ood_lab.run.compose import composed
+from ood_lab.run.line import read_arguments
+from ood_lab.run.prepare import prepare
+from ood_lab.run.validate import jobs_of
+
+COUNT = 300
+#: A run of seconds; what the mutated lines say comes after it and wins.
+TINY = [
+    *("paths.outputs=outputs", "logger=none", "trainer=cpu", "trainer.max_epochs=1"),
+    *("data.train=66", "data.val=22", "data.test=22", "data.per_shift_set=6", "data.per_cell=0"),
+    *("data.min_per_class=2", "metrics.draws=10", "task.report=false"),
+]
+#: Seconds until a run counts as one that works: some mutations ask for a long one.
+PATIENCE = 60
+
+
+def dry_run(script: str) -> None:
+    """All of a job that happens before its data is read."""
+    for line in jobs_of(read_arguments(sys.argv[1:]).overrides):
+        prepare(composed(script, line), line).check_settings()
+
+
+def status_of(script: str, arguments: list[str]) -> int:
+    environment = dict(os.environ)
+    with (
+        mock.patch.object(sys, "argv", [f"{script}.py", *arguments]),
+        mock.patch.object(commandline, "run_stages", return_value=0),
+        mock.patch.dict(os.environ, environment, clear=True),
+    ):
+        try:
+            commandline.launch(lambda: dry_run(script), script)
+        except SystemExit as stop:
+            return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_a_mutated_line_is_understood_or_refused_in_one_line(part, capsys):
+    wrong = []
+    for script, arguments in mutations(seed=part, count=COUNT // 3):
+        shown = f"{script}.py {shlex.join(arguments)}"
+        try:
+            status = status_of(script, arguments)
+        except BaseException as error:  # all of them are told, not the first alone
+            wrong.append(f"{shown}\n    {type(error).__name__}: {error}")
+            continue
+        errors = capsys.readouterr().err.splitlines()
+        told = status == 1 and len(errors) == 1 and errors[0].startswith("error: ")
+        if not (told or (status == 0 and not errors)):
+            wrong.append(f"{shown}\n    exit {status}: {errors[:3]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def _modest() -> None:
+    """Memory for a small run, and an ear for Ctrl-C, in the process about to start."""
+    resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, 12 * 2**30))
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def really(script: str, arguments: list[str]) -> tuple[int, str, str]:
+    """Exit status and output of the real script; stopped by Ctrl-C when patience ends."""
+    process = subprocess.Popen(
+        [sys.executable, str(ROOT / f"{script}.py"), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=_modest,
+    )
+    try:
+        out, error = process.communicate(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate()
+    return process.returncode, out, error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(3))
+def test_a_mutated_line_really_ends_in_a_result_or_one_line(part):
+    wrong = []
+    for script, arguments in mutations(seed=part, count=COUNT // 3):
+        arguments = [a for a in TINY if a.split("=")[0] not in shlex.join(arguments)] + arguments
+        status, out, error = really(script, arguments)
+        told = status == 1 and any(line.startswith("error: ") for line in error.splitlines()[-1:])
+        if "Traceback" in out + error or not (told or status in (0, 130)):
+            shown = f"{script}.py {shlex.join(arguments)}"
+            wrong.append(f"{shown}\n    exit {status}: {error.splitlines()[-3:]}")
+    assert not wrong, "\n".join(wrong)

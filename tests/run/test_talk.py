@@ -1,0 +1,157 @@
+"""What long work says where nobody sees a bar, in ``log.txt``, and when it is stopped."""
+
+import contextlib
+import io
+import re
+import signal
+import sys
+
+import pytest
+from cli import call, run_folders
+
+from ood_lab.features.writer import FeatureWriter
+from ood_lab.models import TrainingLog, epochs_for
+from ood_lab.progress import duration
+from ood_lab.tasks import score  # noqa: F401 - loads its module
+
+SMALL = ("experiment=smoke", "data.per_cell=0", "data.per_shift_set=10", "detector=[msp]")
+SMALL += ("logger=none", "task.report=false", "data.batch_size=32", "trainer.max_epochs=3")
+
+
+def train(outputs, *more):
+    return call("train.py", *SMALL, f"paths.outputs={outputs}", *more)
+
+
+def lines_of(text):
+    """The lines of a log without their times."""
+    return [re.sub(r"^[\d: -]+ (?=\D)", "", line) for line in text.splitlines()]
+
+
+@pytest.fixture(scope="module")
+def talk(tmp_path_factory):
+    """A training with a long path, as it is piped to a file: its folder, its lines, its log."""
+    out = io.StringIO()
+    outputs = tmp_path_factory.mktemp("a folder whose name is longer than a terminal is wide " * 2)
+    with contextlib.redirect_stdout(out):
+        assert train(outputs) == 0
+    (folder,) = run_folders(outputs)
+    return folder, out.getvalue(), (folder / "log.txt").read_text()
+
+
+def test_before_the_training(talk):
+    _, out, _ = talk
+    assert re.search(r"training resnet10s: [\d,]+ parameters, random weights, input 64 x 64", out)
+    assert "240 training images in batches of 32, 7 steps per epoch, 3 epochs, 21 steps" in out
+    assert re.search(r"about [\d.e-]+ s per step: \d+ s left", out)
+
+
+def test_a_line_for_every_epoch_and_every_set(talk):
+    _, out, _ = talk
+    epochs = re.findall(
+        r"epoch (\d) of 3: step (\d+) of 21, loss \d\.\d+, val accuracy [\d.]+%(, \d+ s left)?", out
+    )
+    assert [(n, step) for n, step, _ in epochs] == [("1", "7"), ("2", "14"), ("3", "21")]
+    assert [bool(left) for *_, left in epochs] == [True, True, False]
+    sets = re.findall(r"features of '(\w+)': extracted \d+ images", out)
+    assert sets[:2] == ["test", "transferred_bronze"]
+    assert len(sets) == 6
+
+
+def test_a_short_training_is_called_short_below_the_table_too(talk):
+    _, out, _ = talk
+    warning = "warning: the network has seen few images: 21 optimiser steps in all"
+    before, _, after = out.partition("AUROC")
+    assert warning in before
+    assert warning in after
+
+
+def test_the_log_has_the_same_lines(talk):
+    _, out, log = talk
+    said = [line for line in lines_of(out) if line in lines_of(log)]
+    assert said == lines_of(log)
+    assert len(said) > 12
+
+
+def test_paths_are_not_broken(talk):
+    folder, out, _ = talk
+    assert f"run folder: {folder}\n" in out
+    assert f"everything lies in {folder}\n" in out
+
+
+def test_a_terminal_has_bars_instead(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("TTY_INTERACTIVE", "1")
+    assert train(tmp_path, "trainer.max_epochs=1") == 0
+    (folder,) = run_folders(tmp_path)
+    assert "epoch 1 of 1: step 7 of 7" in (folder / "log.txt").read_text()
+    assert "epoch 1 of 1: step 7 of 7" not in capsys.readouterr().out
+
+
+def press(*_, **__):
+    signal.raise_signal(signal.SIGINT)
+
+
+MOMENTS = {
+    "training": (TrainingLog, "on_train_epoch_end"),
+    "extraction": (FeatureWriter, "write_on_batch_end"),
+    "scoring": (sys.modules["ood_lab.tasks.score"], "score_banks"),  # hidden by its function
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_stopped_by_the_user(moment, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(*MOMENTS[moment], press)
+    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1") == 130
+    assert capsys.readouterr().err == "interrupted: the same command resumes this run\n"
+    (log,) = tmp_path.glob("smoke/*/*/log.txt")
+    assert log.read_text().endswith("error: interrupted\n")
+    assert not run_folders(tmp_path)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
+    with monkeypatch.context() as patch:
+        epoch_end = TrainingLog.on_train_epoch_end
+
+        def second(log, trainer, module):
+            epoch_end(log, trainer, module)
+            if trainer.current_epoch == 1:
+                press()
+
+        patch.setattr(TrainingLog, "on_train_epoch_end", second)
+        assert train(tmp_path) == 130
+    capsys.readouterr()
+    assert train(tmp_path) == 0
+    out = capsys.readouterr().out
+    assert re.search(r"resuming at epoch 2 of 3 from \S+/seed=0/checkpoints/last\.ckpt\n", out)
+    assert out.count(" of 3: step ") == 2
+
+
+@pytest.mark.parametrize(
+    ("batches", "epochs"), [(68, 5), (7, 43), (300, 5), (60, 5), (59, 6), (0, 300)]
+)
+def test_epochs_follow_from_the_size_of_the_data(batches, epochs):
+    assert epochs_for(batches, min_epochs=5, min_steps=300) == epochs
+
+
+def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys):
+    auto = ("trainer.max_epochs=null", "auto_length={min_epochs: 2, min_steps: 25}")
+    assert train(tmp_path, *auto) == 0
+    out = capsys.readouterr().out
+    assert "7 steps per epoch, 4 epochs, 28 steps in all" in out
+    assert "few images" not in out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.2, "0 s"),
+        (59.6, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (7230, "2 h"),
+        (273600, "3 d 4 h"),
+    ],
+)
+def test_durations_in_words(seconds, words):
+    assert duration(seconds) == words

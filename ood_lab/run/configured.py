@@ -104,7 +104,7 @@ def check_nodes(node: Any, key: str = "") -> None:
         key: of the part, for messages.
 
     Raises:
-        UserError: see :func:`~ood_lab.arguments.check_values`.
+        UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is no name.
     """
     if isinstance(node, list):
         for position, part in enumerate(node):
@@ -115,6 +115,8 @@ def check_nodes(node: Any, key: str = "") -> None:
         check_nodes(part, f"{key}.{name}" if key else name)
     if "_target_" not in node:
         return
+    if not isinstance(node["_target_"], str):
+        raise UserError(f"{key}._target_={node['_target_']}: give the name of a class or function")
     # What is filled in later is null until then.
     left_open = bool(node.get("_partial_"))
     values = {

@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 
 from ood_lab.detectors import CalibratedDetector, Detector, Rule, load_detector, save_detector
 from ood_lab.errors import UserError
-from ood_lab.run.commandline import CONF
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.scripts import CONF
 
 NAMES = sorted(path.stem for path in (CONF / "detector").glob("*.yaml"))
 PRESETS = ("openood", "paper")

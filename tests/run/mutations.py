@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from ood_lab.run.keys import all_keys
-from ood_lab.run.values import CONF
+from ood_lab.scripts import CONF
 
 #: Lines that can be understood; whether their files exist is another matter.
 VALID = [

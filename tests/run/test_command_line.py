@@ -138,7 +138,7 @@ def test_a_path_with_a_comma_is_no_sweep(tmp_path):
 def test_lines_share_what_was_composed_and_nothing_else(script):
     from hydra import compose, initialize_config_dir
 
-    from ood_lab.run.values import CONF
+    from ood_lab.scripts import CONF
 
     register_resolvers()
     first = ["model=nts", "seed=3", "data.batch_size=5", "~detector.knn", "++data.ood.x=y"]

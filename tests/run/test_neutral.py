@@ -25,6 +25,7 @@ OTHER = {
 #: The same values as ``clip``'s, whether what is missing is fetched, and of tasks that always run.
 ELSEWHERE = {
     "seed",  # names the folder
+    "debug",  # shortens through keys of its own
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",
     "data.segmenter.download",

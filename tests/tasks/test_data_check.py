@@ -8,7 +8,7 @@ import pytest
 from cli import call
 from PIL import Image
 
-from ood_lab.run.folder import config_hash
+from ood_lab.run.identity import config_hash
 
 
 @pytest.fixture
@@ -55,9 +55,11 @@ def test_every_class_has_its_counts(images, capsys):
 
 
 def test_of_many_classes_the_smallest_and_the_largest_are_printed(images, capsys):
-    (images / "id/cat/0.png").rename(images / "id/dog/10.png")
-    listing = "".join(f"id/cat/{1 + i % 9}.png {i}\n" * (3 if i == 500 else 2) for i in range(1000))
-    (images / "list.txt").write_text(listing)
+    names = [(f"many/{i}_{j}.png", i) for i in range(1000) for j in range(3 if i == 500 else 2)]
+    (images / "many").mkdir()
+    for name, _ in names:
+        (images / name).hardlink_to(images / "far/0.png")
+    (images / "list.txt").write_text("".join(f"{name} {label}\n" for name, label in names))
     places = (f"data.id.train={images}/list.txt", f"data.id.test={images}/list.txt")
     places += (f"data.id.val={images}/list.txt", f"data.root={images}", "data.check=off")
     assert check(images, *places) == 0

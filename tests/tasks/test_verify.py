@@ -64,7 +64,7 @@ def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **c
         "detectors": detectors,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    (folder / "config.yaml").write_text(f"data: {{name: {dataset}}}\n")
+    (folder / "config.yaml").write_text(f"data: {{name: {dataset}}}\npaths: {{}}\n")
     return folder
 
 

@@ -151,9 +151,13 @@ class ProposalNet(nn.Module):
     def forward(self, top: Tensor) -> Tensor:
         """Maps ``top [B, channels, h, w]`` to scores ``[B, A]`` in the order of the anchors."""
         scores = []
-        for down, score in zip(self.down, self.score, strict=True):
-            top = down(top).relu()
-            scores.append(score(top).flatten(1))
+        # In float32: on maps smaller than the kernel, bfloat16 weight gradients on CPUs were
+        # seen to hold memory that nobody had written (NaN, once in many runs).
+        with torch.autocast(top.device.type, enabled=False):
+            top = top.float()
+            for down, score in zip(self.down, self.score, strict=True):
+                top = down(top).relu()
+                scores.append(score(top).flatten(1))
         return torch.cat(scores, dim=1)
 
 

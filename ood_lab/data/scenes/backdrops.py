@@ -154,7 +154,7 @@ def park(canvas: Canvas) -> None:
 def garden(canvas: Canvas) -> None:
     """A hedge, a white fence, a bed of earth, a lawn."""
     _sky(canvas, 0.3)
-    canvas.band(0.26, 0.58, (0.36, 0.56, 0.34), 0.35)
+    canvas.band(0.26, 0.60, (0.36, 0.56, 0.34), 0.35)
     canvas.rect(0.0, 0.42, 1.0, 0.45, (0.96, 0.96, 0.94))
     canvas.rect(0.0, 0.53, 1.0, 0.56, (0.96, 0.96, 0.94))
     for left in _steps(0.01, 1.0, 0.09):

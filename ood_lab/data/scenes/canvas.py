@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ood_lab.data.vessels.backgrounds import rgb
 from ood_lab.data.vessels.sdf import Array
@@ -34,7 +35,7 @@ class Canvas:
     def __init__(self, size: int, lift: float, tint: Array, rng: np.random.Generator) -> None:
         self.size = size
         self.rng = rng
-        self.image = np.empty((3, size, size), np.float32)
+        self.image = np.zeros((3, size, size), np.float32)
         self._lift = lift
         self._tint = tint
 
@@ -88,7 +89,7 @@ class Canvas:
             first = round(left * self.size)
             self.image[:, rows, first : first + max(1, round(thick * self.size))] *= shade
 
-    def where(self, inside: Array, colour: Colour) -> None:
+    def where(self, inside: NDArray[np.bool_], colour: Colour) -> None:
         """Fills ``inside [size, size] bool``."""
         np.copyto(self.image, self._of(colour), where=inside)
 

@@ -13,7 +13,8 @@ import numpy as np
 from ood_lab.data.hints import suggestion
 from ood_lab.data.scenes.colours import COLOURS
 from ood_lab.data.scenes.layout import Layout
-from ood_lab.data.scenes.places import PLACES, things_at
+from ood_lab.data.scenes.levels import things_at
+from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.scene import Scene, Setting
 from ood_lab.data.scenes.sprite import Look, extent
 from ood_lab.data.scenes.styles import SIZES, STYLES
@@ -72,14 +73,15 @@ def sample_scene(
         size: height and width of the image, pixels.
         place: key of ``PLACES``; None = any, all equally likely.
         style: key of ``STYLES``.
-        semantic_level: 0 to 5, see :func:`~ood_lab.data.scenes.places.level_of`.
+        semantic_level: 0 to 5, see :func:`~ood_lab.data.scenes.levels.level_of`.
         wanted: objects that must be there.
         objects: fewest and most objects in all; as many as are wanted at least.
 
     Raises:
         UserError: an unknown name, a number out of range, or objects that find no room.
     """
-    _check(size, place, style, semantic_level, objects)
+    check_size(size)
+    _check(place, style, semantic_level, objects)
     for wish in wanted:
         _check_wish(wish, size)
     place = place or pick(rng, tuple(PLACES))
@@ -96,13 +98,19 @@ def sample_scene(
     return Scene(place, style, size, setting, layout.items())
 
 
-def _check(
-    size: int, place: str | None, style: str, semantic_level: int, objects: tuple[int, int]
-) -> None:
+def check_size(size: int) -> None:
+    """Refuses sizes that no style can paint.
+
+    Raises:
+        UserError: not a multiple of 4 from 64 to 256.
+    """
     if size not in SIZES:
         raise UserError(
             f"scenes: size={size}; give a multiple of {SIZES.step} from {SIZES[0]} to {SIZES[-1]}"
         )
+
+
+def _check(place: str | None, style: str, semantic_level: int, objects: tuple[int, int]) -> None:
     if place is not None and place not in PLACES:
         raise UserError(f"scenes: no place is called '{place}': {suggestion(place, PLACES)}")
     if style not in STYLES:

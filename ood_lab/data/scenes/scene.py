@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ood_lab.data.scenes.places import level_of
+from ood_lab.data.scenes.levels import level_of
 from ood_lab.data.scenes.sprite import Look, Sprite, draw
 from ood_lab.data.scenes.styles import STYLES
 from ood_lab.data.scenes.things import THINGS
@@ -85,7 +85,7 @@ class Scene:
 
     @property
     def semantic_level(self) -> int:
-        """Level of the strangest object in this place, see :func:`places.level_of`."""
+        """Level of the strangest object in this place, see :func:`levels.level_of`."""
         return max((level_of(item.look.thing, self.place) for item in self.items), default=0)
 
     @property

@@ -174,7 +174,7 @@ def forest(canvas: Canvas) -> None:
 
 def farm(canvas: Canvas) -> None:
     """Sky, rolling fields, rows of wheat."""
-    _sky(canvas, 0.5)
+    _sky(canvas, 0.56)
     _hills(canvas, 0.56, 0.2, 5.0, (0.66, 0.76, 0.46))
     canvas.band(0.56, 1.0, (0.90, 0.82, 0.50), 0.15)
     canvas.lines(_steps(0.60, 1.0, 0.055), 0.02, 0.88)
@@ -190,7 +190,7 @@ def beach(canvas: Canvas) -> None:
 
 def harbour(canvas: Canvas) -> None:
     """Sky, a far shore, open water, a quay."""
-    _sky(canvas, 0.34)
+    _sky(canvas, 0.36)
     _hills(canvas, 0.36, 0.1, 9.0, (0.60, 0.70, 0.72))
     canvas.band(0.36, 0.82, (0.34, 0.58, 0.72), 0.25)
     canvas.lines(_steps(0.42, 0.82, 0.07), 0.012, 1.12)

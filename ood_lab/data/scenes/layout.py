@@ -18,8 +18,8 @@ from ood_lab.errors import UserError
 MAX_HIDDEN = 0.35
 #: Positions that are tried at one size, and the factor by which what must be there then shrinks.
 _TRIES, _SHRINK = 10, 0.8
-#: Fewest pixels of an object's mask.
-_LEAST_AREA = 6
+#: Fewest pixels of an object's mask, and shortest longer side of its box.
+_LEAST_AREA, SMALLEST = 6, 5
 
 Mask = NDArray[np.bool_]
 
@@ -117,10 +117,13 @@ class Layout:
             look = smaller
 
     def _large_enough(self, look: Look) -> Look:
-        """Thin things need a few pixels more to be seen at all."""
-        while draw(look).mask.sum() < _LEAST_AREA:
+        """Thin parts of small things are less than half a pixel: those are drawn larger."""
+        while True:
+            mask = draw(look).mask
+            sides = mask.any(0).sum(), mask.any(1).sum()
+            if mask.sum() >= _LEAST_AREA and max(sides) >= SMALLEST:
+                return look
             look = replace(look, size=look.size + 1)
-        return look
 
     def _somewhere(self, look: Look) -> _Placed:
         """A random position on a surface where the object belongs; large ones nearer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -49,9 +50,12 @@ def polygon(u: Array, v: Array, *corners: tuple[float, float]) -> Array:
     edges = []
     for (x, y), (end_x, end_y) in zip(corners, (*corners[1:], corners[0]), strict=True):
         dx, dy = end_x - x, end_y - y
-        length = float(np.hypot(dx, dy))
-        edges.append((u - x) * (dy / length) - (v - y) * (dx / length))
-    return both(*edges)
+        length = math.hypot(dx, dy)
+        edges.append((dy / length, -dx / length, (y * dx - x * dy) / length))
+    normals = np.array(edges, np.float32)
+    points = np.array([u, v]).reshape(2, -1)
+    distances = normals[:, :2] @ points + normals[:, 2:]
+    return distances.max(0).reshape(u.shape)
 
 
 def two_tone(draw: Drawer, rest: str = OWN_DARK, main: str = OWN) -> PartsDrawer:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ood_lab.data.hints import suggestion
 from ood_lab.data.scenes.colours import COLOURS
-from ood_lab.data.scenes.layout import Layout
+from ood_lab.data.scenes.layout import SMALLEST, Layout
 from ood_lab.data.scenes.levels import things_at
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.scene import Scene, Setting
@@ -24,8 +24,6 @@ from ood_lab.errors import UserError
 
 #: Fewest and most objects of a scene.
 OBJECTS = (2, 8)
-#: Shortest longer side of an object, pixels; the longest is half the image.
-SMALLEST = 5
 #: Share of the objects of a scene above semantic level 0 that are of that level, beyond the first.
 _STRANGERS = 0.35
 _GROUP = (2, 4)
@@ -82,6 +80,8 @@ def sample_scene(
     """
     check_size(size)
     _check(place, style, semantic_level, objects)
+    if len(wanted) > OBJECTS[1]:
+        raise UserError(f"scenes: {len(wanted)} objects are wanted; a scene has up to {OBJECTS[1]}")
     for wish in wanted:
         _check_wish(wish, size)
     place = place or pick(rng, tuple(PLACES))
@@ -139,6 +139,8 @@ def _check_wish(wish: Wanted, size: int) -> None:
     if wish.state is not None and wish.state not in states:
         known = f"it is {' or '.join(states)}" if states else "it has no states"
         raise UserError(f"scenes: a {wish.thing} is never '{wish.state}': {known}")
+    if wish.colour and thing.states and wish.state == thing.states.colourless:
+        raise UserError(f"scenes: a {wish.state} {wish.thing} shows no colour; give it none")
     if wish.length is not None and not SMALLEST <= wish.length <= size / 2:
         raise UserError(
             f"scenes: a {wish.thing} of {wish.length} pixels; give {SMALLEST} to {size / 2:g}"

@@ -108,8 +108,8 @@ def draw(look: Look) -> Sprite:
 
 
 def _cropped(alpha: Array, colour: Array, light: Array) -> Sprite:
-    rows = np.flatnonzero(alpha.max(1) > _FAINT)
-    columns = np.flatnonzero(alpha.max(0) > _FAINT)
+    rows = (alpha.max(1) > _FAINT).nonzero()[0]
+    columns = (alpha.max(0) > _FAINT).nonzero()[0]
     top, left = int(rows[0]), int(columns[0])
     part = (slice(top, int(rows[-1]) + 1), slice(left, int(columns[-1]) + 1))
     pixels = (alpha[part], colour[(slice(None), *part)], light[part], alpha[part] >= 0.5)

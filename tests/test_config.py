@@ -17,6 +17,10 @@ FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not
 PRIMARY = {"train", "eval"}
 APPENDED = {"annotations"}  # groups of some tasks alone: they are in no primary defaults list
 REQUIRED = {  # what the user has to fill in
+    "annotations/cityscapes.yaml": ["annotations.root=DIR"],
+    "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
+    "annotations/lvis.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
+    "annotations/nuscenes.yaml": ["annotations.root=DIR"],
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],

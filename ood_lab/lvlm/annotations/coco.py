@@ -39,6 +39,7 @@ class Instance:
     area: float | None = None
     iscrowd: bool | int = 0
     attributes: dict[str, Any] = field(default_factory=dict)
+    semantic_level: int | None = None
 
 
 @dataclass(slots=True)
@@ -60,8 +61,9 @@ class CocoAnnotations:
 
     Layout: ``file`` is ``instances_val2017.json``, say, and ``images`` the folder ``val2017`` from
     which its ``file_name`` start. Beyond COCO's own fields, ``attributes`` of an annotation or an
-    image are kept (those of CVAT and of the builtin scenes), and ``semantic_level`` and
-    ``covariate_level`` of an image. A missing ``area`` is that of the box.
+    image are kept (those of CVAT and of the builtin scenes), ``semantic_level`` and
+    ``covariate_level`` of an image, and ``semantic_level`` of an annotation. A missing ``area`` is
+    that of the box.
 
     pycocotools would read the same file into dictionaries, outlines and all, in several times the
     time and memory, and check nothing of it.
@@ -94,7 +96,7 @@ class CocoAnnotations:
                 "file": [image.file_name for image in found.images],
                 "width": np.array([image.width for image in found.images], np.int64),
                 "height": np.array([image.height for image in found.images], np.int64),
-                **_known_levels(found.images),
+                **_known_levels(found.images, *LEVELS),
             }
         )
         if any(image.attributes for image in found.images):
@@ -107,9 +109,9 @@ class CocoAnnotations:
         return whole if self.categories is None else whole.only(self.categories)
 
 
-def _known_levels(images: Sequence[_Image]) -> dict[str, np.ndarray]:
-    """Levels of shift, where every image has them."""
-    columns = {name: [getattr(image, name) for image in images] for name in LEVELS}
+def _known_levels(entries: Sequence[_Image] | Sequence[Instance], *names: str) -> dict[str, Any]:
+    """Levels of shift, where every entry has them."""
+    columns = {name: [getattr(entry, name) for entry in entries] for name in names}
     return {
         name: np.array(values, np.int64)
         for name, values in columns.items()
@@ -157,4 +159,5 @@ def instances_table(
     area = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for a in annotations]
     crowd = np.array([entry.iscrowd for entry in annotations], bool)
     attributes = [entry.attributes for entry in annotations]
-    return objects_table(image_ids, category, list(names.values()), boxes, area, crowd, attributes)
+    table = objects_table(image_ids, category, list(names.values()), boxes, area, crowd, attributes)
+    return table.assign(**_known_levels(annotations, "semantic_level"))

@@ -34,7 +34,8 @@ class Annotations:
             names ``absent`` and ``not_exhaustive`` of federated data.
         objects: one row an object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
             ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
-            ``attributes`` (a dict, empty where nothing is known).
+            ``attributes`` (a dict, empty where nothing is known); where the source has it,
+            ``semantic_level`` (of this object in this image).
     """
 
     name: str

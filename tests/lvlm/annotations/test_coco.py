@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from ood_lab.data.scenes import THINGS, ScenesDataset, visible, write_coco
+from ood_lab.data.scenes import THINGS, ScenesDataset, level_of, visible, write_coco
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
 from ood_lab.lvlm.annotations.scenes import ScenesAnnotations
@@ -204,9 +204,12 @@ def test_scenes_are_written_and_read_as_coco(tmp_path, capsys):
             assert entry[list(BOX)].tolist() == list(seen.box)
             assert entry["area"] == seen.area
             assert entry["attributes"] == scene.attributes(seen.item)
+            assert entry["semantic_level"] == level_of(seen.item.look.thing, scene.place)
             # pycocotools reads the masks back as they were.
             np.testing.assert_array_equal(coco.annToMask(coco.anns[row]), seen.mask)
     assert row == len(found.objects)
+    strangest = found.table.groupby("image")["semantic_level"].max()
+    assert strangest.tolist() == found.images["semantic_level"].tolist()
 
 
 def test_scenes_are_written_once(tmp_path):

@@ -24,10 +24,11 @@ from ood_lab.data.scenes.dataset import (
 from ood_lab.data.scenes.levels import level_of, things_at
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.render import Visible, render, visible
-from ood_lab.data.scenes.sampling import Wanted, sample_scene
+from ood_lab.data.scenes.sampling import sample_scene
 from ood_lab.data.scenes.scene import Item, Scene
 from ood_lab.data.scenes.styles import STYLES
 from ood_lab.data.scenes.things import THINGS
+from ood_lab.data.scenes.wishes import Wanted
 
 __all__ = [
     "GRID",

@@ -17,9 +17,10 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.hints import suggestion
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.render import Visible, render, visible
-from ood_lab.data.scenes.sampling import check_size, sample_scene
+from ood_lab.data.scenes.sampling import sample_scene
 from ood_lab.data.scenes.scene import RENDERER, Scene
 from ood_lab.data.scenes.styles import STYLES, styles_of_level
+from ood_lab.data.scenes.wishes import check_size
 from ood_lab.data.vessels.scene import generator, pick
 from ood_lab.errors import UserError
 

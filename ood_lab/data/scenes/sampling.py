@@ -5,45 +5,22 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
-from ood_lab.data.hints import suggestion
-from ood_lab.data.scenes.colours import COLOURS
 from ood_lab.data.scenes.layout import SMALLEST, Layout
 from ood_lab.data.scenes.levels import things_at
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.scene import Scene, Setting
 from ood_lab.data.scenes.sprite import Look, extent
-from ood_lab.data.scenes.styles import SIZES, STYLES
 from ood_lab.data.scenes.things import THINGS
+from ood_lab.data.scenes.wishes import OBJECTS, Wanted, check_scene, check_size, check_wishes
 from ood_lab.data.vessels.scene import pick
-from ood_lab.errors import UserError
 
-#: Fewest and most objects of a scene.
-OBJECTS = (2, 8)
 #: Share of the objects of a scene above semantic level 0 that are of that level, beyond the first.
 _STRANGERS = 0.35
 _GROUP = (2, 4)
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """An object that a scene must have; what is None is drawn.
-
-    Attributes:
-        thing: key of ``THINGS``.
-        colour: key of ``COLOURS``; any, also one that the thing never has by itself.
-        state: one of the thing's states.
-        length: longer side of its box, pixels.
-    """
-
-    thing: str
-    colour: str | None = None
-    state: str | None = None
-    length: float | None = None
 
 
 def sample_scene(
@@ -64,7 +41,8 @@ def sample_scene(
     nobody asked for, the ones that find no room are left out, down to two.
 
     A wanted object stands in the scene whatever its own level, so that ``semantic_level`` of the
-    scene may come out higher.
+    scene may come out higher; where the wanted ones are all, it is theirs. One that finds no room
+    at its length is made smaller.
 
     Args:
         rng: of everything that is drawn.
@@ -79,11 +57,8 @@ def sample_scene(
         UserError: an unknown name, a number out of range, or objects that find no room.
     """
     check_size(size)
-    _check(place, style, semantic_level, objects)
-    if len(wanted) > OBJECTS[1]:
-        raise UserError(f"scenes: {len(wanted)} objects are wanted; a scene has up to {OBJECTS[1]}")
-    for wish in wanted:
-        _check_wish(wish, size)
+    check_scene(place, style, semantic_level, objects)
+    check_wishes(wanted, size)
     place = place or pick(rng, tuple(PLACES))
     setting = _setting(rng)
     count = max(int(rng.integers(objects[0], objects[1] + 1)), len(wanted))
@@ -96,55 +71,6 @@ def sample_scene(
     for number, wish in enumerate([*musts, *others]):
         layout.put(_look(rng, wish, size, setting.lamp), must=number < certain)
     return Scene(place, style, size, setting, layout.items())
-
-
-def check_size(size: int) -> None:
-    """Refuses sizes that no style can paint.
-
-    Raises:
-        UserError: not a multiple of 4 from 64 to 256.
-    """
-    if size not in SIZES:
-        raise UserError(
-            f"scenes: size={size}; give a multiple of {SIZES.step} from {SIZES[0]} to {SIZES[-1]}"
-        )
-
-
-def _check(place: str | None, style: str, semantic_level: int, objects: tuple[int, int]) -> None:
-    if place is not None and place not in PLACES:
-        raise UserError(f"scenes: no place is called '{place}': {suggestion(place, PLACES)}")
-    if style not in STYLES:
-        raise UserError(f"scenes: no style is called '{style}': {suggestion(style, STYLES)}")
-    if not 0 <= semantic_level <= 5:
-        raise UserError(f"scenes: semantic_level={semantic_level}; give a level from 0 to 5")
-    if not 0 <= objects[0] <= objects[1] <= OBJECTS[1]:
-        raise UserError(
-            f"scenes: objects={list(objects)}; give the fewest and the most, up to {OBJECTS[1]}"
-        )
-
-
-def _check_wish(wish: Wanted, size: int) -> None:
-    if wish.thing not in THINGS:
-        raise UserError(
-            f"scenes: nothing is called '{wish.thing}': {suggestion(wish.thing, THINGS)}"
-        )
-    thing = THINGS[wish.thing]
-    if wish.colour is not None and not thing.colours:
-        raise UserError(f"scenes: a {wish.thing} has fixed colours; give it none")
-    if wish.colour is not None and wish.colour not in COLOURS:
-        raise UserError(
-            f"scenes: no colour is called '{wish.colour}': {suggestion(wish.colour, COLOURS)}"
-        )
-    states = thing.states.words if thing.states else ()
-    if wish.state is not None and wish.state not in states:
-        known = f"it is {' or '.join(states)}" if states else "it has no states"
-        raise UserError(f"scenes: a {wish.thing} is never '{wish.state}': {known}")
-    if wish.colour and thing.states and wish.state == thing.states.colourless:
-        raise UserError(f"scenes: a {wish.state} {wish.thing} shows no colour; give it none")
-    if wish.length is not None and not SMALLEST <= wish.length <= size / 2:
-        raise UserError(
-            f"scenes: a {wish.thing} of {wish.length} pixels; give {SMALLEST} to {size / 2:g}"
-        )
 
 
 def _setting(rng: np.random.Generator) -> Setting:

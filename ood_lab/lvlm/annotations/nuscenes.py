@@ -1,7 +1,4 @@
-"""nuScenes: keyframes of the front camera, boxes projected from three dimensions.
-
-Tables: nuScenes (arXiv 1903.11027); label map: OODBench (arXiv 2602.18094).
-"""
+"""nuScenes (arXiv 1903.11027): keyframes of the front camera, boxes projected from space."""
 
 from __future__ import annotations
 
@@ -19,41 +16,10 @@ from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
 from ood_lab.lvlm.annotations.files import absolute, check_folder, check_images, need, read_json
+from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
 from ood_lab.lvlm.annotations.table import Annotations, objects_table
 
 _CAMERA = "CAM_FRONT"
-#: The 22 names that OODBench keeps; questions ask for them in lower case.
-LABELS = {
-    "human.pedestrian.adult": "adult pedestrian",
-    "human.pedestrian.child": "child pedestrian",
-    "human.pedestrian.wheelchair": "pedestrian in wheelchair",
-    "human.pedestrian.stroller": "pedestrian with stroller",
-    "human.pedestrian.personal_mobility": "pedestrian using personal mobility device",
-    "human.pedestrian.police_officer": "police officer",
-    "human.pedestrian.construction_worker": "construction worker",
-    "animal": "animal",
-    "vehicle.car": "car",
-    "vehicle.motorcycle": "motorcycle",
-    "vehicle.bicycle": "bicycle",
-    "vehicle.bus.bendy": "bendy bus",
-    "vehicle.bus.rigid": "rigid bus",
-    "vehicle.truck": "truck",
-    "vehicle.construction": "construction vehicle",
-    "vehicle.emergency.ambulance": "ambulance",
-    "vehicle.emergency.police": "police vehicle",
-    "vehicle.trailer": "trailer",
-    "movable_object.barrier": "barrier",
-    "movable_object.trafficcone": "traffic cone",
-    "movable_object.pushable_pullable": "pushable/pullable object",
-    "static_object.bicycle_rack": "bicycle rack",
-}
-_DROPPED = "movable_object.debris"
-#: Numbers of the 150 scenes of the validation split.
-_VAL = (
-    "3 12-18 35-36 38-39 92-110 221 268-278 329-332 344-346 519-524 552-565 625-627 629-630 "
-    "632-638 770-771 775 777-778 780-784 794-800 802 904-917 919-931 962-963 966-969 971-972 "
-    "1059-1073"
-)
 
 
 @dataclass(slots=True)
@@ -292,34 +258,18 @@ class NuScenesAnnotations:
         labels: dict[str, str | None] = {}
         for instance in self._table(root, "instance", _Instance):
             if instance.token in needed:
-                labels[instance.token] = self._label(names.get(instance.category_token, ""))
+                if instance.category_token not in names:
+                    raise UserError(
+                        f"'{root / self.version}/category.json' lacks the category of the instance "
+                        f"'{instance.token}'"
+                    )
+                labels[instance.token] = label_of(names[instance.category_token])
         if missing := needed - labels.keys():
             raise UserError(
                 f"'{root / self.version}/instance.json' lacks {len(missing):,} of the annotated "
                 f"instances, '{min(missing)}' for one"
             )
         return labels
-
-    def _label(self, name: str) -> str | None:
-        # The tables write personal_mobility, papers personal.mobility.
-        plain = {key.replace("_", "."): label for key, label in LABELS.items()}
-        asked = name.replace("_", ".")
-        if asked == _DROPPED.replace("_", "."):
-            return None
-        if asked not in plain:
-            raise UserError(
-                f"{self.version} has the unknown category '{name}': {suggestion(name, LABELS)}"
-            )
-        return plain[asked]
-
-
-def validation_scenes() -> set[str]:
-    """Names of nuScenes' 150 validation scenes."""
-    names = set()
-    for part in _VAL.split():
-        first, _, last = part.partition("-")
-        names |= {f"scene-{n:04d}" for n in range(int(first), int(last or first) + 1)}
-    return names
 
 
 def _by_token(rows: Iterable[_Row]) -> dict[str, _Row]:

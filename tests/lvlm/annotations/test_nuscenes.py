@@ -8,7 +8,8 @@ from scipy.spatial.transform import Rotation
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
-from ood_lab.lvlm.annotations.nuscenes import LABELS, NuScenesAnnotations, validation_scenes
+from ood_lab.lvlm.annotations.nuscenes import NuScenesAnnotations
+from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
 
 FOCAL = 1000.0
 INTRINSIC = [[FOCAL, 0.0, 800.0], [0.0, FOCAL, 450.0], [0.0, 0.0, 1.0]]
@@ -177,6 +178,12 @@ def test_there_are_150_validation_scenes():
     assert not {"scene-0001", "scene-0061", "scene-0918"} & scenes
 
 
+def test_both_spellings_of_a_category():
+    for name in ("human.pedestrian.personal_mobility", "human.pedestrian.personal.mobility"):
+        assert label_of(name) == "pedestrian using personal mobility device"
+    assert label_of("movable_object.debris") is None
+
+
 def rewrite(place, table, change):
     file = place / "v1.0-mini" / f"{table}.json"
     rows = json.loads(file.read_text())
@@ -192,10 +199,13 @@ def test_mistakes_name_the_culprit(place, monkeypatch):
     with pytest.raises(UserError, match=r"no scene 'scene-0062': did you mean 'scene-0061'"):
         source(place, scenes=["scene-0062"]).read()
     rewrite(place, "category", lambda rows: [r.update(name="vehicle.tram") for r in rows])
-    with pytest.raises(UserError, match=r"unknown category 'vehicle.tram'"):
+    with pytest.raises(UserError, match=r"no category 'vehicle.tram'"):
         source(place).read()
     rewrite(place, "category", lambda rows: [r.update(name="vehicle.car") for r in rows])
-    rewrite(place, "instance", lambda rows: rows.pop(0))
+    rewrite(place, "instance", lambda rows: rows[1].update(category_token="lost"))
+    with pytest.raises(UserError, match=r"category.json' lacks the category of the .*'instance2'"):
+        source(place).read()
+    rewrite(place, "instance", lambda rows: rows.pop(1))
     with pytest.raises(UserError, match=r"instance.json' lacks 1 of the annotated"):
         source(place).read()
     rewrite(place, "ego_pose", lambda rows: rows.clear())

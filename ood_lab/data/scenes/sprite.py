@@ -90,8 +90,12 @@ def draw(look: Look) -> Sprite:
     parts = THINGS[look.thing].draw(u, v, look.proportions, look.state)
     distances = np.array([part.distance for part in parts])
     solid = distances.min(0)
-    # All parts at once, and plain ufuncs: on so few pixels it is the calls that cost.
-    cover = np.maximum(np.minimum(0.5 - distances * (look.size / 2), 1.0), 0.0)
+    # All parts at once, in place, by plain ufuncs: on so few pixels it is the calls that cost.
+    cover = distances
+    cover *= -look.size / 2
+    cover += 0.5
+    np.minimum(cover, 1.0, out=cover)
+    np.maximum(cover, 0.0, out=cover)
     alpha = cover.max(0)
     rest = np.ones_like(alpha)
     for weight in cover[:0:-1]:

@@ -28,6 +28,7 @@ from ood_lab.data.scenes.colours import COLOURS
 from ood_lab.data.scenes.layout import MAX_HIDDEN
 from ood_lab.data.scenes.sprite import Look, draw
 from ood_lab.data.scenes.things import ABSTRACT, FAMILIAR, UNFAMILIAR
+from ood_lab.data.scenes_module import ScenesDataModule
 from ood_lab.data.vessels.scene import generator
 from ood_lab.errors import UserError
 
@@ -356,3 +357,20 @@ def test_mistakes_are_one_line(build, culprit):
 def test_names_are_singular_and_can_be_asked_for():
     assert all(re.fullmatch(r"[a-z]+( [a-z]+)?", name) for name in THINGS)
     assert not any(name.endswith("s") and not name.endswith("ss") for name in THINGS)
+
+
+def test_module_has_id_sets_shifted_sets_and_the_grid():
+    data = ScenesDataModule(train=30, val=15, test=15, per_shift_set=6, per_cell=2, breaks=0.5)
+    data.setup()
+    sizes = {name: len(split) for name, split in data.splits.items()}
+    assert sizes == {"train": 30, "val": 15, "test": 15, **dict.fromkeys(SHIFTS, 6), "grid": 70}
+    assert data.ood_names == [*SHIFTS, "grid"]
+    assert data.shift_order == []
+    assert data.classes == list(PLACES)
+    assert (data.splits["train"].table["semantic_level"] > 0).any()
+    data.use_transform(eval=lambda image: torch.from_numpy(np.array(image)))
+    (batch,) = data.predict_loader("test")
+    assert batch["image"].shape == (15, 96, 96, 3)
+    bare = ScenesDataModule(train=15, val=15, test=15, per_shift_set=1, per_cell=0)
+    bare.setup()
+    assert "grid" not in bare.splits

@@ -14,9 +14,10 @@ from ood_lab.data.vessels.sdf import Array, box, capsule, ellipse, half_plane, p
 def mug(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A mug with a handle and a dark opening."""
     figure = archaic.mug(u, v, p)
-    rim = 0.46 + 0.05 * p[1]
-    opening = ellipse(u, v, (0.0, rim - 0.04), (0.34 + 0.04 * p[0], 0.09))
-    return [Part(figure.solid), Part(opening, OWN_DARK)]
+    wide, rim = 0.36 + 0.04 * p[0], 0.46 + 0.05 * p[1]
+    handle = ring(u, v, (wide + 0.12, 0.0), (0.22, 0.28), 0.075)
+    opening = ellipse(u, v, (0.0, rim - 0.04), (wide - 0.02, 0.1))
+    return [Part(handle), Part(figure.belt_area), Part(opening, OWN_DARK)]
 
 
 def bowl(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
@@ -40,9 +41,10 @@ def bottle(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
 def wine_glass(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A stemmed glass; ``full`` of red wine."""
     figure = artefacts.goblet(u, v, p)
-    parts = [Part(figure.solid, "steel"), Part(figure.belt_area, "glass")]
+    # A dark rim all round: clear glass before a pale wall would not be seen.
+    parts = [Part(figure.solid - 0.02, "grey"), Part(figure.belt_area + 0.05, "glass")]
     if state == "full":
-        parts.append(Part(both(figure.belt_area + 0.05, v - 0.5), "wine"))
+        parts.append(Part(both(figure.belt_area + 0.06, v - 0.5), "wine"))
     return parts
 
 
@@ -124,7 +126,7 @@ def candle(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     dish = union(
         ellipse(u, v, (0.0, -0.7), (0.48, 0.1)), ring(u, v, (0.5, -0.64), (0.13, 0.13), 0.05)
     )
-    stick = box(u, v, (0.0, (top - 0.68) / 2), (0.16, (top + 0.68) / 2))
+    stick = box(u, v, (0.0, (top - 0.68) / 2), (0.19, (top + 0.68) / 2))
     wick = capsule(u, v, (0.0, top), (0.0, top + 0.1), 0.035)
     parts = [Part(dish, "brass"), Part(stick), Part(wick, "dark")]
     if state == "lit":
@@ -197,8 +199,9 @@ def bucket(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
 
 def axe(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """An axe with a wooden haft."""
-    figure = artefacts.axe(u, v, p)
-    return [Part(figure.solid, "wood"), Part(figure.belt_area, "steel")]
+    blade = artefacts.axe(u, v, p).belt_area
+    haft = capsule(u, v, (-0.22, -0.76), (-0.02 + 0.04 * p[0], 0.7), 0.1, 0.085)
+    return [Part(haft, "wood"), Part(blade - 0.05, "dark"), Part(blade + 0.03, "steel")]
 
 
 def bell(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
@@ -212,8 +215,8 @@ def ladder(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A leaning ladder."""
     lean = 0.12 * p[0]
     across = u - lean * v
-    rails = np.maximum(np.abs(np.abs(across) - 0.34) - 0.07, np.abs(v) - 0.88)
-    rungs = both(np.abs(np.mod(v, 0.36) - 0.18) - 0.06, np.abs(across) - 0.34, np.abs(v) - 0.8)
+    rails = np.maximum(np.abs(np.abs(across) - 0.34) - 0.085, np.abs(v) - 0.88)
+    rungs = both(np.abs(np.mod(v, 0.36) - 0.18) - 0.07, np.abs(across) - 0.34, np.abs(v) - 0.8)
     return [Part(rungs, OWN_DARK), Part(rails, OWN)]
 
 

@@ -80,13 +80,15 @@ def dog(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
         tail = capsule(u, v, (0.54, 0.0), (0.82, 0.4 + 0.06 * p[0]), 0.07, 0.035)
         x, y = -0.46, 0.32
     neck = capsule(u, v, (x + 0.14, y - 0.26), (x, y), 0.17)
-    head = ellipse(u, v, (x, y), (0.24, 0.2))
-    snout = capsule(u, v, (x - 0.14, y - 0.06), (x - 0.36, y - 0.09), 0.11, 0.09)
-    nose = ellipse(u, v, (x - 0.43, y - 0.05), (0.07, 0.06))
+    head = ellipse(u, v, (x, y), (0.26, 0.22))
+    snout = capsule(u, v, (x - 0.14, y - 0.06), (x - 0.36, y - 0.09), 0.13, 0.1)
+    nose = ellipse(u, v, (x - 0.43, y - 0.05), (0.08, 0.07))
+    collar = both(neck, capsule(u, v, (x - 0.16, y - 0.26), (x + 0.3, y - 0.12), 0.055))
     ear = capsule(u, v, (x + 0.12, y + 0.1), (x + 0.18, y - 0.22), 0.085, 0.1)
     return [
         Part(union(tail, legs)),
         Part(union(body, neck, head, snout)),
+        Part(collar, "red light"),
         Part(ear, OWN_DARK),
         Part(nose, "dark"),
         Part(ellipse(u, v, (x - 0.1, y + 0.05), (0.045, 0.045)), "dark"),

@@ -75,7 +75,7 @@ PLACES: dict[str, Place] = {
         backdrops.kitchen,
         (_top(0.0, 1.0, 0.58), _floor(0.89), _WALL),
         _prior(
-            "3 mug, 3 bowl, 2.5 teapot, 2 bottle, 1.5 wine glass, 2 apple, 1 stool, 0.7 clock, "
+            "3 mug, 3 bowl, 3 teapot, 2 bottle, 2 wine glass, 2 apple, 1 stool, 0.7 clock, "
             "0.7 fish, 0.7 cat"
         ),
     ),
@@ -85,7 +85,7 @@ PLACES: dict[str, Place] = {
         backdrops.living_room,
         (_top(0.56, 0.99, 0.585, 0.02), _top(0.08, 0.46, 0.6, 0.05), _floor(0.74), _WALL),
         _prior(
-            "2 television, 2 lamp, 2 book, 1.5 guitar, 2 cat, 1.5 candle, 1.5 wine glass, "
+            "2 television, 2 lamp, 2 book, 1.5 guitar, 2 cat, 1.5 candle, 2 wine glass, "
             "1 clock, 1.5 chair, 1 mug, 1 teapot"
         ),
     ),
@@ -111,9 +111,7 @@ PLACES: dict[str, Place] = {
         True,
         backdrops.classroom,
         (_top(0.04, 0.96, 0.61), _floor(0.88), _WALL),
-        _prior(
-            "3 book, 2.5 chair, 2 clock, 1.5 bell, 1.5 apple, 2.5 person, 1 guitar, 1 television"
-        ),
+        _prior("3 book, 2.5 chair, 2 clock, 2 bell, 1.5 apple, 2.5 person, 1 guitar, 1 television"),
     ),
     "workshop": Place(
         "public",
@@ -127,14 +125,14 @@ PLACES: dict[str, Place] = {
         True,
         backdrops.station,
         (_floor(0.74), _WALL),
-        _prior("4 suitcase, 4 person, 2 clock, 2 umbrella, 1 bicycle, 0.7 bell, 0.7 dog, 0.7 book"),
+        _prior("4 suitcase, 4 person, 2 clock, 2 umbrella, 1 bicycle, 1 bell, 0.7 dog, 0.7 book"),
     ),
     "street": Place(
         "town",
         False,
         backdrops.street,
         (_floor(0.66), _SKY),
-        _prior("4 car, 2.5 bicycle, 3 traffic light, 3 person, 1.5 umbrella, 1.5 dog, 1 bird"),
+        _prior("4 car, 2.5 bicycle, 3.5 traffic light, 3 person, 1.5 umbrella, 1.5 dog, 1 bird"),
     ),
     "park": Place(
         "town",

@@ -19,7 +19,12 @@ CONF = Path(__file__).parents[1] / "conf"
 NO_GROUP = {CONF, CONF / "reference"}  # published numbers are data: tests/tasks/test_verify.py
 FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not in NO_GROUP)
 PRIMARY = {"train", "eval"}
+APPENDED = {"annotations"}  # groups of some tasks alone: they are in no primary defaults list
 REQUIRED = {  # what the user has to fill in
+    "annotations/cityscapes.yaml": ["annotations.root=DIR"],
+    "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
+    "annotations/lvis.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
+    "annotations/nuscenes.yaml": ["annotations.root=DIR"],
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
@@ -56,7 +61,8 @@ def composed_file(primary: str, file: Path) -> DictConfig:
     """With one file of a group chosen."""
     group = str(file.parent)
     choice = f"[{file.stem}]" if group == "detector" else file.stem
-    return composed(primary, [f"{group}={choice}", *REQUIRED.get(str(file), [])])
+    sign = "+" if group in APPENDED else ""
+    return composed(primary, [f"{sign}{group}={choice}", *REQUIRED.get(str(file), [])])
 
 
 def nodes_with_targets(node, path):

@@ -19,7 +19,7 @@ FORBIDDEN = {
     "models": HEAVY | {"data", "report"},
     "clip": HEAVY | {"data", "report"},
     "prompts": HEAVY | {"data", "report"},
-    "data": HEAVY | {"models", "detectors"},
+    "data": HEAVY | {"models", "detectors", "lvlm"},
     "lvlm": HEAVY | {"detectors"},
     "report": {"hydra", "omegaconf", "models"},
     "tasks": HEAVY,

@@ -14,11 +14,35 @@ from ood_lab.data.vessels import (
     ShiftedVessels,
     VesselsDataset,
     VesselsGrid,
+    VesselsWorld,
 )
 from ood_lab.data.vessels.augment import LightAugment
 from ood_lab.errors import UserError
 
 COARSE = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
+#: First numbers of a stream: the values below hold for the numpy that draws these.
+PROBE = [0.8897387912781343, 0.5571380502062263]
+#: Row of the first image of each style in that set, and its mean.
+FIRST_OF_STYLE = {
+    "blurry": (20, 196.174),
+    "dim": (39, 34.047),
+    "gold": (25, 125.36),
+    "grey": (3, 42.933),
+    "indoor": (1, 128.814),
+    "ink": (11, 176.711),
+    "low_resolution": (12, 151.871),
+    "mosaic": (7, 36.732),
+    "museum": (10, 48.528),
+    "neon": (23, 37.006),
+    "noisy": (28, 152.428),
+    "outdoor": (30, 129.646),
+    "plastic": (2, 129.348),
+    "porcelain": (52, 137.163),
+    "rubbing": (9, 204.862),
+    "sketch": (0, 219.073),
+    "studio": (4, 151.038),
+    "x_ray": (6, 68.386),
+}
 
 
 def pixels_of(dataset):
@@ -108,6 +132,18 @@ def test_statistics_are_those_stored():
         pixels = pixels_of(dataset) / 255.0
         stats = np.r_[pixels.mean((0, 1, 2)), pixels.std((0, 1, 2))]
         np.testing.assert_allclose(stats, expected[dataset.name], atol=0.06)
+
+
+def test_no_pixel_changes():
+    # A mean over 64 x 64 x 3 pixels, one image a style: what draws on the renderer for something
+    # else must leave the vessels as they are. Another numpy may draw other streams.
+    probe = np.random.default_rng([0, 1]).random(2)
+    if not np.allclose(probe, PROBE, atol=1e-12):
+        pytest.skip("this numpy draws other streams")
+    world = VesselsWorld("world", 200, 0)
+    for style, (row, mean) in FIRST_OF_STYLE.items():
+        assert world.table["style"].iat[row] == style
+        assert np.asarray(world.load_image(row)).mean() == pytest.approx(mean, abs=0.02), style
 
 
 def test_balanced_prior_is_exact():

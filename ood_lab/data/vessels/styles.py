@@ -11,21 +11,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from ood_lab.data.vessels.backgrounds import hue, rgb
-from ood_lab.data.vessels.sdf import SIZE, Array
+from ood_lab.data.vessels.sdf import Array
 from ood_lab.data.vessels.texture import blur, edges, grain, pixelate, smooth
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What a style composes, all ``[H, W]`` but ``backdrop`` and ``patina``.
+    """What a style composes, all ``[H, H]`` but ``backdrop`` and ``patina``; H of any size.
 
     Attributes:
         alpha: coverage of the object.
         ink: coverage of the ornament, within the object.
         light: shading of the surface, about 1.
         shadow: darkening of the ground, 1 = none.
-        patina: colour of the bronze, ``[3, 1, 1]``.
-        backdrop: the background, ``[3, H, W]``.
+        patina: colour of the bronze, ``[3, 1, 1]``, or of every pixel, ``[3, H, H]``.
+        backdrop: the background, ``[3, H, H]``.
     """
 
     alpha: Array
@@ -35,8 +35,21 @@ class Layers:
     patina: Array
     backdrop: Array
 
+    @property
+    def size(self) -> int:
+        """Height and width in pixels."""
+        return int(self.alpha.shape[-1])
+
+    def smooth(self, rng: np.random.Generator, cells: int) -> Array:
+        """Smooth noise of the image's size, see :func:`~ood_lab.data.vessels.texture.smooth`."""
+        return smooth(rng, cells, size=self.size)
+
+    def grain(self, rng: np.random.Generator, amount: float) -> Array:
+        """White noise of the image's size, see :func:`~ood_lab.data.vessels.texture.grain`."""
+        return grain(rng, amount, self.size)
+
     def over(self, surface: Array) -> Array:
-        """The surface ``[3, H, W]`` in front of the shadowed backdrop."""
+        """The surface ``[3, H, H]`` in front of the shadowed backdrop."""
         ground = self.backdrop * self.shadow
         return ground + self.alpha * (surface - ground)
 
@@ -45,33 +58,33 @@ Painter = Callable[[Layers, np.random.Generator], Array]
 
 
 def _bronze(layers: Layers, rng: np.random.Generator) -> Array:
-    mottle = 0.84 + 0.32 * smooth(rng, 9)
+    mottle = 0.84 + 0.32 * layers.smooth(rng, 9)
     tone = layers.light * mottle * (1.0 - 0.78 * layers.ink)
     return layers.over(tone * layers.patina)
 
 
 def photo(layers: Layers, rng: np.random.Generator) -> Array:
     """A bronze in front of the backdrop, with slight sensor grain."""
-    return _bronze(layers, rng) + grain(rng, 0.02)
+    return _bronze(layers, rng) + layers.grain(rng, 0.02)
 
 
 def _dim(layers: Layers, rng: np.random.Generator) -> Array:
     lamp = rgb(0.7, 0.6, 0.45) * rng.uniform(0.6, 1.1)
-    return layers.over(_bronze(layers, rng) * lamp) + grain(rng, 0.02)
+    return layers.over(_bronze(layers, rng) * lamp) + layers.grain(rng, 0.02)
 
 
 def _blurry(layers: Layers, rng: np.random.Generator) -> Array:
-    return blur(_bronze(layers, rng), int(rng.integers(4, 10))) + grain(rng, 0.01)
+    return blur(_bronze(layers, rng), int(rng.integers(4, 10))) + layers.grain(rng, 0.01)
 
 
 def _noisy(layers: Layers, rng: np.random.Generator) -> Array:
-    noise = rng.standard_normal((3, SIZE, SIZE), np.float32)
+    noise = rng.standard_normal((3, layers.size, layers.size), np.float32)
     return _bronze(layers, rng) + noise * rng.uniform(0.12, 0.2)
 
 
 def _grey(layers: Layers, rng: np.random.Generator) -> Array:
     grey = photo(layers, rng).mean(0)
-    return np.broadcast_to(0.5 + 1.15 * (grey - 0.5), (3, SIZE, SIZE))
+    return np.broadcast_to(0.5 + 1.15 * (grey - 0.5), (3, layers.size, layers.size))
 
 
 def _low_resolution(layers: Layers, rng: np.random.Generator) -> Array:
@@ -81,7 +94,7 @@ def _low_resolution(layers: Layers, rng: np.random.Generator) -> Array:
 def _glossy(layers: Layers, rng: np.random.Generator, colour: Array, ink: Array) -> Array:
     shine = np.clip(layers.light - 0.92, 0.0, 1.0) * 2.0
     body = layers.light * colour + shine
-    return layers.over(body + layers.ink * (ink - body)) + grain(rng, 0.015)
+    return layers.over(body + layers.ink * (ink - body)) + layers.grain(rng, 0.015)
 
 
 def _gold(layers: Layers, rng: np.random.Generator) -> Array:
@@ -99,29 +112,30 @@ def _plastic(layers: Layers, rng: np.random.Generator) -> Array:
 
 def _sketch(layers: Layers, rng: np.random.Generator) -> Array:
     line = np.clip(1.1 * edges(layers.alpha) + 0.55 * layers.ink, 0.0, 1.0)
-    page = 0.96 + grain(rng, 0.015) - 0.85 * line
-    return np.broadcast_to(page, (3, SIZE, SIZE))
+    page = 0.96 + layers.grain(rng, 0.015) - 0.85 * line
+    return np.broadcast_to(page, (3, layers.size, layers.size))
 
 
 def _rubbing(layers: Layers, rng: np.random.Generator) -> Array:
-    worn = smooth(rng, 22) + 0.45 * smooth(rng, 11) < rng.uniform(0.7, 0.85)
+    worn = layers.smooth(rng, 22) + 0.45 * layers.smooth(rng, 11) < rng.uniform(0.7, 0.85)
     dark = layers.alpha * (1.0 - layers.ink) * (0.18 + 0.77 * worn.astype(np.float32))
-    return layers.backdrop * (1.0 - 0.85 * dark) + grain(rng, 0.02)
+    return layers.backdrop * (1.0 - 0.85 * dark) + layers.grain(rng, 0.02)
 
 
 def _ink(layers: Layers, rng: np.random.Generator) -> Array:
-    wash = layers.alpha * (0.28 + 0.3 * smooth(rng, 6)) + 0.45 * edges(layers.alpha)
+    wash = layers.alpha * (0.28 + 0.3 * layers.smooth(rng, 6)) + 0.45 * edges(layers.alpha)
     tone = np.clip(wash + 0.25 * layers.ink, 0.0, 0.9)
     page = layers.backdrop * rgb(1.0, 0.94, 0.8)
-    return page * (1.0 - tone * rgb(0.75, 0.85, 0.95)) + grain(rng, 0.012)
+    return page * (1.0 - tone * rgb(0.75, 0.85, 0.95)) + layers.grain(rng, 0.012)
 
 
 def _mosaic(layers: Layers, rng: np.random.Generator) -> Array:
     tiles = pixelate(_bronze(layers, rng), 4)
     # Hand-set tiles: each has a shade of its own.
-    shade = rng.random((3, SIZE // 4, SIZE // 4), np.float32).repeat(4, 1).repeat(4, 2)
+    count = layers.size // 4
+    shade = rng.random((3, count, count), np.float32).repeat(4, 1).repeat(4, 2)
     tiles = 0.5 + 1.35 * (tiles - 0.5) + 0.25 * (shade - 0.5)
-    grout = np.zeros((SIZE, SIZE), np.float32)
+    grout = np.zeros((layers.size, layers.size), np.float32)
     grout[::4] = grout[:, ::4] = 0.55
     return tiles + grout * ((0.15 if rng.random() < 0.5 else 0.85) - tiles)
 
@@ -136,9 +150,9 @@ def _neon(layers: Layers, rng: np.random.Generator) -> Array:
 
 def _x_ray(layers: Layers, rng: np.random.Generator) -> Array:
     film = rgb(0.25, 0.55, 0.85)
-    depth = 0.16 + 0.1 * smooth(rng, 4) + layers.alpha * (0.42 + 0.5 * (1.1 - layers.light))
+    depth = 0.16 + 0.1 * layers.smooth(rng, 4) + layers.alpha * (0.42 + 0.5 * (1.1 - layers.light))
     depth = blur(depth + 0.25 * edges(layers.alpha) - 0.22 * layers.ink, 1)
-    return depth * film * 1.5 + grain(rng, 0.015)
+    return depth * film * 1.5 + layers.grain(rng, 0.015)
 
 
 @dataclass(frozen=True)

@@ -12,26 +12,28 @@ import numpy as np
 from ood_lab.data.vessels.sdf import SIZE, Array
 
 
-@lru_cache(maxsize=32)
-def _upsampling(cells: int) -> Array:
-    """Linear interpolation from ``cells`` knots to ``SIZE`` pixels, ``[SIZE, cells]``."""
-    position = np.linspace(0, cells - 1, SIZE)
+@lru_cache(maxsize=64)
+def _upsampling(cells: int, size: int) -> Array:
+    """Linear interpolation from ``cells`` knots to ``size`` pixels, ``[size, cells]``."""
+    position = np.linspace(0, cells - 1, size)
     knots = np.arange(cells)
     return np.clip(1.0 - np.abs(position[:, None] - knots[None]), 0.0, 1.0).astype(np.float32)
 
 
-def smooth(rng: np.random.Generator, cells: int, channels: int | None = None) -> Array:
-    """Uniform noise on a ``cells x cells`` lattice, interpolated to ``[(channels, )H, W]``."""
-    matrix = _upsampling(cells)
+def smooth(
+    rng: np.random.Generator, cells: int, channels: int | None = None, size: int = SIZE
+) -> Array:
+    """Uniform noise on ``cells x cells`` knots, interpolated to ``[(channels, )size, size]``."""
+    matrix = _upsampling(cells, size)
     if channels is None:
         return matrix @ rng.random((cells, cells), np.float32) @ matrix.T
     knots = rng.random((channels, cells, cells), np.float32)
     return matrix @ knots @ matrix.T
 
 
-def grain(rng: np.random.Generator, amount: float) -> Array:
-    """White grey noise, uniform with standard deviation ``amount``, ``[H, W]``."""
-    return (rng.random((SIZE, SIZE), np.float32) - 0.5) * (amount * 12**0.5)
+def grain(rng: np.random.Generator, amount: float, size: int = SIZE) -> Array:
+    """White grey noise, uniform with standard deviation ``amount``, ``[size, size]``."""
+    return (rng.random((size, size), np.float32) - 0.5) * (amount * 12**0.5)
 
 
 def blur(image: Array, passes: int) -> Array:
@@ -47,8 +49,8 @@ def blur(image: Array, passes: int) -> Array:
 
 
 def pixelate(image: Array, block: int) -> Array:
-    """Means over ``block x block`` tiles, written back at full size."""
-    count = SIZE // block
+    """Means over ``block x block`` tiles of a square image, written back at full size."""
+    count = image.shape[-1] // block
     small = image.reshape(-1, count, block, count, block).mean((2, 4))
     return small.repeat(block, 1).repeat(block, 2).reshape(image.shape)
 

@@ -1,0 +1,10 @@
+"""Which objects are in which images: one table from every format.
+
+A source (``CocoAnnotations``, ``LvisAnnotations``, ``NuScenesAnnotations``,
+``CityscapesAnnotations``, ``ScenesAnnotations``) is light to build; its ``read()`` checks
+everything that the table needs, the images' files included, and returns :class:`Annotations`.
+"""
+
+from ood_lab.lvlm.annotations.table import Annotations, AnnotationSource
+
+__all__ = ["AnnotationSource", "Annotations"]

@@ -1,0 +1,102 @@
+"""LVIS: COCO's images with 1,203 categories, federated (arXiv 1908.03195)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.annotations.coco import Instance, instances_table
+from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
+from ood_lab.lvlm.annotations.table import Annotations
+
+
+@dataclass(slots=True)
+class _Image:
+    id: int
+    width: int
+    height: int
+    coco_url: str
+    neg_category_ids: list[int]
+    not_exhaustive_category_ids: list[int]
+
+
+@dataclass(slots=True)
+class _Category:
+    id: int
+    name: str
+
+
+@dataclass(slots=True)
+class _Instances:
+    images: list[_Image]
+    annotations: list[Instance]
+    categories: list[_Category]
+
+
+@dataclass(frozen=True)
+class LvisAnnotations:
+    """LVIS v1 (``lvis_v1_val.json``).
+
+    Layout: ``images`` holds COCO's folders ``train2017`` and ``val2017``, for LVIS' own splits mix
+    them; the file of an image is the last two parts of its ``coco_url``. Names lose their
+    underscores (``aerosol_can`` → ``aerosol can``).
+
+    LVIS is federated: of a category that is neither annotated nor among ``absent`` (verified not
+    to be in the image), nothing is known; of those in ``not_exhaustive``, not all objects are
+    marked. Both are columns of the images.
+
+    The package ``lvis`` would bring OpenCV along to read the same JSON.
+
+    Args:
+        file: the JSON file.
+        images: folder with ``train2017`` and ``val2017``.
+        categories: names of those to keep, in this order; None = all.
+        name: of the data, for folders and tables.
+    """
+
+    file: str | os.PathLike[str]
+    images: str | os.PathLike[str]
+    categories: Sequence[str] | None = None
+    name: str = "lvis"
+
+    def read(self) -> Annotations:
+        """Reads and checks the file, and that every image is there.
+
+        Raises:
+            UserError: see :meth:`ood_lab.lvlm.annotations.coco.CocoAnnotations.read`.
+        """
+        file, root = absolute(self.file), absolute(self.images)
+        found = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
+        names = {entry.id: entry.name.replace("_", " ") for entry in found.categories}
+        images = pd.DataFrame(
+            {
+                "image": [image.id for image in found.images],
+                "file": ["/".join(image.coco_url.split("/")[-2:]) for image in found.images],
+                "width": np.array([image.width for image in found.images], np.int64),
+                "height": np.array([image.height for image in found.images], np.int64),
+                "absent": _named(file, names, [i.neg_category_ids for i in found.images]),
+                "not_exhaustive": _named(
+                    file, names, [i.not_exhaustive_category_ids for i in found.images]
+                ),
+            }
+        )
+        objects = instances_table(file, found.annotations, list(images["image"]), names)
+        check_images(root, list(images["file"]), "annotations.images")
+        whole = Annotations(self.name, tuple(names.values()), root, images, objects)
+        return whole if self.categories is None else whole.only(self.categories)
+
+
+def _named(file: Path, names: dict[int, str], lists: list[list[int]]) -> list[list[str]]:
+    """Ids of categories by name, image by image."""
+    try:
+        return [[names[number] for number in numbers] for numbers in lists]
+    except KeyError as error:
+        raise UserError(
+            f"'{file}': an image names category {error}, which the file does not list"
+        ) from error

@@ -1,0 +1,128 @@
+"""The table of annotations that every benchmark starts from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.hints import suggestion
+from ood_lab.errors import UserError
+
+#: Columns of an object's box, pixels from the upper left corner of the image.
+BOX = ("box_x", "box_y", "box_width", "box_height")
+
+
+@dataclass(frozen=True)
+class Annotations:
+    """Images, the categories that were looked for, and the objects that were found.
+
+    Attributes:
+        name: of the data, for folders and tables.
+        categories: the label space, in the order of the source; also those that no image has.
+        root: folder that the files of the images start from.
+        images: one row an image, those without objects included: ``image`` (id in the source),
+            ``file`` (relative to ``root``), ``width``, ``height``; where the source has them,
+            ``semantic_level``, ``covariate_level``, ``attributes`` (a dict), and the lists of
+            names ``absent`` and ``not_exhaustive`` of federated data.
+        objects: one row an object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
+            ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
+            ``attributes`` (a dict, empty where nothing is known); where the source has it,
+            ``semantic_level`` (of this object in this image).
+    """
+
+    name: str
+    categories: tuple[str, ...]
+    root: Path
+    images: pd.DataFrame
+    objects: pd.DataFrame
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row an object, with what is known of its image; ``file`` is absolute."""
+        merged = self.objects.merge(self.images, on="image", suffixes=("", "_of_image"))
+        return merged.assign(file=[str(self.root / file) for file in merged["file"]])
+
+    @cached_property
+    def identity(self) -> str:
+        """Sha256 (hex) of everything but the name, the root and the pixels."""
+        digest = hashlib.sha256(json.dumps(self.categories).encode())
+        for frame in (self.images, self.objects):
+            plain = frame.copy()
+            for column in {"attributes", "absent", "not_exhaustive"} & set(plain.columns):
+                plain[column] = [json.dumps(value, sort_keys=True) for value in plain[column]]
+            digest.update(" ".join(plain.columns).encode())
+            digest.update(pd.util.hash_pandas_object(plain, index=False).to_numpy().tobytes())
+        return digest.hexdigest()
+
+    def only(self, categories: Sequence[str]) -> Annotations:
+        """The same images with some of the categories, in the order given.
+
+        Raises:
+            UserError: there is no such category, or one is named twice.
+        """
+        for category in categories:
+            if category not in self.categories:
+                known = suggestion(category, self.categories)
+                raise UserError(f"{self.name} has no category '{category}': {known}")
+        if len(set(categories)) < len(categories):
+            raise UserError(f"a category is named twice: {', '.join(categories)}")
+        kept = self.objects[self.objects["category"].isin(categories)].reset_index(drop=True)
+        kept["category"] = kept["category"].cat.set_categories(list(categories))
+        images = self.images.copy()
+        for column in {"absent", "not_exhaustive"} & set(images.columns):
+            images[column] = [[c for c in names if c in categories] for names in images[column]]
+        return replace(self, categories=tuple(categories), images=images, objects=kept)
+
+
+class AnnotationSource(Protocol):
+    """Where annotations come from."""
+
+    def read(self) -> Annotations:
+        """Reads and checks them.
+
+        Raises:
+            UserError: anything that the table would miss, in one line.
+        """
+        ...
+
+
+def objects_table(
+    image: Sequence[int | str] | np.ndarray,
+    category: Sequence[int] | np.ndarray,
+    categories: Sequence[str],
+    boxes: np.ndarray,
+    area: Sequence[float] | np.ndarray,
+    crowd: Sequence[bool] | np.ndarray,
+    attributes: Sequence[dict[str, str]] | None = None,
+) -> pd.DataFrame:
+    """The frame ``Annotations.objects`` from its columns.
+
+    Args:
+        image: id of the image of each object.
+        category: position of its category in ``categories``.
+        categories: names.
+        boxes: ``[N, 4]``: left, top, width, height in pixels.
+        area: pixels.
+        crowd: a group in one box.
+        attributes: a dict an object; None = nothing is known of any.
+    """
+    left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
+    codes = np.asarray(category, np.int32)
+    return pd.DataFrame(
+        {
+            "image": image,
+            "category": pd.Categorical.from_codes(codes, categories=pd.Index(list(categories))),
+            **dict(zip(BOX, (left, top, width, height), strict=True)),
+            "area": np.asarray(area, np.float64),
+            "crowd": np.asarray(crowd, bool),
+            "attributes": attributes if attributes is not None else [{} for _ in range(len(left))],
+        }
+    )

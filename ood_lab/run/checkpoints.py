@@ -15,6 +15,8 @@ from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json
 
 #: Groups that an evaluation takes over from the run it evaluates.
+#: Characters of a file's name, on all file systems that are in use.
+_LONGEST = 255
 INHERITED = ("data", "model")
 
 
@@ -118,6 +120,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
             debug run where this is none.
     """
+    if cfg.ckpt and max(map(len, Path(cfg.ckpt).parts)) > _LONGEST:
+        raise UserError(f"ckpt={cfg.ckpt}: no file has a name of more than {_LONGEST} characters")
     run = run_of(Path(cfg.ckpt)) if cfg.ckpt else None
     if run is None:
         return cfg

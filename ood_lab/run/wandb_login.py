@@ -40,5 +40,6 @@ def refusals_explained() -> Iterator[None]:
     try:
         yield
     except wandb.errors.Error as error:
+        wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
         reason = one_line(error).split(" Consider ")[0]
         raise UserError(f"W&B does not work online ({reason}): {_REMEDY}") from error

@@ -16,12 +16,12 @@ from hydra.utils import get_object
 from ood_lab.clip import ClipModel, TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
+from ood_lab.evaluation.id_accuracy import warn_of_size
 from ood_lab.models import Backbone, Classifier, saved_entry, saved_labels, train_transform
 from ood_lab.printing import print_whole
 from ood_lab.run import checkpoints, inputs
 from ood_lab.run.configured import Configured
-from ood_lab.tasks.gate import warn_of_size
-from ood_lab.tasks.referee import warn_if_foreign
+from ood_lab.shift.encoder import warn_if_foreign
 
 log = logging.getLogger(__name__)
 

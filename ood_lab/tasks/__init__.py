@@ -1,5 +1,7 @@
 """What a job does: a task is a function of built objects; it never sees a configuration."""
 
+from ood_lab.evaluation.tables import show_run
+from ood_lab.evaluation.tuning import Tuning
 from ood_lab.tasks.clip_report import clip_report
 from ood_lab.tasks.compare import compare
 from ood_lab.tasks.data_check import data_check
@@ -13,9 +15,7 @@ from ood_lab.tasks.score import check_choices, score
 from ood_lab.tasks.select_classes import select_classes
 from ood_lab.tasks.separability import separability
 from ood_lab.tasks.synthesize import synthesize
-from ood_lab.tasks.tables import show_run
 from ood_lab.tasks.transfer import transfer
-from ood_lab.tasks.tuning import Tuning
 from ood_lab.tasks.verify import verify
 from ood_lab.tasks.workplace import Workplace
 

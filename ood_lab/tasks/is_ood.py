@@ -12,11 +12,11 @@ from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.division import apply_levels
 from ood_lab.detectors import Detector
+from ood_lab.evaluation.banks import require_ood
+from ood_lab.evaluation.tuning import Tuning
 from ood_lab.models import Backbone
-from ood_lab.tasks.banks import require_ood
 from ood_lab.tasks.divide import divide
 from ood_lab.tasks.score import check_choices, score
-from ood_lab.tasks.tuning import Tuning
 from ood_lab.tasks.workplace import Workplace
 
 

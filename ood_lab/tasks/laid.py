@@ -23,7 +23,7 @@ from ood_lab.shift import (
     read_texts,
     save_decomposition,
 )
-from ood_lab.tasks.referee import FILES
+from ood_lab.shift.encoder import FILES
 
 log = logging.getLogger(__name__)
 

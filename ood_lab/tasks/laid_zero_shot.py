@@ -15,7 +15,7 @@ from ood_lab.clip import ClipModel, zero_shot_weights
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import COLUMNS, wilson_interval
-from ood_lab.tasks.referee import clip_features, load_referee
+from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.tasks.workplace import Workplace
 
 TOP = (1, 5)
@@ -37,7 +37,7 @@ def laid_zero_shot(
     Args:
         place: ID test of its data has labels.
         clip: images and class texts.
-        laid: folder with the matrices, see :func:`load_referee`.
+        laid: folder with the matrices, see :func:`load_decompositions`.
         classnames: words for the classes; None = their names in the data.
         templates: texts with ``{}``; None = those that suit the CLIP.
 
@@ -51,7 +51,7 @@ def laid_zero_shot(
     data, folder = place.data, place.folder
     if not data.classes:
         raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
-    referee = load_referee(clip, laid)
+    referee = load_decompositions(clip, laid)
     features = clip_features(place, clip, ["test"])
     if not place.is_main:
         return None

@@ -17,14 +17,14 @@ from ood_lab.arguments import Count
 from ood_lab.axes import AXES
 from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.evaluation.banks import require_ood
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
-from ood_lab.tasks.agreement import agreement, agreement_table
-from ood_lab.tasks.banks import require_ood
-from ood_lab.tasks.referee import clip_features, load_referee
+from ood_lab.shift.agreement import agreement, agreement_table
+from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def measure(
     Args:
         place: where to work; ID train of its data is what distances are measured to.
         clip: makes the features.
-        laid: folder with the matrices, see :func:`load_referee`.
+        laid: folder with the matrices, see :func:`load_decompositions`.
         k: neighbour; None = that of the matrix (10).
         report: write figures and ``shift.html`` too.
 
@@ -93,7 +93,7 @@ def measure_sets(
     """
     data, folder = place.data, place.folder
     require_ood(data)
-    referee = load_referee(clip, laid)
+    referee = load_decompositions(clip, laid)
     features = clip_features(place, clip, ["train", "test", *data.ood_names])
     if not place.is_main:
         return None

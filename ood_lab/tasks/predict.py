@@ -23,16 +23,16 @@ from ood_lab.detectors import (
 )
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
+from ood_lab.evaluation.banks import check_sizes, split_by_columns
+from ood_lab.evaluation.calibrate import chosen_rule, fit_detectors, load_detectors
+from ood_lab.evaluation.detect import memory_limit
+from ood_lab.evaluation.images import Images, read_images
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.tasks.banks import check_sizes, split_by_columns
-from ood_lab.tasks.calibrate import chosen_rule, fit_detectors, load_detectors
-from ood_lab.tasks.detect import memory_limit
-from ood_lab.tasks.images import Images, read_images
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -59,7 +59,7 @@ def predict(
     The table has a row an image: ``path, predicted``, for every detector ``<name>_score``
     (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood``, and ``error`` (why an image
     could not be read). Held-out ID images are the val split, see
-    :func:`~ood_lab.tasks.calibrate.fit_detectors`; p-values and thresholds are those of
+    :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values and thresholds are those of
     :class:`~ood_lab.detectors.calibration.Rule`.
 
     Args:

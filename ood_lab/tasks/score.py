@@ -12,18 +12,18 @@ from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
+from ood_lab.evaluation import tables
+from ood_lab.evaluation.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
+from ood_lab.evaluation.dating import dating_of, heads_to_read
+from ood_lab.evaluation.detect import memory_limit, score_banks, suspicious
+from ood_lab.evaluation.id_accuracy import chance_warning, check_id_accuracy
+from ood_lab.evaluation.id_only import run_facts, score_id
+from ood_lab.evaluation.page import write_page
+from ood_lab.evaluation.tuning import Tuning, with_tuned
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, best_detectors, results_of, significance_of
 from ood_lab.models import Backbone
 from ood_lab.report.optional import optional
-from ood_lab.tasks import tables
-from ood_lab.tasks.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
-from ood_lab.tasks.dating import dating_of, heads_to_read
-from ood_lab.tasks.detect import memory_limit, score_banks, suspicious
-from ood_lab.tasks.gate import chance_warning, check_id_accuracy
-from ood_lab.tasks.id_only import run_facts, score_id
-from ood_lab.tasks.page import write_page
-from ood_lab.tasks.tuning import Tuning, beside
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def score(
 
     ``significance.csv`` has the tests between all pairs of detectors.
     Where the ID test set has levels or a category, ``dating.csv`` too. Without any OOD set there
-    is the accuracy on ID alone, see :func:`~ood_lab.tasks.id_only.score_id`.
+    is the accuracy on ID alone, see :func:`~ood_lab.evaluation.id_only.score_id`.
 
     Args:
         place: where to work, and on what data.
@@ -105,7 +105,7 @@ def score(
     manifest = place.manifest
     lost = chance_warning(banks["test"], accuracy, backbone, manifest)
     selection = tuning.select(usable, banks, limit, seed)
-    usable = beside(usable, selection.detectors)
+    usable = with_tuned(usable, selection.detectors)
     scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
     write_table(scores, folder / "scores.parquet")
     evaluation = Evaluation(

@@ -31,7 +31,7 @@ from ood_lab.synthesis import (
     select_by_keyword,
     wnids_of,
 )
-from ood_lab.tasks.main_objects import list_images, with_boxes
+from ood_lab.synthesis.main_objects import list_images, with_boxes
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("ood_lab", "timm", "torch", "transformers")

@@ -14,13 +14,13 @@ from ood_lab.clip import clip_backbone
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
+from ood_lab.evaluation.banks import extract_features
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone
 from ood_lab.report.figures.separability import write_separability_figure
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_tables import separability_table
 from ood_lab.shift import separability as separate
-from ood_lab.tasks.banks import extract_features
 from ood_lab.tasks.workplace import Workplace
 
 _SPLITS = ("train", "val", "test")

@@ -17,6 +17,7 @@ from ood_lab.clip import ClipModel
 from ood_lab.features.disk import require_space
 from ood_lab.io import write_csv
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
+from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
@@ -34,8 +35,7 @@ from ood_lab.synthesis import (
     read_styles,
     unmade,
 )
-from ood_lab.tasks.prompt_plan import Choice, make_plan, pick_decomposition
-from ood_lab.tasks.referee import clip_features, load_referee
+from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ def synthesize(
         styles: YAML file; None = the 51 of the package.
         prompts: number drawn of all; None = all.
         id_split: ID images to measure from.
-        laid: see :func:`~ood_lab.tasks.referee.load_referee`.
+        laid: see :func:`~ood_lab.shift.encoder.load_decompositions`.
         decomposition: ``laid`` or ``pca`` of these.
         k: neighbour; None = the decomposition's.
         edges: file of edges; None = from the degrees of the prompts.
@@ -115,7 +115,7 @@ def synthesize(
     source = pipeline if plan_only else check_pipeline(pipeline, variant, download)
     given = choice.given_edges()
     pool = Prompts(read_styles(styles), read_texts(labels) if labels else imagenet21k_labels())
-    split = pick_decomposition(load_referee(clip, laid), decomposition)
+    split = pick_decomposition(load_decompositions(clip, laid), decomposition)
     features = clip_features(place, clip, [id_split])
     if not place.is_main:
         return

@@ -38,8 +38,8 @@ from ood_lab.synthesis import (
     progress_bar,
     unmade,
 )
-from ood_lab.tasks.contents import check_masks, find_masks, read_contents
-from ood_lab.tasks.exemplars import Materials, load_materials
+from ood_lab.synthesis.contents import check_masks, find_masks, read_contents
+from ood_lab.synthesis.exemplars import Materials, load_materials
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from rich.text import Text
 
 from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.evaluation.references import Field, PublishedRow, matching_rows, read_references
 from ood_lab.io import read_config, read_json, read_table, write_csv
-from ood_lab.tasks.references import Field, PublishedRow, matching_rows, read_references
 
 #: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {

@@ -20,8 +20,8 @@ from ood_lab.data.manifest import read_manifest
 from ood_lab.errors import UserError
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
+from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
 from ood_lab.tasks import select_classes, synthesize, transfer
-from ood_lab.tasks.prompt_plan import Choice, make_plan, pick_decomposition
 
 pytest.importorskip("diffusers")
 

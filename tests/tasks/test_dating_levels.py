@@ -9,12 +9,12 @@ from torch import nn
 from ood_lab.data.vessels import CATEGORIES, CLASSES, DYNASTIES
 from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
+from ood_lab.evaluation.dating import COLUMNS, dating_of, heads_to_read
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.heads import HeadPredictions
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet
 from ood_lab.models.fgvc.labels import LabelSpace
-from ood_lab.tasks.dating import COLUMNS, dating_of, heads_to_read
 
 
 @pytest.fixture(scope="module")

@@ -16,10 +16,10 @@ from sklearn.metrics import roc_auc_score
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
 from ood_lab.errors import UserError
+from ood_lab.evaluation.synthetic import synthetic_outliers
+from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
 from ood_lab.tasks import Tuning
-from ood_lab.tasks.synthetic import synthetic_outliers
-from ood_lab.tasks.tuning import beside
 
 LIMIT = 2**40
 
@@ -168,7 +168,7 @@ def test_synthetic_outliers(banks):
 
 def test_beside_keeps_pairs_together():
     first, second, tuned = KNN(k=1), ViM(), KNN(k=2)
-    assert list(beside({"knn": first, "vim": second}, {"knn_tuned": tuned})) == [
+    assert list(with_tuned({"knn": first, "vim": second}, {"knn_tuned": tuned})) == [
         "knn",
         "knn_tuned",
         "vim",

@@ -8,8 +8,8 @@ import pytest
 from cli import ROOT, call
 
 from ood_lab.errors import UserError
+from ood_lab.evaluation.references import matching_rows, read_references
 from ood_lab.tasks import verify
-from ood_lab.tasks.references import matching_rows, read_references
 
 ROWS = read_references()
 CIFAR = matching_rows(ROWS, "cifar10")

@@ -16,9 +16,9 @@ from ood_lab.data.overlap import shared_content
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
+from ood_lab.evaluation.grid_search import Candidate, GridSearch, Settings
+from ood_lab.evaluation.synthetic import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
-from ood_lab.tasks.synthetic import synthetic_outliers
-from ood_lab.tasks.trial import Candidate, Settings, Trial
 
 log = logging.getLogger(__name__)
 #: Where the outliers of the selection come from.
@@ -56,7 +56,7 @@ class Tuning:
 
     Args:
         mode: ``none``, ``val_ood`` (outliers = ``sets``) or ``id_only``
-            (:func:`~ood_lab.tasks.synthetic.synthetic_outliers`).
+            (:func:`~ood_lab.evaluation.synthetic.synthetic_outliers`).
         sets: names of OOD sets for ``val_ood``; they are not evaluated.
         grids: ``{detector: {setting: [value, ...]}}``; all combinations are tried.
         build: ``build(detector, **settings)`` gives the detector with other settings.
@@ -160,19 +160,19 @@ class Tuning:
         for name, grid in chosen.items():
             fit, identity = _fit_and_judge(detectors[name], banks, seed)
             outliers = {s: banks[s] for s in self.sets} or synthetic_outliers(identity, seed)
-            trial = Trial(name, self.build, fit, {"val": identity, **outliers}, limit)
-            self._choose(trial, grid, selection)
+            search = GridSearch(name, self.build, fit, {"val": identity, **outliers}, limit)
+            self._choose(search, grid, selection)
         return selection
 
     def _choose(
-        self, trial: Trial, grid: Mapping[str, Sequence[Any]], selection: Selection
+        self, search: GridSearch, grid: Mapping[str, Sequence[Any]], selection: Selection
     ) -> None:
-        name, refused = trial.name, []
-        default = trial.run({}, grid)
+        name, refused = search.name, []
+        default = search.run({}, grid)
         candidates: list[Candidate] = []
         for values in itertools.product(*grid.values()):
             settings = dict(zip(grid, values, strict=True))
-            candidate = trial.run(settings, grid)
+            candidate = search.run(settings, grid)
             if isinstance(candidate, str):
                 refused.append({**settings, "reason": candidate})
             elif candidate.used not in [c.used for c in candidates]:
@@ -197,7 +197,9 @@ class Tuning:
         log.info("%s: %s chosen, mean AUROC %.1f%%", name, _words(best.used), 100 * best.auroc)
 
 
-def beside(detectors: Mapping[str, Detector], tuned: Mapping[str, Detector]) -> dict[str, Detector]:
+def with_tuned(
+    detectors: Mapping[str, Detector], tuned: Mapping[str, Detector]
+) -> dict[str, Detector]:
     """All detectors, each tuned one right after its default."""
     both: dict[str, Detector] = {}
     for name, detector in detectors.items():

@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.evaluation import tables
+from ood_lab.evaluation.banks import extract_banks
+from ood_lab.evaluation.dating import dating_of, heads_to_read
+from ood_lab.evaluation.id_accuracy import check_id_accuracy
+from ood_lab.evaluation.page import write_page
 from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import accuracy_of
 from ood_lab.models import Backbone
 from ood_lab.scripts import command
-from ood_lab.tasks import tables
-from ood_lab.tasks.banks import extract_banks
-from ood_lab.tasks.dating import dating_of, heads_to_read
-from ood_lab.tasks.gate import check_id_accuracy
-from ood_lab.tasks.page import write_page
 from ood_lab.tasks.workplace import Workplace
 
 

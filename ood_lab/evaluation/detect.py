@@ -12,9 +12,9 @@ import psutil
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
 from ood_lab.errors import UserError
+from ood_lab.evaluation import tables
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import score_warning
-from ood_lab.tasks import tables
 
 log = logging.getLogger(__name__)
 

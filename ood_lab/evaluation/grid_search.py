@@ -39,7 +39,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Trial:
+class GridSearch:
     """Fits and judges one detector under different settings.
 
     Attributes:

@@ -12,8 +12,8 @@ from torch import Tensor
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
+from ood_lab.evaluation.banks import extract_features
 from ood_lab.shift import Decomposition, load_decomposition, undecomposed
-from ood_lab.tasks.banks import extract_features
 from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 FILES = ("laid.safetensors", "pca.safetensors")
 
 
-def load_referee(clip: ClipModel, laid: str | None) -> list[Decomposition]:
+def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition]:
     """LAID, PCA and the undecomposed CLIP, in this order.
 
     Args:

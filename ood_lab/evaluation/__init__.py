@@ -1,0 +1,1 @@
+"""From feature banks to results: fitted detectors, scores, tables, tuned settings, predictions."""

@@ -19,7 +19,7 @@ def main(cfg: DictConfig) -> None:
             return
         if job.trains:
             model = job.classifier()
-            job.check_task()
+            job.task.check(job)
             trainer = job.trainer()
             trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
             job.finish_training(model)

@@ -6,7 +6,6 @@ A range is part of the hint: ``draws: Annotated[int, Interval(ge=1, le=100_000)]
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -54,13 +53,6 @@ class Remedy:
     """Metadata of a hint (``Annotated[int, Remedy("...")]``): what the user may have meant."""
 
     text: str
-
-
-def check_finite(settings: Mapping[str, Any]) -> None:
-    """Raises :class:`UserError` for NaN or infinity anywhere in a configuration, by its key."""
-    for key, value in _leaves(settings):
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UserError(f"{key}={value}: give a finite number")
 
 
 def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: str) -> None:

@@ -1,8 +1,24 @@
 """The two axes of shift: what an image shows, and how it looks."""
 
+from __future__ import annotations
+
+import re
 from typing import Literal
 
 Axis = Literal["semantic", "covariate"]
 AXES: tuple[Axis, Axis] = ("semantic", "covariate")
 #: Columns of a table of images that hold their levels of shift.
 LEVELS = ("semantic_level", "covariate_level")
+
+_CELL = re.compile(r"cov_(\d+)_sem_(\d+)\.txt")
+
+
+def cell_file(covariate: int, semantic: int) -> str:
+    """IS-OOD's name of a cell's image list, levels from 0: ``cov_3_sem_5.txt``."""
+    return f"cov_{covariate}_sem_{semantic}.txt"
+
+
+def cell_of_file(name: str) -> tuple[int, int] | None:
+    """Covariate and semantic level of a file's name; None if it is no cell's."""
+    match = _CELL.fullmatch(name)
+    return None if match is None else (int(match[1]), int(match[2]))

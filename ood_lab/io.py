@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,25 +21,38 @@ from ood_lab.errors import UserError
 _Content = TypeVar("_Content")
 
 
-def write_table(table: pd.DataFrame, path: Path) -> None:
-    """Writes Parquet, atomically, with a checksum of every page."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    table.to_parquet(temporary, index=False, write_page_checksum=True)
-    os.replace(temporary, path)
+@contextmanager
+def replaced(path: Path | str) -> Iterator[Path]:
+    """A path to write to, which becomes ``path`` once that has gone well; nobody sees half of it.
+
+    Folders are made as needed. Several processes may write the same file: the last one stays.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{os.getpid()}.{target.name}")  # the ending tells the format
+    try:
+        yield temporary
+        os.replace(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_table(table: pd.DataFrame, path: Path | str) -> None:
+    """Writes Parquet, with a checksum of every page."""
+    with replaced(path) as file:
+        table.to_parquet(file, index=False, write_page_checksum=True)
 
 
 def write_csv(table: pd.DataFrame, path: Path) -> None:
-    """Writes CSV, atomically."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    table.to_csv(temporary, index=False)
-    os.replace(temporary, path)
+    """Writes CSV."""
+    with replaced(path) as file:
+        table.to_csv(file, index=False)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Writes a text file, atomically."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    """Writes a text file."""
+    with replaced(path) as file:
+        file.write_text(text, encoding="utf-8")
 
 
 def read_table(path: Path, **options: Any) -> pd.DataFrame:

@@ -10,8 +10,9 @@ import pytest
 from annotated_types import Interval
 from torch import Tensor
 
-from ood_lab.arguments import Count, Positive, Remedy, Seed, check_finite, check_values
+from ood_lab.arguments import Count, Positive, Remedy, Seed, check_values
 from ood_lab.errors import UserError
+from ood_lab.run.nodes import check_finite
 
 Draws = Annotated[int, Interval(ge=1, le=100)]
 
@@ -96,7 +97,7 @@ def test_options_that_a_class_hands_on_are_those_of_its_parent():
 
 def test_not_a_number_anywhere():
     check_finite({"a": {"b": [1, 2.5, None, "nan"]}})
-    with pytest.raises(UserError, match=r"a\.b\[1\]=nan: give a finite number"):
+    with pytest.raises(UserError, match=r"a\.b\.1=nan: give a finite number"):
         check_finite({"a": {"b": [1, float("nan")]}})
     with pytest.raises(UserError, match=r"a\.lr=inf"):
         check_finite({"a": {"lr": float("inf")}})

@@ -11,8 +11,8 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from ood_lab.run.configured import check_nodes
 from ood_lab.run.identity import NEUTRAL, config_hash, leaves
+from ood_lab.run.nodes import check_nodes
 from ood_lab.run.resolvers import register_resolvers
 
 CONF = Path(__file__).parents[1] / "conf"
@@ -37,7 +37,7 @@ REQUIRED = {  # what the user has to fill in
     "task/transfer.yaml": ["task.content=DIR"],
     "model/timm.yaml": ["model.name=resnet18"],
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
-    "task/verify.yaml": ["task.run=outputs", "task.row=cifar10"],
+    "task/verify.yaml": ["task.run_folder=outputs", "task.row=cifar10"],
     "tuning/val_ood.yaml": ["tuning.sets=[container]"],
 }
 

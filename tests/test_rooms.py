@@ -19,9 +19,9 @@ FORBIDDEN = {
     "models": HEAVY | {"data", "report"},
     "clip": HEAVY | {"data", "report"},
     "prompts": HEAVY | {"data", "report"},
-    "data": HEAVY | {"models", "detectors", "lvlm"},
+    "data": HEAVY | {"models", "detectors", "shift", "lvlm"},
     "lvlm": HEAVY | {"detectors"},
-    "report": {"hydra", "omegaconf", "models"},
+    "report": {"hydra", "omegaconf", "models", "data"},
     "evaluation": HEAVY,
     "tasks": HEAVY,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from difflib import get_close_matches
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 from ood_lab.models.hub import one_attempt
 
 LOCAL_DIR = "local-dir:"
@@ -141,7 +141,7 @@ def _from_name(name: str, pretrained: str | None, cache_dir: str | None) -> Sour
     config = open_clip.get_model_config(name) if ":" not in name else None
     if config is None:
         shipped = [p.parent.name for p in SHIPPED.glob(f"*/{CONFIG}")]
-        near = get_close_matches(name, [*open_clip.list_models(), *shipped], n=3, cutoff=0.3)
+        near = nearest(name, [*open_clip.list_models(), *shipped], 3, 0.3)
         raise UserError(
             f"open_clip has no model '{name}'; nearest: {', '.join(near) or 'none'} "
             f"(a folder is named {LOCAL_DIR}DIR)"
@@ -185,10 +185,10 @@ def _not_found(name: str, pretrained: str, tags: list[str]) -> str:
     path = Path(pretrained)
     if path.suffix in _SUFFIXES or len(path.parts) > 1:
         siblings = [f.name for f in path.parent.iterdir()] if path.parent.is_dir() else []
-        near = get_close_matches(path.name, siblings, n=3, cutoff=0.4)
+        near = nearest(path.name, siblings, 3, 0.4)
         hint = f"nearest: {', '.join(near)}" if near else f"looked in {path.parent.absolute()}"
         return f"clip.pretrained={pretrained}: there is no such file; {hint}"
-    near = get_close_matches(pretrained, tags, n=3, cutoff=0.3) or tags
+    near = nearest(pretrained, tags, 3, 0.3) or tags
     return (
         f"clip.pretrained={pretrained} is neither a file nor a tag of {name}; "
         f"nearest: {', '.join(near) or 'it has no tags, give a file'}"

@@ -16,8 +16,8 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.data.files import FileDataset, load_rgb
 from ood_lab.data.folders import instead, read_folder
-from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path
 
 
 class Backgrounds(Protocol):

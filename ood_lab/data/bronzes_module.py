@@ -17,10 +17,10 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.files import FileDataset, Identify
 from ood_lab.data.folders import instead, read_folder
 from ood_lab.data.hierarchy import add_levels
-from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.data.naming import encode_names
 from ood_lab.data.splits import stratified_split
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
 
 Tables = dict[str, pd.DataFrame]
 

@@ -14,6 +14,7 @@ import lightning as L
 import torch
 from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
+from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.arguments import BatchSize, Seed, Workers
@@ -25,7 +26,6 @@ from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
-from ood_lab.data.hints import suggestion
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
@@ -33,6 +33,7 @@ from ood_lab.data.segmented import Segmenter
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 
 Batch = dict[str, Any]
 
@@ -250,6 +251,10 @@ class OODDataModule(L.LightningDataModule):
     def labels(self) -> Labels:
         """What is known of the training images beside the pixels."""
         return Labels.of(self._whole_train or self.splits["train"])
+
+    def load_image(self, split: str, index: int) -> Image.Image:
+        """The image in one row of a set, as a person would see it."""
+        return self.splits[split].load_image(index)
 
     def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
         """Gives every set the same ``eval`` transform, ID and OOD alike.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +14,8 @@ import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ood_lab.io import write_table
 
 Facts = dict[str, Any]
 _KEY = ["path", "bytes", "mtime_ns"]
@@ -120,8 +121,4 @@ def _save(store: Path, known: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
     table = fresh[fresh["error"] == ""]
     if known is not None:
         table = pd.concat([known[~known["path"].isin(fresh["path"])], table])
-    store.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=store.parent, suffix=".tmp")
-    os.close(handle)
-    table.to_parquet(temporary, index=False)
-    os.replace(temporary, store)
+    write_table(table, store)

@@ -17,7 +17,6 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.fewshot import ALL
 from ood_lab.data.files import FileDataset, Identify
 from ood_lab.data.hierarchy import add_levels, complete_levels, read_hierarchy
-from ood_lab.data.hints import suggestion
 from ood_lab.data.labelled import (
     check_classes,
     check_complete,
@@ -28,6 +27,7 @@ from ood_lab.data.manifest import read_manifest
 from ood_lab.data.naming import align_attributes, encode_names
 from ood_lab.data.splits import ID_SPLITS, stratified_split
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 
 log = logging.getLogger(__name__)
 

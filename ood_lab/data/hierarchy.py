@@ -12,8 +12,8 @@ import pandas as pd
 import yaml
 
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
 
 #: The column of a hierarchy that holds the classes.
 CLASS = "class"

@@ -13,9 +13,9 @@ import pandas as pd
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.division import cell_lists
 from ood_lab.data.folders import NO_LABEL, image_extensions, instead, read_folder
-from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.data.naming import is_named
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
 
 
 def read_manifest(

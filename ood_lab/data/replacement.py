@@ -16,9 +16,9 @@ from ood_lab.data.background import (
 )
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.files import FileDataset
-from ood_lab.data.hints import suggestion
 from ood_lab.data.segmented import Segmenter, segmented_masks
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 
 Kind = Literal["origin", "replaced"]
 

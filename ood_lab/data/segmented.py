@@ -15,6 +15,7 @@ from rich.progress import track
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.data.files import FileDataset, load_rgb
 from ood_lab.errors import UserError
+from ood_lab.io import replaced
 
 
 class Segmenter(Protocol):
@@ -52,8 +53,7 @@ def segmented_masks(
         todo.items(), "Segmenting images", total=len(todo), transient=True, disable=silent
     ):
         mask = (np.clip(segmenter(load_rgb(path)), 0.0, 1.0) * 255).round().astype(np.uint8)
-        # Several processes may make the same mask: each writes a whole file, the last one stays.
-        part = f"{file}.{os.getpid()}.tmp"
-        Image.fromarray(mask).save(part, format="png")
-        os.replace(part, file)
+        # Several processes may make the same mask.
+        with replaced(file) as part:
+            Image.fromarray(mask).save(part, format="png")
     return files

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.calibration import CalibratedDetector, Rule
 from ood_lab.errors import UserError
+from ood_lab.io import replaced
 
 #: Entry of the metadata that makes a safetensors file one of ours.
 KEY = "ood_lab_detector"
@@ -60,14 +60,10 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
     tensors = {"id_scores": calibrated.id_scores} | {
         _FITTED + name: value.contiguous() for name, value in detector.fitted.items()
     }
-    temporary = place.with_name(f".{place.name}.tmp")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, metadata={KEY: text})
-        os.replace(temporary, place)
+        with replaced(place) as file:
+            save_file(tensors, file, metadata={KEY: text})
     except (OSError, SafetensorError) as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise UserError(f"detector file '{place}' cannot be written: {error}") from error
 
 

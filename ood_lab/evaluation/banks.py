@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from lightning import Trainer
 from torch import Tensor
 
 from ood_lab.data.datamodule import OODDataModule
@@ -15,7 +17,6 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,9 @@ def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes:
 
 
 def extract_banks(
-    place: Workplace,
+    data: OODDataModule,
+    trainer: Trainer,
+    root: Path,
     backbone: Backbone,
     detectors: Mapping[str, Detector],
     ood_sets: Sequence[str],
@@ -107,40 +110,50 @@ def extract_banks(
         if evaluated or split in fitted_on or split in selection:
             columns = _columns(detectors, split, evaluated)
             columns += of_test if split == "test" else []
-            bank = _bank(place, backbone, split, columns, weights)
+            bank = _bank(data, trainer, root, backbone, split, columns, weights)
             if bank is not None:
                 banks[split] = bank
     return banks
 
 
 def extract_features(
-    place: Workplace, backbone: Backbone, splits: Sequence[str]
+    data: OODDataModule,
+    trainer: Trainer,
+    root: Path,
+    backbone: Backbone,
+    splits: Sequence[str],
 ) -> dict[str, Tensor]:
     """Features of sets, ``[n, D]`` each, from the feature bank where it has them.
 
     Empty on the other ranks, which have done their share of the pass.
     """
-    place.data.use_transform(eval=backbone.transform)
+    data.use_transform(eval=backbone.transform)
     weights = weights_sha256(backbone)
     features = {}
     for split in splits:
-        bank = _bank(place, backbone, split, (), weights)
+        bank = _bank(data, trainer, root, backbone, split, (), weights)
         if bank is not None:
             features[split] = bank.features
     return features
 
 
 def _bank(
-    place: Workplace, backbone: Backbone, split: str, columns: Sequence[Column], weights: str
+    data: OODDataModule,
+    trainer: Trainer,
+    root: Path,
+    backbone: Backbone,
+    split: str,
+    columns: Sequence[Column],
+    weights: str,
 ) -> FeatureBank | None:
     return extract(
-        place.extractor,
+        trainer,
         backbone,
-        place.data.predict_dataset(split),
-        place.features_root,
+        data.predict_dataset(split),
+        root,
         columns,
-        batch_size=place.data.eval_batch_size,
-        num_workers=place.data.num_workers,
+        batch_size=data.eval_batch_size,
+        num_workers=data.num_workers,
         weights=weights,
     )
 

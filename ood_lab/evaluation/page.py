@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from PIL import Image
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.features.bank import FeatureBank
-from ood_lab.report import write_dating_figure, write_figures, write_report
+from ood_lab.report.figures import write_dating_figure, write_figures
+from ood_lab.report.html import write_report
 from ood_lab.report.optional import optional
 
 #: Files of a run folder that the page links to.
@@ -63,9 +63,6 @@ def write_page(
             drawn = write_dating_figure(folder / "figures", dating)
     files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
 
-    def load_image(dataset: str, index: int) -> Image.Image:
-        return data.splits[dataset].load_image(index)
-
     write_report(
         folder / "report.html",
         results,
@@ -75,7 +72,7 @@ def write_page(
         protocol=manifest["protocol"],
         significance=best,
         refused=manifest["refused"],
-        load_image=load_image,
+        load_image=data.load_image,
         classes=data.classes,
         downloads=[*files, *(["dating.csv"] if dating is not None else [])],
         dating=dating,

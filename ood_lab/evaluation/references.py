@@ -10,8 +10,8 @@ from typing import Any
 
 import yaml
 
-from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
 from ood_lab.scripts import CONF
 
 #: The files that come with the project.

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.hints import suggestion
 from ood_lab.data.overlap import shared_content
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.detectors import Detector
@@ -19,6 +18,7 @@ from ood_lab.errors import UserError
 from ood_lab.evaluation.grid_search import Candidate, GridSearch, Settings
 from ood_lab.evaluation.synthetic import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
+from ood_lab.hints import suggestion
 
 log = logging.getLogger(__name__)
 #: Where the outliers of the selection come from.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model
 from torch import nn
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
 from ood_lab.models.hub import one_attempt
 from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
@@ -221,12 +221,12 @@ def _check_timm_name(name: str) -> None:
         return
     architecture, _, tag = name.partition(".")
     if not timm.is_model(architecture):
-        near = get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
+        near = nearest(name, timm.list_models())
         hint = f"; nearest: {', '.join(near)}" if near else ": see timm.list_models()"
         raise UserError(f"timm has no model '{name}'{hint}")
     tags = timm.list_models(f"{architecture}.*", pretrained=True)
     if tag and name not in tags:
-        near = get_close_matches(name, tags, n=3, cutoff=0.0) or [architecture]
+        near = nearest(name, tags, 3, 0.0) or [architecture]
         raise UserError(f"timm has no weights '{name}'; nearest: {', '.join(near)}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 
 #: Entries of a checkpoint that hold a state dict, first match wins. Averaged weights come first:
 #: they are the ones to evaluate. (Lightning's weight averaging callbacks already put the average
@@ -153,7 +153,7 @@ def _check_exists(path: Path) -> None:
     if not folder.is_dir():
         raise UserError(f"weights file {path} does not exist: neither does its folder {folder}")
     files = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES)
-    near = get_close_matches(path.name, files, n=3, cutoff=0.4) or files[:3]
+    near = nearest(path.name, files, 3, 0.4) or files[:3]
     problem = "is a folder, not a file" if path.is_dir() else "does not exist"
     hint = ", ".join(str(folder / f) for f in near) or f"no checkpoint in {folder}"
     raise UserError(f"weights file {path} {problem}; nearest: {hint}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from torch import Tensor, nn
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -86,7 +86,7 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
             f"{name} has no nn.Linear inside: the last layer of a backbone must be linear"
         )
     found = dict(net.named_modules()).get(head)
-    near = get_close_matches(head, linear, n=3, cutoff=0.3) or linear[-3:]
+    near = nearest(head, linear, 3, 0.3) or linear[-3:]
     problem = "it has no such layer" if found is None else f"that is a {type(found).__name__}"
     raise UserError(
         f"'{head}' is not a linear layer of {name} ({problem}); nearest: {', '.join(near)}"

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from PIL import Image
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.report.extremes import extremes
 from ood_lab.report.figures import FigureFile, write_figure
 from ood_lab.report.figures.examples import contact_sheet
@@ -19,7 +17,7 @@ from ood_lab.report.figures.style import rc
 from ood_lab.report.html import embed, page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.pictures import Pictures
+from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.shift_tables import (
     DEGREE,
     ID_TEST,
@@ -80,7 +78,7 @@ def write_shift_page(
     folder: Path,
     degrees: pd.DataFrame,
     summary: pd.DataFrame,
-    data: OODDataModule,
+    load_image: LoadImage,
     manifest: Mapping[str, Any],
     more: Sequence[FigureFile] = (),
 ) -> Path:
@@ -91,17 +89,13 @@ def write_shift_page(
         degrees: one row an image: ``dataset, index, path``, ``semantic`` and ``covariate``, and
             ``<axis>_pca``, ``<axis>_clip`` by the baselines.
         summary: see :func:`ood_lab.report.shift_tables.summary_table`.
-        data: to show images.
-        manifest: ``clip``, ``k`` and ``id_images`` are read; all of it is shown.
+        load_image: gives the image of a set by its row; None or an error where it is gone.
+        manifest: ``title``, ``clip``, ``k`` and ``id_images`` are read; all of it is shown.
         more: figures that are written already, to be shown too.
 
     Returns:
         The page.
     """
-
-    def load_image(dataset: str, index: int) -> Image.Image:
-        return data.splits[dataset].load_image(index)
-
     clip, k, id_images = manifest["clip"]["name"], manifest["k"], manifest["id_images"]
     measured = f"Cosine distance to the {_nth(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     inputs = ShiftInputs(degrees, summary, f"{measured}.")
@@ -111,7 +105,7 @@ def write_shift_page(
     examples = [_examples(degrees, name, store) for name in inputs.names]
     path = folder / "shift.html"
     page = page_template("shift.html.j2").render(
-        title=f"Shift from {data.title}",
+        title=manifest["title"],
         sentence=measured,
         facts=_facts(summary, manifest),
         warnings=[],

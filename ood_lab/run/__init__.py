@@ -1,7 +1,6 @@
-"""Runs: command line, run folder, objects from configuration, W&B. Only room to know Hydra."""
+"""Runs: command line, run folder, workspace, W&B. The only package that knows Hydra."""
 
 from ood_lab.run.commandline import launch
-from ood_lab.run.job import Job
 from ood_lab.run.session import job
 
-__all__ = ["Job", "job", "launch"]
+__all__ = ["job", "launch"]

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from lightning import Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
 
+if TYPE_CHECKING:
+    from lightning import Trainer
+
 #: Groups that an evaluation takes over from the run it evaluates.
+INHERITED = ("data", "model")
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
-INHERITED = ("data", "model")
 
 
 def folder(run: Path) -> Path:
@@ -35,7 +37,7 @@ def weights_file(ckpt: Path) -> Path:
         return ckpt
     if not ckpt.exists():
         parent = next(p for p in ckpt.absolute().parents if p.exists())
-        near = difflib.get_close_matches(ckpt.name, [p.name for p in parent.iterdir()], n=1)
+        near = nearest(ckpt.name, [p.name for p in parent.iterdir()], 1, 0.6)
         hint = f"did you mean {parent / near[0]}?" if near else f"{parent} is the last that does"
         raise UserError(f"ckpt={ckpt} does not exist; {hint}")
     for name in ("best.ckpt", "last.ckpt"):
@@ -85,6 +87,8 @@ def to_resume(run: Path) -> Path | None:
 
 def val_accuracy(trainer: Trainer) -> float | None:
     """Validation accuracy of the epoch that was kept; None where another measure chose it."""
+    from lightning.pytorch.callbacks import ModelCheckpoint
+
     for callback in trainer.checkpoint_callbacks:
         if isinstance(callback, ModelCheckpoint) and callback.monitor == "val/acc":
             score = callback.best_model_score

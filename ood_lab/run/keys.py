@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab import hints
 from ood_lab.scripts import CONF
 
 #: What others call a key, where its letters would not lead to ours.
@@ -40,7 +40,7 @@ def advice(key: str, cfg: DictConfig) -> str:
 
 def nearest(word: str, options: Sequence[str]) -> str:
     """``Did you mean ...?`` for the options that are close to ``word``, else what is valid."""
-    if close := difflib.get_close_matches(word, options, n=3, cutoff=0.5):
+    if close := hints.nearest(word, options):
         return f"Did you mean {' or '.join(close)}?"
     return f"Valid: {', '.join(sorted(options)[:30])}."
 
@@ -63,13 +63,13 @@ def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
     same = [k for k in keys if _leaf(k) == leaf]
     if not parents and same:
         return _highest(same)
-    names = difflib.get_close_matches(leaf, {_leaf(k) for k in keys}, n=3, cutoff=0.6)
+    names = hints.nearest(leaf, {_leaf(k) for k in keys}, 3, 0.6)
     # A word of a longer name is meant as well: epochs, in max_epochs.
     names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
     similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
     if not parents:
         return _highest(similar)
-    whole = difflib.get_close_matches(key, keys, n=3, cutoff=0.6)
+    whole = hints.nearest(key, keys, 3, 0.6)
     inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
     return list(dict.fromkeys([*inside, *whole, *_highest(same)]))[:3]
 

@@ -15,16 +15,14 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from ood_lab.arguments import check_finite
 from ood_lab.errors import UserError
-from ood_lab.run import checkpoints, debug
-from ood_lab.run.configured import check_nodes
+from ood_lab.run import checkpoints, debug, nodes
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash
-from ood_lab.run.job import Job
+from ood_lab.run.workspace import Workspace
 
 
-def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
+def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     """The job of a configuration, with its run folder ``<outputs>/<name>/<hash>/seed=<s>``.
 
     Args:
@@ -40,8 +38,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     if cfg.debug:
         cfg = debug.shortened(cfg)
     settings = _resolved(cfg)
-    check_finite(settings)
-    check_nodes(settings)
+    nodes.check_finite(settings)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     check_name(str(cfg.name))
@@ -49,7 +46,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Job:
     path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
     if cfg.debug:
         debug.keep_apart(cfg, path)
-    return Job(cfg, RunFolder(path))
+    return Workspace(cfg, RunFolder(path))
 
 
 def check_name(name: str) -> None:

@@ -7,36 +7,34 @@ import json
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-import lightning as L
-import torch
-import wandb
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from lightning.fabric.utilities.rank_zero import _get_rank
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.failures import record_failure
-from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
+from ood_lab.run.ranks import rank
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
+from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @contextmanager
-def job(cfg: DictConfig) -> Iterator[Job]:
-    """Opens the run folder, seeds, yields the :class:`Job`, and leaves a clean process behind.
+def job(cfg: DictConfig) -> Iterator[Workspace]:
+    """Opens the run folder, seeds, yields the workspace, and leaves a clean process behind.
 
-    Ask :attr:`Job.finished` first: a finished run is shown again and not repeated.
+    Ask :attr:`Workspace.finished` first: a finished run is shown again and not repeated.
     """
     # A launcher of parallel jobs starts processes that never saw the command line.
     configure_logging()
@@ -55,15 +53,13 @@ def job(cfg: DictConfig) -> Iterator[Job]:
     except Exception as error:
         _fail(_explained(error), cfg, this.folder)
     finally:
-        wandb.finish(exit_code=int(failed))
-        if torch.distributed.is_initialized():  # the next job of a sweep has other processes
-            torch.distributed.destroy_process_group()
+        _leave_frameworks(failed)
         this.run_folder.close()
         _restore(before)
 
 
 @contextmanager
-def _watched(this: Job) -> Iterator[None]:
+def _watched(this: Workspace) -> Iterator[None]:
     """Keeps the log of a run that has work to do, and tells what the user has stopped."""
     with ExitStack() as stack:
         if this.is_main and not this.run_folder.done:
@@ -80,12 +76,12 @@ def _watched(this: Job) -> Iterator[None]:
             raise KeyboardInterrupt from stop
 
 
-def _open(cfg: DictConfig) -> Job:
+def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
     this = prepare(cfg, _overrides())
-    if this.cfg.force or not this.run_folder.done:
+    if not this.done:
         this.check_settings()
-    L.seed_everything(this.seed, workers=True, verbose=False)
+        _seed(this.seed)
     if this.is_main:
         this.run_folder.open()
         if this.cfg.debug:
@@ -94,6 +90,25 @@ def _open(cfg: DictConfig) -> Job:
             )
         this.begin()
     return this
+
+
+def _seed(seed: int) -> None:
+    import lightning as L
+
+    L.seed_everything(seed, workers=True, verbose=False)
+
+
+def _leave_frameworks(failed: bool) -> None:
+    """Ends what a job may have begun: a W&B run, a group of processes; loads neither package."""
+    if "wandb" in sys.modules:
+        import wandb
+
+        wandb.finish(exit_code=int(failed))
+    if "torch" in sys.modules:
+        import torch
+
+        if torch.distributed.is_initialized():  # the next job of a sweep has other processes
+            torch.distributed.destroy_process_group()
 
 
 def _overrides() -> list[str]:
@@ -121,7 +136,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
     if HydraConfig.get().mode == RunMode.RUN:
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
-    elif not _get_rank():
+    elif not rank():
         overrides = _overrides()
         file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
         record_failure(file, overrides, folder, error)

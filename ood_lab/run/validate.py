@@ -16,15 +16,13 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.clip import missing_files
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.printing import print_whole
 from ood_lab.run.compose import composed, parsed
-from ood_lab.run.job import Job
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import print_problems
 from ood_lab.run.values import values_of
+from ood_lab.run.workspace import Workspace
 
 #: The override that asks for a validation instead of the work.
 REQUEST = "task=validate"
@@ -107,9 +105,9 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]
-    elif config_name == "eval" and "backbone" in job.wanted:
+    elif config_name == "eval" and "backbone" in job.task.uses:
         network = [partial(_backbone, job, built)]
-    for step in (*network, job.check_task):
+    for step in (*network, lambda: job.task.check(job)):
         if not found:  # both need the data, the second the network too
             found = _problem(step)
             dry.problems += found
@@ -128,11 +126,11 @@ def _problem(step: Callable[[], Any]) -> list[str]:
     return []
 
 
-def _data(job: Job, built: dict[str, Any]) -> None:
+def _data(job: Workspace, built: dict[str, Any]) -> None:
     """The data of the job, one build for all jobs with the same; all missing sets in one error."""
     key = "data" + json.dumps(job.settings["data"], sort_keys=True, default=str)
     if key not in built:
-        data: OODDataModule = job.build("data")
+        data = job.build("data")
         missing = {name: path for name, path in data.sources.items() if not path.exists()}
         if missing:
             raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))
@@ -141,17 +139,19 @@ def _data(job: Job, built: dict[str, Any]) -> None:
     job.__dict__["data"] = built[key]
 
 
-def _clip_files(job: Job) -> None:
+def _clip_files(job: Workspace) -> None:
     """All files of the CLIP that are not on this machine, where the job needs one."""
+    from ood_lab.clip import missing_files
+
     node = {key: value for key, value in job.settings["clip"].items() if key != "_target_"}
-    needed = "clip" in job.wanted or "clip" in (job.settings["model"]["backbone"] or {})
+    needed = "clip" in job.task.uses or "clip" in (job.settings["model"]["backbone"] or {})
     if needed and not node["download"] and (files := missing_files(**node)):
         raise UserError(
             "\n".join(f"CLIP {node['name']}: {file} is not on this machine" for file in files)
         )
 
 
-def _backbone(job: Job, built: dict[str, Any]) -> None:
+def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     node = {key: job.settings[key] for key in ("model", "ckpt")}
     key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
     if key not in built:

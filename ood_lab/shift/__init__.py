@@ -19,8 +19,6 @@ from ood_lab.shift.laid import Decomposition, Halves, polar_factor, undecomposed
 from ood_lab.shift.levels import (
     MIN_COUNT,
     cell_counts,
-    cell_file,
-    cell_of_file,
     present_cells,
     write_imglist,
 )
@@ -75,8 +73,6 @@ __all__ = [
     "assign_levels",
     "bhattacharyya",
     "cell_counts",
-    "cell_file",
-    "cell_of_file",
     "check_templates",
     "cosine_distance",
     "encode_grid",

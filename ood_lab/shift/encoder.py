@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
@@ -14,7 +15,6 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import extract_features
 from ood_lab.shift import Decomposition, load_decomposition, undecomposed
-from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -46,15 +46,24 @@ def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition
     return [*loaded, undecomposed(clip.embed_dim, identity, loaded[0].k)]
 
 
-def clip_features(place: Workplace, clip: ClipModel, splits: Sequence[str]) -> dict[str, Tensor]:
+def clip_features(
+    data: OODDataModule, trainer: Trainer, root: Path, clip: ClipModel, splits: Sequence[str]
+) -> dict[str, Tensor]:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
     Warns where the CLIP knows only images of another kind. Empty on the other ranks, which have
     done their share of the pass.
+
+    Args:
+        data: set up.
+        trainer: extracts.
+        root: folder of all feature banks.
+        clip: makes the features.
+        splits: names of the sets.
     """
-    warn_if_foreign(clip, place.data)
-    backbone = clip_backbone(clip, place.data.classes or ["object"])
-    return extract_features(place, backbone, splits)
+    warn_if_foreign(clip, data)
+    backbone = clip_backbone(clip, data.classes or ["object"])
+    return extract_features(data, trainer, root, backbone, splits)
 
 
 @rank_zero_only

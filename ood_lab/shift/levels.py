@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from ood_lab.errors import UserError
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10
-_CELL = re.compile(r"cov_(\d+)_sem_(\d+)\.txt")
 
 
 def cell_counts(
@@ -38,17 +36,6 @@ def cell_counts(
 def present_cells(counts: NDArray[np.int64], min_count: int = MIN_COUNT) -> NDArray[np.bool_]:
     """Which cells have enough images to be evaluated; the others are N/A."""
     return counts >= max(min_count, 1)
-
-
-def cell_file(covariate: int, semantic: int) -> str:
-    """IS-OOD's name of a cell's image list, levels from 0: ``cov_3_sem_5.txt``."""
-    return f"cov_{covariate}_sem_{semantic}.txt"
-
-
-def cell_of_file(name: str) -> tuple[int, int] | None:
-    """Covariate and semantic level of a file's name; None if it is no cell's."""
-    match = _CELL.fullmatch(name)
-    return None if match is None else (int(match[1]), int(match[2]))
 
 
 def write_imglist(path: str | os.PathLike[str], rows: Iterable[tuple[str, int]]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ood_lab.errors import UserError
+from ood_lab.io import replaced
 from ood_lab.shift.edges import Edges
 from ood_lab.shift.laid import Decomposition
 
@@ -43,14 +43,10 @@ def save_decomposition(path: str | os.PathLike[str], decomposition: Decompositio
         "details": dict(decomposition.details),
     }
     tensors = {"W": decomposition.W.float().cpu().contiguous()}
-    temporary = place.with_name(f".{place.name}.tmp")
     try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, temporary, metadata={KEY: json.dumps(description)})
-        os.replace(temporary, place)
+        with replaced(place) as file:
+            save_file(tensors, file, metadata={KEY: json.dumps(description)})
     except (OSError, SafetensorError) as error:
-        with suppress(OSError):
-            temporary.unlink()
         raise UserError(f"decomposition '{place}' cannot be written: {error}") from error
 
 

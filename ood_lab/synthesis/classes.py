@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ood_lab.errors import UserError
+from ood_lab.hints import nearest
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def wnids_of(names: Sequence[str], synsets: Mapping[str, Synset], option: str) -
     found = []
     for name in names:
         if name.lower() not in by_name:
-            near = difflib.get_close_matches(name.lower(), by_name, 1)
+            near = nearest(name.lower(), by_name, 1, 0.6)
             hint = f"; did you mean '{near[0]}'?" if near else ""
             raise UserError(f"{option}: ImageNet-21K has no class '{name}'{hint}")
         found += by_name[name.lower()]

@@ -10,6 +10,7 @@ from typing import Any
 from PIL import Image
 
 from ood_lab.errors import UserError
+from ood_lab.io import replaced
 
 #: By the ending of a file: its last bytes when it is whole, and how it is written.
 _ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
@@ -74,11 +75,9 @@ def make_images(
 
 
 def _save(image: Image.Image, file: Path) -> None:
-    temporary = file.with_name(f".{file.name}.tmp")
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        image.convert("RGB").save(temporary, **_OPTIONS[file.suffix[1:]])
-        os.replace(temporary, file)
+        with replaced(file) as part:
+            image.convert("RGB").save(part, **_OPTIONS[file.suffix[1:]])
     except OSError as error:
         raise UserError(
             f"image '{file}' cannot be written: {error}; free some space and run the same command "

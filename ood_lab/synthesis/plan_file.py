@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.errors import UserError
+from ood_lab.io import write_text
 
 PLAN, MADE_WITH = "plan.csv", "plan.json"
 #: Columns that are text whatever stands in them.
@@ -70,10 +70,7 @@ def keep_settings(path: Path, made_with: Mapping[str, Any]) -> None:
 
 
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
+        write_text(text, path)
     except OSError as error:
         raise UserError(f"'{path}' cannot be written: {error}; set task.out=DIR") from error

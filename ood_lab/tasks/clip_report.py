@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -22,24 +23,17 @@ from ood_lab.data.vessels.nouns import NOUNS
 from ood_lab.data.vessels.periods import CATEGORIES, CLASSES
 from ood_lab.data.vessels.scene import RENDERER
 from ood_lab.data.vessels.styles import STYLES, styles_of_level
+from ood_lab.errors import UserError
 from ood_lab.io import write_csv
 from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 
 _RETRIEVED_FROM = 512
 
 
-def clip_report(
-    *,
-    backbone: ClipBackbone,
-    data: OODDataModule,
-    folder: Path,
-    model: Mapping[str, Any],
-    seed: int,
-    manifest: dict[str, Any],
-    is_main: bool,
-    export: str | None = None,
-    like: str | None = None,
-) -> pd.DataFrame | None:
+@dataclass(frozen=True, kw_only=True)
+class ClipReport(Task):
     """Measures the model on the vessels and writes it as a folder.
 
     On ID test: accuracy of the category (2), the period (11) and both (22). On the captioned set
@@ -47,43 +41,47 @@ def clip_report(
     finds its own caption first, or among the first five, of 512 images.
 
     Args:
-        backbone: with a CLIP.
-        data: see :class:`VesselsWorldModule`.
-        folder: run folder.
-        model: ``name`` is read.
-        seed: a column of the results.
-        manifest: what made the weights.
-        is_main: False on the other ranks, which do nothing.
         export: folder of the model; None = ``clip`` in the run folder.
         like: folder that the model was made from.
-
-    Returns:
-        The results table, shares with Wilson's 95% interval; None on the other ranks.
     """
-    if not is_main:
-        return None
-    clip = backbone.clip
-    clip.model.half().float()  # measured as it is stored
-    shares = {**_on_test(clip, data), **_on_world(clip, data)}
-    rows = []
-    for metric, (share, n) in shares.items():
-        low, high = wilson_interval(share, n)
-        rows.append({"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n})
-    results = pd.DataFrame(rows).assign(model=model["name"], seed=seed).reindex(columns=COLUMNS)
-    write_csv(results, folder / "results.csv")
-    place = Path(export) if export else folder / "clip"
-    about = {
-        "knows": "only images and captions of the builtin vessels",
-        "command": " ".join(["python train.py", *_arguments()]),
-        "seed": seed,
-        "renderer": RENDERER,
-        "metrics": {metric: round(share, 4) for metric, (share, _) in shares.items()},
-        "versions": manifest.get("versions", {}),
-    }
-    save_clip(clip, place, like, about)
-    manifest |= {"title": f"zero-shot accuracies of {model['name']}", "clip": str(place)}
-    _show(results, place)
-    return results
+
+    uses: ClassVar = frozenset({"data", "backbone"})
+
+    export: str | None = None
+    like: str | None = None
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results table, shares with Wilson's 95% interval; None on the other ranks."""
+        if not ws.is_main:
+            return None
+        if not isinstance(ws.backbone, ClipBackbone):
+            raise UserError("task=clip_report measures a CLIP: choose model=clip")
+        clip = ws.backbone.clip
+        clip.model.half().float()  # measured as it is stored
+        shares = {**_on_test(clip, ws.data), **_on_world(clip, ws.data)}
+        rows = []
+        for metric, (share, n) in shares.items():
+            low, high = wilson_interval(share, n)
+            rows.append(
+                {"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n}
+            )
+        results = (
+            pd.DataFrame(rows).assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
+        )
+        write_csv(results, ws.folder / "results.csv")
+        place = Path(self.export) if self.export else ws.folder / "clip"
+        about = {
+            "knows": "only images and captions of the builtin vessels",
+            "command": " ".join(["python train.py", *_arguments()]),
+            "seed": ws.seed,
+            "renderer": RENDERER,
+            "metrics": {metric: round(share, 4) for metric, (share, _) in shares.items()},
+            "versions": ws.manifest.get("versions", {}),
+        }
+        save_clip(clip, place, self.like, about)
+        ws.manifest |= {"title": f"zero-shot accuracies of {ws.model['name']}", "clip": str(place)}
+        _show(results, place)
+        return results
 
 
 def _arguments() -> list[str]:

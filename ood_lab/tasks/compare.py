@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import glob
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
+from ood_lab.report.finished import finished_runs
 from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import (
@@ -20,52 +21,52 @@ from ood_lab.report.leaderboard_runs import (
     why_apart,
 )
 from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
 
-def compare(
-    *,
-    folder: Path,
-    manifest: dict[str, object],
-    is_main: bool,
-    runs: str | Sequence[str],
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Compare(Task):
     """Writes ``leaderboard.csv``, ``.md``, ``.tex`` and ``.html`` over models, detectors and sets.
 
     Runs of another protocol, data, shift order or choice of sets than most get tables of their
     own, ``leaderboard-2.*`` and so on, with the reason.
 
     Args:
-        folder: run folder of this job.
-        manifest: filled with the runs that were read, by table.
-        is_main: False on the other ranks, which have nothing to do.
         runs: run folders, folders of them, or globs of either.
 
     Raises:
         UserError: no finished run is found, or one of them is damaged.
     """
-    if not is_main:
-        return
-    patterns = [runs] if isinstance(runs, str) else list(runs)
-    groups = comparable_groups(_with_detectors(finished_runs(patterns)))
-    names = [f"leaderboard-{n}" if n > 1 else "leaderboard" for n in range(1, len(groups) + 1)]
-    apart = [
-        f"{name}: {why_apart(group, groups[0])}"
-        for name, group in list(zip(names, groups, strict=True))[1:]
-    ]
-    console = Console()
-    for name, group in zip(names, groups, strict=True):
-        board = make_leaderboard(group)
-        notes = apart if name == names[0] else [n for n in apart if n.startswith(f"{name}: ")]
-        write_leaderboard(board, folder, name, notes)
-        title = f"{name} of {_counted(board, group)}"
-        console.print(terminal(wide_table(board), title, console.width))
-    for line in apart:
-        log.warning("%s", line)
-    manifest["runs"] = {
-        name: [str(run.path) for run in group] for name, group in zip(names, groups, strict=True)
-    }
+
+    runs: str | Sequence[str]
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        if not ws.is_main:
+            return
+        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
+        groups = comparable_groups(_with_detectors(finished_runs(patterns)))
+        names = [f"leaderboard-{n}" if n > 1 else "leaderboard" for n in range(1, len(groups) + 1)]
+        apart = [
+            f"{name}: {why_apart(group, groups[0])}"
+            for name, group in list(zip(names, groups, strict=True))[1:]
+        ]
+        console = Console()
+        for name, group in zip(names, groups, strict=True):
+            board = make_leaderboard(group)
+            notes = apart if name == names[0] else [n for n in apart if n.startswith(f"{name}: ")]
+            write_leaderboard(board, ws.folder, name, notes)
+            title = f"{name} of {_counted(board, group)}"
+            console.print(terminal(wide_table(board), title, console.width))
+        for line in apart:
+            log.warning("%s", line)
+        ws.manifest["runs"] = {
+            name: [str(run.path) for run in group]
+            for name, group in zip(names, groups, strict=True)
+        }
 
 
 def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
@@ -73,34 +74,6 @@ def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:
     repeated = len(group) - len(board.runs)
     runs = f"{len(group)} run{'s' * (len(group) > 1)}"
     return f"{runs}, of which {repeated} only repeat numbers of others" if repeated else runs
-
-
-def finished_runs(
-    patterns: Sequence[str], tables: Sequence[str] = ("results.parquet",)
-) -> list[Path]:
-    """Folders with ``DONE`` and one of ``tables`` among what the patterns match, or below it.
-
-    Raises:
-        UserError: there is none, or a pattern matches nothing.
-    """
-    found: set[Path] = set()
-    for pattern in patterns:
-        matches = sorted(Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_dir())
-        if not matches:
-            raise UserError(f"task.runs={pattern} matches no folder: name run folders or a parent")
-        searched: set[Path] = set()
-        for match in matches:
-            # `**` matches every folder below the first one as well.
-            if not searched.intersection(match.parents):
-                searched.add(match)
-                found |= {done.parent for done in match.rglob("DONE")}
-    whole = sorted(path for path in found if any((path / table).exists() for table in tables))
-    if not whole:
-        raise UserError(
-            f"task.runs={', '.join(patterns)} holds no finished run (DONE and "
-            f"{' or '.join(tables)}): name folders written by train.py or eval.py"
-        )
-    return whole
 
 
 def _with_detectors(paths: Sequence[Path]) -> list[FinishedRun]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Console, Group, RenderableType
@@ -14,51 +13,59 @@ from rich.text import Text
 
 from ood_lab.data.class_counts import class_table
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path
 from ood_lab.io import write_csv
 from ood_lab.printing import print_whole
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 
 #: Of more classes only the smallest and the largest are printed.
 _MAX_CLASSES = 40
 _ENDS = 10
 
 
-def data_check(*, build: Callable[[str], Any], folder: Path) -> None:
+@dataclass(frozen=True, kw_only=True)
+class DataCheck(Task):
     """Prints licence, source and expected tree, which sets are present, the check and the classes.
 
     ``classes.csv`` in the run folder has the images of every class in train, val and test.
     Nothing is downloaded and no backbone is built.
 
-    Args:
-        build: makes the object of a configuration node; ``data`` is asked for.
-        folder: run folder.
-
     Raises:
         UserError: a set is missing, a list is not the expected one, or the check finds an error.
     """
-    data: OODDataModule = build("data")
-    Console().print(_facts(data))
-    wrong: list[str] = []
-    table = Table(title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    for heading in ("set", "path", "state", "sha256 of the list"):
-        table.add_column(heading, overflow="fold")
-    for name, path in data.sources.items():
-        state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
-        if state != "present":
-            wrong.append(f"{name} is {state}")
-        table.add_row(name, str(path), state, digest, style=None if state == "present" else "red")
-    if data.sources:
-        print_whole(table)
-    missing = [path for path in data.sources.values() if not path.exists()]
-    if wrong:
-        nearest = f" ({missing_path(missing[0])})" if missing else ""
-        raise UserError(f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}")
-    data.setup()
-    print_whole(data.report or "")
-    if len(classes := class_table(data.splits)):
-        write_csv(classes, folder / "classes.csv")
-        Console().print(_classes(classes, folder / "classes.csv"))
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        data: OODDataModule = ws.build("data")
+        Console().print(_facts(data))
+        wrong: list[str] = []
+        table = Table(
+            title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1)
+        )
+        for heading in ("set", "path", "state", "sha256 of the list"):
+            table.add_column(heading, overflow="fold")
+        for name, path in data.sources.items():
+            state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
+            if state != "present":
+                wrong.append(f"{name} is {state}")
+            table.add_row(
+                name, str(path), state, digest, style=None if state == "present" else "red"
+            )
+        if data.sources:
+            print_whole(table)
+        missing = [path for path in data.sources.values() if not path.exists()]
+        if wrong:
+            nearest = f" ({missing_path(missing[0])})" if missing else ""
+            raise UserError(
+                f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}"
+            )
+        data.setup()
+        print_whole(data.report or "")
+        if len(classes := class_table(data.splits)):
+            write_csv(classes, ws.folder / "classes.csv")
+            Console().print(_classes(classes, ws.folder / "classes.csv"))
 
 
 def _facts(data: OODDataModule) -> Table:

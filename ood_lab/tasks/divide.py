@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import cast
 
@@ -12,42 +12,31 @@ import numpy as np
 import pandas as pd
 from rich.console import Console
 
-from ood_lab.arguments import Count, Levels
-from ood_lab.axes import LEVELS
-from ood_lab.clip import ClipModel
-from ood_lab.data.hints import suggestion
+from ood_lab.arguments import Levels
+from ood_lab.axes import LEVELS, cell_file
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.figures.cells import write_cells_figure
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
+from ood_lab.run.workspace import Workspace
 from ood_lab.shift import (
     Edges,
     cell_counts,
-    cell_file,
     load_edges,
     pool_edges,
     save_edges,
     write_imglist,
 )
-from ood_lab.tasks.measure import measure_sets
-from ood_lab.tasks.workplace import Workplace
+from ood_lab.tasks.measure import Measure
 
 log = logging.getLogger(__name__)
 
 
-def divide(
-    *,
-    place: Workplace,
-    clip: ClipModel,
-    laid: str | None = None,
-    k: Count | None = None,
-    levels: Levels = 8,
-    edges: str | None = None,
-    sets: Sequence[str] | None = None,
-    report: bool = True,
-) -> pd.DataFrame | None:
+@dataclass(frozen=True, kw_only=True)
+class Divide(Measure):
     """Measures the pool and writes ``levels.parquet``, ``edges.json`` and a list a cell.
 
     ``cells/cov_<i>_sem_<j>.txt`` holds the lines ``path label`` of a cell (IS-OOD's naming, levels
@@ -55,45 +44,44 @@ def divide(
     ``data.levels=<folder>/levels.parquet``.
 
     Args:
-        place: see :func:`~ood_lab.tasks.measure.measure`, like all that is not named here.
-        clip: the same.
-        laid: the same.
-        k: the same.
         levels: of each axis; edges lie at two quantiles of the pool and evenly between.
         edges: ``edges.json`` of another division, used instead.
         sets: names of the OOD sets that make the pool; None = all.
-        report: the same.
-
-    Returns:
-        The degrees of the pool with their levels; None on the other ranks.
 
     Raises:
         UserError: an unknown set, no such edges, degrees that do not spread.
     """
-    given = load_edges(edges) if edges else None
-    names = place.data.ood_names
-    for name in sets or ():
-        if name not in names:
-            raise UserError(f"task.sets: '{name}' is no OOD set; {suggestion(name, names)}")
-    measured = measure_sets(place, clip, laid, k)
-    if measured is None:
-        return None
-    degrees, folder = measured.degrees, place.folder
-    pool = degrees[degrees["dataset"].isin(list(sets or names))].reset_index(drop=True)
-    used = given or pool_edges(pool["semantic"], pool["covariate"], levels=levels)
-    pool, counts = divided(pool, used)
-    write_division(folder, pool, counts, used)
-    place.manifest |= {"edges": asdict(used), "pool": len(pool)}
-    min_count = int(place.metrics["min_count"])
-    cells = []
-    with optional("figure cells"):
-        cells.append(write_cells_figure(folder / "figures", counts, min_count))
-    if report:
-        with optional("shift.html"):
-            write_shift_page(folder, *measured, place.data, place.manifest, cells)
-    Console().print(cells_table(counts, min_count))
-    log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
-    return pool
+
+    levels: Levels = 8
+    edges: str | None = None
+    sets: Sequence[str] | None = None
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the degrees of the pool with their levels; None on the other ranks."""
+        given = load_edges(self.edges) if self.edges else None
+        names = ws.data.ood_names
+        for name in self.sets or ():
+            if name not in names:
+                raise UserError(f"task.sets: '{name}' is no OOD set; {suggestion(name, names)}")
+        measured = self.measured(ws)
+        if measured is None:
+            return None
+        degrees, folder = measured.degrees, ws.folder
+        pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
+        used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
+        pool, counts = divided(pool, used)
+        write_division(folder, pool, counts, used)
+        ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
+        min_count = int(ws.metrics["min_count"])
+        cells = []
+        with optional("figure cells"):
+            cells.append(write_cells_figure(folder / "figures", counts, min_count))
+        if self.report:
+            with optional("shift.html"):
+                write_shift_page(folder, *measured, ws.data.load_image, ws.manifest, cells)
+        Console().print(cells_table(counts, min_count))
+        log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
+        return pool
 
 
 def divided(pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, np.ndarray]:

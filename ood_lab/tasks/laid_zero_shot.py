@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import pandas as pd
 from rich.console import Console
@@ -11,70 +12,73 @@ from rich.table import Table
 from torch import Tensor
 
 from ood_lab.axes import AXES
-from ood_lab.clip import ClipModel, zero_shot_weights
+from ood_lab.clip import zero_shot_weights
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.shift.encoder import clip_features, load_decompositions
-from ood_lab.tasks.workplace import Workplace
 
 TOP = (1, 5)
 
 
-def laid_zero_shot(
-    *,
-    place: Workplace,
-    clip: ClipModel,
-    laid: str | None = None,
-    classnames: Sequence[str] | None = None,
-    templates: Sequence[str] | None = None,
-) -> pd.DataFrame | None:
+@dataclass(frozen=True, kw_only=True)
+class LaidZeroShot(Task):
     """Classifies ID test by the class texts in each part of the features.
 
     If LAID separates meaning from looks, the semantic part classifies about as well as the whole
     and the covariate part at chance (IS-OOD, appendix B).
 
     Args:
-        place: ID test of its data has labels.
-        clip: images and class texts.
         laid: folder with the matrices, see :func:`load_decompositions`.
         classnames: words for the classes; None = their names in the data.
         templates: texts with ``{}``; None = those that suit the CLIP.
 
-    Returns:
-        A results table: ``detector`` holds ``<decomposition>_<part>``, metrics ``acc1`` and
-        ``acc5``; None on the other ranks.
-
     Raises:
         UserError: ID has no labels.
     """
-    data, folder = place.data, place.folder
-    if not data.classes:
-        raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
-    referee = load_decompositions(clip, laid)
-    features = clip_features(place, clip, ["test"])
-    if not place.is_main:
-        return None
-    images, labels = features["test"], data.splits["test"].labels
-    texts = zero_shot_weights(clip, list(classnames or data.classes), templates)
-    rows = []
-    for decomposition in referee:
-        parts = zip(
-            AXES,
-            decomposition.split(images),
-            decomposition.split(texts),
-            strict=True,
+
+    uses: ClassVar = frozenset({"data", "clip", "extractor"})
+
+    laid: str | None = None
+    classnames: Sequence[str] | None = None
+    templates: Sequence[str] | None = None
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns a results table: ``detector`` holds ``<decomposition>_<part>``.
+
+        The metrics are ``acc1`` and ``acc5``; None on the other ranks.
+        """
+        data, folder = ws.data, ws.folder
+        if not data.classes:
+            raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
+        decompositions = load_decompositions(ws.clip, self.laid)
+        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, ["test"])
+        if not ws.is_main:
+            return None
+        images, labels = features["test"], data.splits["test"].labels
+        texts = zero_shot_weights(ws.clip, list(self.classnames or data.classes), self.templates)
+        rows = []
+        for decomposition in decompositions:
+            parts = zip(
+                AXES,
+                decomposition.split(images),
+                decomposition.split(texts),
+                strict=True,
+            )
+            if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
+                parts = iter([("whole", images, texts)])  # type: ignore[assignment]
+            for part, of_images, of_texts in parts:
+                rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
+        results = (
+            pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=ws.clip.name, seed=ws.seed)
         )
-        if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
-            parts = iter([("whole", images, texts)])  # type: ignore[assignment]
-        for part, of_images, of_texts in parts:
-            rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
-    results = pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=clip.name, seed=place.seed)
-    write_csv(results, folder / "results.csv")
-    write_table(results, folder / "results.parquet")
-    place.manifest |= {"clip": dict(referee[0].clip), "classes": data.classes}
-    _show(results, len(data.classes))
-    return results
+        write_csv(results, folder / "results.csv")
+        write_table(results, folder / "results.parquet")
+        ws.manifest |= {"clip": dict(decompositions[0].clip), "classes": data.classes}
+        _show(results, len(data.classes))
+        return results
 
 
 def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, Any]]:

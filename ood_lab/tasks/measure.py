@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pandas as pd
 import torch
@@ -15,17 +16,17 @@ from torch import Tensor
 
 from ood_lab.arguments import Count
 from ood_lab.axes import AXES
-from ood_lab.clip import ClipModel
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.evaluation.banks import require_ood
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
 from ood_lab.shift.agreement import agreement, agreement_table
 from ood_lab.shift.encoder import clip_features, load_decompositions
-from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -43,87 +44,86 @@ class Measurement(NamedTuple):
     summary: pd.DataFrame
 
 
-def measure(
-    *,
-    place: Workplace,
-    clip: ClipModel,
-    laid: str | None = None,
-    k: Count | None = None,
-    report: bool = True,
-) -> pd.DataFrame | None:
-    """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :func:`measure_sets`.
+@dataclass(frozen=True, kw_only=True)
+class Measure(Task):
+    """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :meth:`measured`.
 
     Args:
-        place: where to work; ID train of its data is what distances are measured to.
-        clip: makes the features.
         laid: folder with the matrices, see :func:`load_decompositions`.
         k: neighbour; None = that of the matrix (10).
         report: write figures and ``shift.html`` too.
 
-    Returns:
-        The summary of the sets; None on the other ranks.
-
     Raises:
-        UserError: see :func:`measure_sets`.
+        UserError: see :meth:`measured`.
     """
-    measured = measure_sets(place, clip, laid, k)
-    if measured is None:
-        return None
-    if report:
-        with optional("shift.html"):
-            write_shift_page(place.folder, *measured, place.data, place.manifest)
-    return measured.summary
 
+    uses: ClassVar = frozenset({"data", "clip", "extractor"})
 
-def measure_sets(
-    place: Workplace, clip: ClipModel, laid: str | None, k: int | None
-) -> Measurement | None:
-    """Writes and prints how far the images of every set are from ID train.
+    laid: str | None = None
+    k: Count | None = None
+    report: bool = True
 
-    Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank them.
-    ``D_sem`` and ``D_cov`` of an image are the cosine distances of the semantic and covariate part
-    of its CLIP features to those of its k-th nearest ID training image (IS-OOD, section 3). ID
-    test is measured like the OOD sets: it says what no shift looks like.
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the summary of the sets; None on the other ranks."""
+        measured = self.measured(ws)
+        if measured is None:
+            return None
+        if self.report:
+            with optional("shift.html"):
+                write_shift_page(ws.folder, *measured, ws.data.load_image, ws.manifest)
+        return measured.summary
 
-    Returns:
-        None on the other ranks, which only extract.
+    def measured(self, ws: Workspace) -> Measurement | None:
+        """Writes and prints how far the images of every set are from ID train.
 
-    Raises:
-        UserError: no OOD set, no LAID matrix for this CLIP, fewer ID images than k.
-    """
-    data, folder = place.data, place.folder
-    require_ood(data)
-    referee = load_decompositions(clip, laid)
-    features = clip_features(place, clip, ["train", "test", *data.ood_names])
-    if not place.is_main:
-        return None
-    device = place.extractor.strategy.root_device
-    degrees = measured_degrees(data, features, referee, k, device)
-    write_table(degrees, folder / "degrees.parquet")
-    summary = summarised(degrees, int(place.metrics["draws"]), place.seed)
-    write_csv(summary, folder / "shift.csv")
-    main = referee[0]
-    place.manifest |= {
-        "clip": dict(main.clip),
-        "laid": dict(main.details),
-        "k": k or main.k,
-        "id_images": len(features["train"]),
-        "data": {name: split.identity for name, split in data.splits.items()},
-    }
-    console = Console()
-    console.print(summary_table(summary))
-    known = agreement(degrees, data)
-    if len(known) and known["spearman"].notna().any():
-        write_csv(known, folder / "agreement.csv")
-        console.print(agreement_table(known))
-    log.info("every image: %s", folder / "degrees.parquet")
-    return Measurement(degrees, summary)
+        Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank
+        them. ``D_sem`` and ``D_cov`` of an image are the cosine distances of the semantic and
+        covariate part of its CLIP features to those of its k-th nearest ID training image
+        (IS-OOD, section 3). ID test is measured like the OOD sets: it says what no shift looks
+        like.
+
+        Returns:
+            None on the other ranks, which only extract.
+
+        Raises:
+            UserError: no OOD set, no LAID matrix for this CLIP, fewer ID images than k.
+        """
+        data, folder = ws.data, ws.folder
+        require_ood(data)
+        decompositions = load_decompositions(ws.clip, self.laid)
+        features = clip_features(
+            data, ws.extractor, ws.features_root, ws.clip, ["train", "test", *data.ood_names]
+        )
+        if not ws.is_main:
+            return None
+        device = ws.extractor.strategy.root_device
+        degrees = measured_degrees(data, features, decompositions, self.k, device)
+        write_table(degrees, folder / "degrees.parquet")
+        summary = summarised(degrees, int(ws.metrics["draws"]), ws.seed)
+        write_csv(summary, folder / "shift.csv")
+        main = decompositions[0]
+        ws.manifest |= {
+            "title": f"Shift from {data.title}",
+            "clip": dict(main.clip),
+            "laid": dict(main.details),
+            "k": self.k or main.k,
+            "id_images": len(features["train"]),
+            "data": {name: split.identity for name, split in data.splits.items()},
+        }
+        console = Console()
+        console.print(summary_table(summary))
+        known = agreement(degrees, data)
+        if len(known) and known["spearman"].notna().any():
+            write_csv(known, folder / "agreement.csv")
+            console.print(agreement_table(known))
+        log.info("every image: %s", folder / "degrees.parquet")
+        return Measurement(degrees, summary)
 
 
 def measured_degrees(
     data: OODDataModule,
     features: Mapping[str, Tensor],
-    referee: Sequence[Decomposition],
+    decompositions: Sequence[Decomposition],
     k: int | None,
     device: torch.device,
 ) -> pd.DataFrame:
@@ -133,15 +133,15 @@ def measured_degrees(
         name: data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names
     }
     with Progress(transient=True) as progress:
-        bar = progress.add_task("Measuring", total=len(names) * len(referee))
+        bar = progress.add_task("Measuring", total=len(names) * len(decompositions))
 
         def report(done: int, share: float) -> None:
             progress.update(bar, completed=done + share)
 
-        for row, decomposition in enumerate(referee):
+        for row, decomposition in enumerate(decompositions):
             # One half of the ID set at a time: large pools leave no room for both.
             meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
-            suffix = "" if decomposition is referee[0] else f"_{decomposition.name}"
+            suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
             for number, name in enumerate(names, row * len(names)):
                 found = meter(features[name], progress=partial(report, number))
                 for axis in AXES:

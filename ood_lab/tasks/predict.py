@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 from rich.console import Console
@@ -33,27 +34,15 @@ from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.tasks.workplace import Workplace
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
 
 
-def predict(
-    *,
-    place: Workplace,
-    load_backbone: Callable[[Sequence[str]], Backbone],
-    detectors: dict[str, Detector],
-    images: str | Mapping[str, str],
-    detector_file: str | Sequence[str] | None = None,
-    rule: str | None = None,
-    tpr: float | None = None,
-    alpha: float | None = None,
-    batch_size: BatchSize = 256,
-    num_workers: Workers = 0,
-    memory_limit_gb: Positive | None = None,
-    max_batches: Count | None = None,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Predict(Task):
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
 
     The table has a row an image: ``path, predicted``, for every detector ``<name>_score``
@@ -63,10 +52,6 @@ def predict(
     :class:`~ood_lab.detectors.calibration.Rule`.
 
     Args:
-        place: its data is ID, and only read where detectors are fitted; its seed that of the
-            halves of val, for detectors fitted on val.
-        load_backbone: with weights, for the given classes.
-        detectors: to be fitted; unused with ``detector_file``.
         images: folder, table or list.
         detector_file: saved detectors to use instead of fitting.
         rule: ``tpr`` or ``conformal``; None = as ``tpr`` or ``alpha`` say.
@@ -80,50 +65,70 @@ def predict(
     Raises:
         UserError: see the checks; a saved detector of another backbone.
     """
-    chosen, limit = chosen_rule(rule, tpr, alpha), memory_limit(memory_limit_gb)
-    pictures = read_images(images, None if max_batches is None else max_batches * batch_size)
-    ready = load_detectors(detector_file, chosen) if detector_file else {}
-    data = None if ready else place.data
-    classes = data.classes if data else next(iter(ready.values())).classes
-    backbone = load_backbone(classes)
-    weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
-    for saved in ready.values():
-        saved.check_backbone(weights, transform)
-    wanted = {name: saved.detector for name, saved in ready.items()} or detectors
-    usable, refused = split_by_columns(wanted, backbone)
-    if not usable:
-        raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
-    if data:
-        check_sizes(usable, data, backbone.head.out_features)
-    bank_of: BankOf = partial(
-        extract,
-        place.extractor,
-        backbone,
-        root=place.features_root,
-        batch_size=batch_size,
-        num_workers=num_workers,
-        weights=weights,
-    )
-    banks = _id_banks(data, usable, backbone, bank_of) if data else {}
-    pictures.readable.transform = backbone.transform
-    bank = bank_of(pictures.readable, columns=_columns(usable.values()))
-    if bank is None:  # on the other ranks
-        return
-    if data:
-        chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
-        ready = fit_detectors(usable, banks, refused, chosen, classes, place.seed, limit)
-        for name, calibrated in ready.items():
-            save_detector(place.folder / "detectors" / f"{name}.safetensors", calibrated)
-    table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
-    write_csv(table, place.folder / "predictions.csv")
-    place.manifest |= {
-        "images": {"source": str(images), "identity": pictures.readable.identity},
-        "classes": classes,
-        "backbone": dict(bank.manifest),
-        "detectors": {name: _summary(table, name, ready[name]) for name in ready},
-        "refused": refused,
-    }
-    _show(table, place.manifest, place.folder / "predictions.csv")
+
+    uses: ClassVar = frozenset({"data", "extractor"})
+
+    images: str | Mapping[str, str]
+    detector_file: str | Sequence[str] | None = None
+    rule: str | None = None
+    tpr: float | None = None
+    alpha: float | None = None
+    batch_size: BatchSize = 256
+    num_workers: Workers = 0
+    memory_limit_gb: Positive | None = None
+    max_batches: Count | None = None
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        chosen, limit = (
+            chosen_rule(self.rule, self.tpr, self.alpha),
+            memory_limit(self.memory_limit_gb),
+        )
+        pictures = read_images(
+            self.images, None if self.max_batches is None else self.max_batches * self.batch_size
+        )
+        ready = load_detectors(self.detector_file, chosen) if self.detector_file else {}
+        data = None if ready else ws.data
+        classes = data.classes if data else next(iter(ready.values())).classes
+        backbone = ws.load_backbone(classes)
+        weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
+        for saved in ready.values():
+            saved.check_backbone(weights, transform)
+        wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
+        usable, refused = split_by_columns(wanted, backbone)
+        if not usable:
+            raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
+        if data:
+            check_sizes(usable, data, backbone.head.out_features)
+        bank_of: BankOf = partial(
+            extract,
+            ws.extractor,
+            backbone,
+            root=ws.features_root,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            weights=weights,
+        )
+        banks = _id_banks(data, usable, backbone, bank_of) if data else {}
+        pictures.readable.transform = backbone.transform
+        bank = bank_of(pictures.readable, columns=_columns(usable.values()))
+        if bank is None:  # on the other ranks
+            return
+        if data:
+            chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
+            ready = fit_detectors(usable, banks, refused, chosen, classes, ws.seed, limit)
+            for name, calibrated in ready.items():
+                save_detector(ws.folder / "detectors" / f"{name}.safetensors", calibrated)
+        table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
+        write_csv(table, ws.folder / "predictions.csv")
+        ws.manifest |= {
+            "images": {"source": str(self.images), "identity": pictures.readable.identity},
+            "classes": classes,
+            "backbone": dict(bank.manifest),
+            "detectors": {name: _summary(table, name, ready[name]) for name in ready},
+            "refused": refused,
+        }
+        _show(table, ws.manifest, ws.folder / "predictions.csv")
 
 
 def _id_banks(

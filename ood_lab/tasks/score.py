@@ -3,147 +3,205 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pandas as pd
 
 from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector
-from ood_lab.evaluation import tables
 from ood_lab.evaluation.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
 from ood_lab.evaluation.detect import memory_limit, score_banks, suspicious
 from ood_lab.evaluation.id_accuracy import chance_warning, check_id_accuracy
-from ood_lab.evaluation.id_only import run_facts, score_id
 from ood_lab.evaluation.page import write_page
-from ood_lab.evaluation.tuning import Tuning, with_tuned
+from ood_lab.evaluation.tables import rows_of
+from ood_lab.evaluation.tuning import with_tuned
+from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import Evaluation, best_detectors, results_of, significance_of
-from ood_lab.models import Backbone
+from ood_lab.metrics import (
+    Evaluation,
+    accuracy_of,
+    best_detectors,
+    results_of,
+    significance_of,
+)
 from ood_lab.report.optional import optional
-from ood_lab.tasks.workplace import Workplace
+from ood_lab.report.shown import show, show_warnings
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import command
 
 log = logging.getLogger(__name__)
 
 
-def check_choices(
-    *,
-    data: OODDataModule,
-    detectors: Mapping[str, Detector],
-    metrics: Mapping[str, Any],
-    shift: Mapping[str, Any],
-    tuning: Tuning,
-) -> list[str]:
-    """The OOD sets to evaluate, once data, detectors, metrics, shift and tuning go together.
-
-    None, where the data has no OOD set and nothing in the configuration asks for one.
-
-    Raises:
-        UserError: they do not; see :func:`chosen_sets` and :meth:`Tuning.evaluated`.
-    """
-    check_values(Evaluation, metrics, "metrics")
-    check_sizes(detectors, data, len(data.classes))
-    if not data.ood_names and shift["sets"] and not tuning.sets:
-        return []
-    return tuning.evaluated(data, chosen_sets(data, shift), detectors)
-
-
-def score(
-    *,
-    place: Workplace,
-    detectors: dict[str, Detector],
-    backbone: Backbone,
-    model: Mapping[str, Any],
-    shift: Mapping[str, Any],
-    tuning: Tuning,
-    memory_limit_gb: Positive | None = None,
-    report: bool = True,
-) -> pd.DataFrame | None:
+@dataclass(frozen=True, kw_only=True)
+class Score(Task):
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
 
     ``significance.csv`` has the tests between all pairs of detectors.
     Where the ID test set has levels or a category, ``dating.csv`` too. Without any OOD set there
-    is the accuracy on ID alone, see :func:`~ood_lab.evaluation.id_only.score_id`.
+    is the accuracy on ID alone, and ``scores.parquet`` holds predictions.
 
     Args:
-        place: where to work, and on what data.
-        detectors: by the name of their column in the scores table.
-        backbone: with weights; its own transform is used for every image.
-        model: ``name`` and ``expected_id_acc`` are read.
-        shift: ``sets`` (evaluate the named sets) and ``axes`` (level columns to evaluate along).
-        tuning: how settings are chosen; what it chooses is scored beside the defaults.
         memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
         report: write figures and ``report.html`` too.
-
-    Returns:
-        The results table; None on the other ranks.
 
     Raises:
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
     """
-    data, folder, metrics, seed = place.data, place.folder, place.metrics, place.seed
-    data.use_transform(eval=backbone.transform)
-    limit = memory_limit(memory_limit_gb)  # before the banks take their share
-    ood_sets = check_choices(
-        data=data, detectors=detectors, metrics=metrics, shift=shift, tuning=tuning
-    )
-    if not ood_sets:
-        return score_id(place, backbone, model, report)
-    usable, refused = split_by_columns(detectors, backbone)
-    heads = heads_to_read(data, backbone)
-    banks = extract_banks(
-        place, backbone, usable, ood_sets, tuning.splits, [heads] if heads else []
-    )
-    if not place.is_main:
-        return None
-    if place.model_seed != seed:
-        log.info("seed=%d draws here; the weights have seed %d", seed, place.model_seed)
-    accuracy = check_id_accuracy(banks["test"], data.classes, model.get("expected_id_acc"))
-    manifest = place.manifest
-    lost = chance_warning(banks["test"], accuracy, backbone, manifest)
-    selection = tuning.select(usable, banks, limit, seed)
-    usable = with_tuned(usable, selection.detectors)
-    scores, timing = score_banks(data, banks, usable, refused, ["test", *ood_sets], limit)
-    write_table(scores, folder / "scores.parquet")
-    evaluation = Evaluation(
-        known_columns(scores, shift["axes"], accuracy),
-        list(timing),
-        seed=seed,
-        shift_order=[s for s in data.shift_order if s in ood_sets],
-        **metrics,
-    )
-    results = results_of(evaluation, str(model["name"])).assign(seed=place.model_seed)
-    best = best_detectors(evaluation)
-    if lost:
-        best["best"] = False
-    write_table(best, folder / "best.parquet")
-    write_csv(significance_of(evaluation), folder / "significance.csv")
-    manifest |= run_facts(place, backbone, banks["test"], model, accuracy)
-    manifest |= {
-        "detectors": {n: usable[n].describe() | timing[n] for n in timing},
-        "refused": refused,
-        "tuning": selection.record,
-        "warnings": [
-            *manifest.get("warnings", []),
-            *([lost] if lost else suspicious(scores, list(timing), ood_sets)),
-            *selection.warnings,
-        ],
+
+    uses: ClassVar = frozenset({"data", "backbone", "extractor"})
+
+    memory_limit_gb: Positive | None = None
+    report: bool = True
+
+    def check(self, ws: Workspace) -> None:
+        """Raises :class:`UserError` where data, detectors, metrics, shift and tuning clash."""
+        self._evaluated(ws)
+
+    def _evaluated(self, ws: Workspace) -> list[str]:
+        """The OOD sets to evaluate, once everything goes together.
+
+        None, where the data has no OOD set and nothing in the configuration asks for one.
+        """
+        data, shift, tuning = ws.data, ws.shift, ws.tuning
+        check_values(Evaluation, ws.metrics, "metrics")
+        check_sizes(ws.detectors, data, len(data.classes))
+        if not data.ood_names and shift["sets"] and not tuning.sets:
+            return []
+        return tuning.evaluated(data, chosen_sets(data, shift), ws.detectors)
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results table; None on the other ranks, and where there is no number."""
+        ood_sets = self._evaluated(ws)
+        limit = memory_limit(self.memory_limit_gb)  # before the banks take their share
+        ws.data.use_transform(eval=ws.backbone.transform)
+        usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
+        heads = heads_to_read(ws.data, ws.backbone)
+        banks = extract_banks(
+            ws.data,
+            ws.extractor,
+            ws.features_root,
+            ws.backbone,
+            usable,
+            ood_sets,
+            ws.tuning.splits,
+            [heads] if heads else [],
+        )
+        if not ws.is_main:
+            return None
+        expected = ws.model.get("expected_id_acc")
+        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected)
+        ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": refused}
+        if ood_sets:
+            return self._with_detectors(ws, banks, usable, ood_sets, limit)
+        return self._of_id_alone(ws, banks)
+
+    def _with_detectors(
+        self,
+        ws: Workspace,
+        banks: Mapping[str, FeatureBank],
+        usable: Mapping[str, Detector],
+        ood_sets: Sequence[str],
+        limit: int,
+    ) -> pd.DataFrame:
+        """Fits and scores the detectors, and writes what was found."""
+        manifest, accuracy = ws.manifest, ws.manifest["id_accuracy"]
+        if ws.model_seed != ws.seed:
+            log.info("seed=%d draws here; the weights have seed %d", ws.seed, ws.model_seed)
+        lost = chance_warning(banks["test"], accuracy, ws.backbone, manifest)
+        selection = ws.tuning.select(usable, banks, limit, ws.seed)
+        usable = with_tuned(usable, selection.detectors)
+        evaluated = ["test", *ood_sets]
+        scores, timing = score_banks(ws.data, banks, usable, manifest["refused"], evaluated, limit)
+        write_table(scores, ws.folder / "scores.parquet")
+        evaluation = Evaluation(
+            known_columns(scores, ws.shift["axes"], accuracy),
+            list(timing),
+            seed=ws.seed,
+            shift_order=[s for s in ws.data.shift_order if s in ood_sets],
+            **ws.metrics,
+        )
+        best = best_detectors(evaluation)
+        if lost:
+            best["best"] = False
+        write_table(best, ws.folder / "best.parquet")
+        write_csv(significance_of(evaluation), ws.folder / "significance.csv")
+        doubts = [lost] if lost else suspicious(scores, list(timing), ood_sets)
+        manifest |= {
+            "detectors": {n: usable[n].describe() | timing[n] for n in timing},
+            "tuning": selection.record,
+            "warnings": [*manifest.get("warnings", []), *doubts, *selection.warnings],
+        }
+        results = results_of(evaluation, manifest["model"]).assign(seed=ws.model_seed)
+        return self._finish(ws, banks, scores, results, best)
+
+    def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
+        """The accuracy, and how the detectors are scored once there is an OOD set."""
+        scores = rows_of(ws.data.splits["test"], banks["test"])
+        write_table(scores, ws.folder / "scores.parquet")
+        whole = ws.data.max_batches is None
+        ws.manifest["warnings"] = [later(ws.folder if whole else None)]
+        if ws.manifest["id_accuracy"] is None:
+            show_warnings(ws.manifest)
+            return None
+        results = accuracy_of(scores, ws.manifest["model"], ws.model_seed)
+        return self._finish(ws, banks, scores, results, None)
+
+    def _finish(
+        self,
+        ws: Workspace,
+        banks: Mapping[str, FeatureBank],
+        scores: pd.DataFrame,
+        results: pd.DataFrame,
+        best: pd.DataFrame | None,
+    ) -> pd.DataFrame:
+        """Writes the results, shows them, and draws the page last: no number depends on it."""
+        manifest, dating = ws.manifest, None
+        if manifest["id_accuracy"] is not None:
+            model = manifest["model"]
+            dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
+        if dating is not None:
+            write_csv(dating, ws.folder / "dating.csv")
+        write_csv(results, ws.folder / "results.csv")
+        write_table(results, ws.folder / "results.parquet")
+        show(results, manifest, best)
+        if self.report:
+            with optional("report.html"):
+                write_page(ws.folder, ws.data, banks, scores, results, best, manifest, dating)
+        return results
+
+
+def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str, Any]:
+    """What the manifest says of any run over images, whatever is scored."""
+    data, model = ws.data, str(ws.model["name"])
+    return {
+        "title": f"{model} on {data.title}, seed {ws.model_seed}",
+        "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
+        "protocol": ws.metrics["protocol"],
+        "model": model,
+        "classes": data.classes,
+        "id_accuracy": accuracy,
+        "shift_order": list(data.shift_order),
+        "backbone": dict(test.manifest),
+        "transform_overrides": ws.backbone.transform_overrides,
+        "data": {name: split.identity for name, split in data.splits.items()},
     }
-    dating = None
-    if accuracy is not None:
-        dating = dating_of(data, banks["test"], backbone, str(model["name"]), place.model_seed)
-    if dating is not None:
-        write_csv(dating, folder / "dating.csv")
-    write_csv(results, folder / "results.csv")
-    write_table(results, folder / "results.parquet")
-    tables.show(results, manifest, best)
-    if report:  # last: all numbers are on disk, whatever becomes of the page
-        with optional("report.html"):
-            write_page(folder, data, banks, scores, results, best, manifest, dating)
-    return results
+
+
+def later(run: Path | None) -> str:
+    """How the detectors are scored once there is an OOD set; ``run`` may hold trained weights."""
+    if run and (run / "checkpoints").is_dir():
+        ckpt = shlex.quote(f"ckpt={run}")
+        remedy = f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights"
+    else:
+        remedy = "add data.ood.NAME=DIR to this command line"
+    return f"there is no OOD set, so no detector was scored: {remedy}"
 
 
 def known_columns(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from rich.table import Table
 from ood_lab.arguments import BatchSize, Count, Share
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.synthesis import (
     LanguageModel,
     Ledger,
@@ -38,28 +41,8 @@ _PACKAGES = ("ood_lab", "timm", "torch", "transformers")
 _PLACES = ("{concept}", "{label}", "{definition}")
 
 
-def select_classes(
-    *,
-    manifest: dict[str, Any],
-    is_main: bool,
-    out: str,
-    concept: str,
-    keywords: Sequence[str] = (),
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    exclude_words: Sequence[str] = (),
-    keep_imagenet1k: bool = False,
-    llm: str | None = None,
-    question: str = "",
-    max_new_tokens: Count = 256,
-    images: str | None = None,
-    detector: str | None = None,
-    query: str = "a photo of a {label}",
-    threshold: Share = 0.1,
-    min_share: Share = 0.1,
-    device: str | None = None,
-    batch_size: BatchSize = 8,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SelectClasses(Task):
     """Writes ``classes.csv`` and, where there are images, ``manifest.csv`` and ``datasheet.md``.
 
     1. Candidates are all classes, or those that a keyword finds.
@@ -73,8 +56,6 @@ def select_classes(
     thresholds cost nothing.
 
     Args:
-        manifest: filled with what made the selection.
-        is_main: False on the other ranks, which do nothing.
         out: folder of the results; kept between runs.
         concept: what the classes should have to do with, in words.
         keywords: see :func:`~ood_lab.synthesis.select_by_keyword`.
@@ -97,53 +78,89 @@ def select_classes(
         UserError: nothing to select by, models or folders are missing, an unknown class, or no
             class is left.
     """
-    if not is_main:
-        return
-    folder, target = Path(out).expanduser(), chosen_device(device)
-    _check(keywords, include, llm, question, images, detector)
-    found, of_1k = imagenet21k_synsets()
-    synsets = {synset.wnid: synset for synset in found}
-    always = wnids_of(include, synsets, "task.include")
-    banned = set(wnids_of(exclude, synsets, "task.exclude"))
-    banned |= set(select_by_keyword(found, exclude_words)) | (set() if keep_imagenet1k else of_1k)
-    _check_apart(always, banned, synsets)
-    everything = dict.fromkeys(synsets if llm else (), "")
-    reasons = select_by_keyword(found, keywords) if keywords else everything
-    reasons = {wnid: why for wnid, why in reasons.items() if wnid not in banned}
-    if llm is not None:
-        asked = {
-            "llm": str(llm),
-            "question": question,
-            "concept": concept,
-            "tokens": max_new_tokens,
-        }
-        ledger = Ledger(folder / "answers.jsonl", asked)
-        model = LanguageModel(llm, target, max_new_tokens)
-        reasons = _asked(reasons, synsets, model, ledger, question, concept, batch_size)
-    reasons |= dict.fromkeys(always, "included")
-    if not reasons:
-        raise UserError("no class is left: give other keywords, or fewer words to exclude")
-    classes = _class_table(reasons, synsets)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_csv(classes, folder / "classes.csv")
-    manifest |= {"title": f"{len(classes):,} classes of '{concept}'", "out": str(folder)}
-    _show(classes, folder)
-    if images is None:
-        return
-    listed = list_images(classes, Path(images).expanduser())
-    kept = listed
-    if detector is not None:
-        boxes = Ledger(folder / "boxes.jsonl", {"detector": str(detector), "query": query})
-        measured = with_boxes(listed, MainObject(detector, query, target), boxes, batch_size)
-        kept = measured[(measured["score"] >= threshold) & (measured["share"] >= min_share)]
-    if kept.empty:
-        raise UserError(
-            f"none of {len(listed):,} images has a main object: lower task.threshold ({threshold}) "
-            f"or task.min_share ({min_share})"
+
+    out: str
+    concept: str
+    keywords: Sequence[str] = ()
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    exclude_words: Sequence[str] = ()
+    keep_imagenet1k: bool = False
+    llm: str | None = None
+    question: str = ""
+    max_new_tokens: Count = 256
+    images: str | None = None
+    detector: str | None = None
+    query: str = "a photo of a {label}"
+    threshold: Share = 0.1
+    min_share: Share = 0.1
+    device: str | None = None
+    batch_size: BatchSize = 8
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        if not ws.is_main:
+            return
+        folder, target = Path(self.out).expanduser(), chosen_device(self.device)
+        _check(self.keywords, self.include, self.llm, self.question, self.images, self.detector)
+        found, of_1k = imagenet21k_synsets()
+        synsets = {synset.wnid: synset for synset in found}
+        always = wnids_of(self.include, synsets, "task.include")
+        banned = set(wnids_of(self.exclude, synsets, "task.exclude"))
+        banned |= set(select_by_keyword(found, self.exclude_words)) | (
+            set() if self.keep_imagenet1k else of_1k
         )
-    write_csv(kept, folder / "manifest.csv")
-    facts = {"threshold": threshold, "least share": min_share, "query": query}
-    _write_sheet(folder, concept, classes, len(listed), len(kept), llm, detector, facts)
+        _check_apart(always, banned, synsets)
+        everything = dict.fromkeys(synsets if self.llm else (), "")
+        reasons = select_by_keyword(found, self.keywords) if self.keywords else everything
+        reasons = {wnid: why for wnid, why in reasons.items() if wnid not in banned}
+        if self.llm is not None:
+            asked = {
+                "llm": str(self.llm),
+                "question": self.question,
+                "concept": self.concept,
+                "tokens": self.max_new_tokens,
+            }
+            ledger = Ledger(folder / "answers.jsonl", asked)
+            model = LanguageModel(self.llm, target, self.max_new_tokens)
+            reasons = _asked(
+                reasons, synsets, model, ledger, self.question, self.concept, self.batch_size
+            )
+        reasons |= dict.fromkeys(always, "included")
+        if not reasons:
+            raise UserError("no class is left: give other keywords, or fewer words to exclude")
+        classes = _class_table(reasons, synsets)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_csv(classes, folder / "classes.csv")
+        ws.manifest |= {
+            "title": f"{len(classes):,} classes of '{self.concept}'",
+            "out": str(folder),
+        }
+        _show(classes, folder)
+        if self.images is None:
+            return
+        listed = list_images(classes, Path(self.images).expanduser())
+        kept = listed
+        if self.detector is not None:
+            boxes = Ledger(
+                folder / "boxes.jsonl", {"detector": str(self.detector), "query": self.query}
+            )
+            measured = with_boxes(
+                listed, MainObject(self.detector, self.query, target), boxes, self.batch_size
+            )
+            kept = measured[
+                (measured["score"] >= self.threshold) & (measured["share"] >= self.min_share)
+            ]
+        if kept.empty:
+            raise UserError(
+                f"none of {len(listed):,} images has a main object: lower task.threshold "
+                f"({self.threshold}) or task.min_share ({self.min_share})"
+            )
+        write_csv(kept, folder / "manifest.csv")
+        facts = {"threshold": self.threshold, "least share": self.min_share, "query": self.query}
+        _write_sheet(
+            folder, self.concept, classes, len(listed), len(kept), self.llm, self.detector, facts
+        )
 
 
 def _check(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 import pandas as pd
 from rich.console import Console
@@ -12,30 +13,22 @@ from rich.console import Console
 from ood_lab.arguments import Count
 from ood_lab.clip import clip_backbone
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.hints import suggestion
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import extract_features
+from ood_lab.hints import suggestion
 from ood_lab.io import write_csv
-from ood_lab.models import Backbone
 from ood_lab.report.figures.separability import write_separability_figure
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_tables import separability_table
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.shift import separability as separate
-from ood_lab.tasks.workplace import Workplace
 
 _SPLITS = ("train", "val", "test")
 
 
-def separability(
-    *,
-    place: Workplace,
-    backbone_of: Callable[[str], Backbone],
-    build: Callable[..., Any],
-    runs: Sequence[str],
-    clip: bool = False,
-    id_split: str = "train",
-    components: Count = 32,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Separability(Task):
     """Writes ``separability.csv`` and ``figures/separability``: ShiftedBronzes' view of spaces.
 
     Principal components of the ID features of each backbone, and the Bhattacharyya distance of
@@ -43,9 +36,6 @@ def separability(
     sets where distances are measured to another split: it says what no shift looks like.
 
     Args:
-        place: its data are the same for all backbones.
-        backbone_of: loads the backbone of a run.
-        build: makes the CLIP of ``clip=...``.
         runs: run folders, one a backbone.
         clip: add the image features of the CLIP.
         id_split: the ID set that distances are measured to: train, val or test.
@@ -54,40 +44,56 @@ def separability(
     Raises:
         UserError: no backbone, one run twice, an unknown split, a set of fewer than two images.
     """
-    names = names_of(runs)
-    if not names and not clip:
-        raise UserError(
-            "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
+
+    uses: ClassVar = frozenset({"data", "extractor"})
+
+    runs: Sequence[str]
+    clip: bool = False
+    id_split: str = "train"
+    components: Count = 32
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        names = names_of(self.runs)
+        if not names and not self.clip:
+            raise UserError(
+                "no backbone: give run folders as task.runs=['RUN_A','RUN_B'], or task.clip=true"
+            )
+        if self.id_split not in _SPLITS:
+            raise UserError(
+                f"task.id_split={self.id_split} is no ID set: {suggestion(self.id_split, _SPLITS)}"
+            )
+        data = ws.data
+        sets = [name for name in ("test", *data.ood_names) if name != self.id_split]
+        _check_sizes(data, [self.id_split, *sets])
+        # All of them first, so that a run that is none shows before the first pass over the images.
+        backbones = {name: ws.backbone_of(run) for name, run in zip(names, self.runs, strict=True)}
+        if self.clip:
+            model = ws.build("clip")
+            backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
+        found = {}
+        for name, backbone in backbones.items():
+            features = extract_features(
+                ws.data, ws.extractor, ws.features_root, backbone, [self.id_split, *sets]
+            )
+            if ws.is_main:
+                found[name] = separate(features.pop(self.id_split), features, self.components)
+        if not ws.is_main:
+            return
+        spaces = {name: space.table for name, space in found.items()}
+        table = pd.concat(
+            [t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True
         )
-    if id_split not in _SPLITS:
-        raise UserError(f"task.id_split={id_split} is no ID set: {suggestion(id_split, _SPLITS)}")
-    data = place.data
-    sets = [name for name in ("test", *data.ood_names) if name != id_split]
-    _check_sizes(data, [id_split, *sets])
-    # All of them first, so that a run that is none shows before the first pass over the images.
-    backbones = {name: backbone_of(run) for name, run in zip(names, runs, strict=True)}
-    if clip:
-        model = build("clip")
-        backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
-    found = {}
-    for name, backbone in backbones.items():
-        features = extract_features(place, backbone, [id_split, *sets])
-        if place.is_main:
-            found[name] = separate(features.pop(id_split), features, components)
-    if not place.is_main:
-        return
-    spaces = {name: space.table for name, space in found.items()}
-    table = pd.concat([t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True)
-    table = table[["backbone", *[column for column in table if column != "backbone"]]]
-    write_csv(table, place.folder / "separability.csv")
-    with optional("figure separability"):
-        write_separability_figure(place.folder / "figures", found)
-    place.manifest |= {
-        "backbones": dict(zip(names, map(str, runs), strict=True)),
-        "id_split": id_split,
-        "data": {name: split.identity for name, split in data.splits.items()},
-    }
-    Console().print(separability_table(spaces, id_split))
+        table = table[["backbone", *[column for column in table if column != "backbone"]]]
+        write_csv(table, ws.folder / "separability.csv")
+        with optional("figure separability"):
+            write_separability_figure(ws.folder / "figures", found)
+        ws.manifest |= {
+            "backbones": dict(zip(names, map(str, self.runs), strict=True)),
+            "id_split": self.id_split,
+            "data": {name: split.identity for name, split in data.splits.items()},
+        }
+        Console().print(separability_table(spaces, self.id_split))
 
 
 def names_of(runs: Sequence[str]) -> list[str]:

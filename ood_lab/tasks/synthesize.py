@@ -5,17 +5,18 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pandas as pd
 from PIL import Image
 
 from ood_lab.arguments import BatchSize, Count, Levels
-from ood_lab.clip import ClipModel
 from ood_lab.features.disk import require_space
 from ood_lab.io import write_csv
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.synthesis import (
@@ -36,7 +37,6 @@ from ood_lab.synthesis import (
     unmade,
 )
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
-from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -44,32 +44,8 @@ MANIFEST = ["path", "label", "prompt", "style", "semantic_level", "covariate_lev
 _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers", "open_clip_torch")
 
 
-def synthesize(
-    *,
-    place: Workplace,
-    clip: ClipModel,
-    out: str,
-    labels: str | None = None,
-    styles: str | None = None,
-    prompts: Count | None = None,
-    id_split: str = "train",
-    laid: str | None = None,
-    decomposition: str = "laid",
-    k: Count | None = None,
-    edges: str | None = None,
-    levels: Levels = LEVELS,
-    per_cell: Count = 5000,
-    on_short: str = "go_on",
-    plan_only: bool = False,
-    pipeline: str = "stabilityai/sdxl-turbo",
-    arguments: Mapping[str, Any] | None = None,
-    variant: str | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    download: bool = False,
-    batch_size: BatchSize = 8,
-    suffix: str = "jpg",
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Synthesize(Task):
     """Writes ``plan.csv``, ``edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).
 
     1. Prompts are all labels in all styles (or ``prompts`` of them, at random).
@@ -81,8 +57,6 @@ def synthesize(
     ``data.ood.syn=<out>/manifest.csv`` evaluates detectors over the levels.
 
     Args:
-        place: its data is ID; its seed that of the draws and of every image's noise.
-        clip: measures the prompts.
         out: folder of the images; kept between runs.
         labels: text file, one a line; None = ImageNet-21K's 20,099 names.
         styles: YAML file; None = the 51 of the package.
@@ -109,49 +83,92 @@ def synthesize(
         UserError: an option cannot work, models are missing, cells are short (``on_short=stop``),
             the folder holds another plan, or the disk is too small.
     """
-    choice = Choice(prompts, k, edges, levels, per_cell, on_short, place.seed, suffix)
-    target = chosen_device(device)
-    weights = chosen_dtype(dtype, target)
-    source = pipeline if plan_only else check_pipeline(pipeline, variant, download)
-    given = choice.given_edges()
-    pool = Prompts(read_styles(styles), read_texts(labels) if labels else imagenet21k_labels())
-    split = pick_decomposition(load_decompositions(clip, laid), decomposition)
-    features = clip_features(place, clip, [id_split])
-    if not place.is_main:
-        return
-    folder = Path(out).expanduser()
-    made_with = {
-        "clip": clip.name,
-        "weights": split.clip["weights_sha256"],
-        "decomposition": f"{split.name} {_digest(split.W.numpy().tobytes())}",
-        "ID images": place.data.splits[id_split].identity,
-        "styles": _digest(repr(pool.styles).encode()),
-        "labels": _digest("\n".join(pool.labels).encode()),
-        **asdict(choice),
-        "k": k or split.k,
-        "edges": asdict(given) if given else None,
-    }
 
-    def make() -> pd.DataFrame:
-        meter = ShiftMeter(split, features[id_split], k, device=target)
-        return make_plan(pool, clip.to(target), meter, choice, folder)
+    uses: ClassVar = frozenset({"data", "clip", "extractor"})
 
-    plan = keep_plan(folder, made_with, make)
-    place.manifest |= {
-        "title": f"{len(plan):,} images planned",
-        "plan": made_with,
-        "out": str(folder),
-    }
-    log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
-    if plan_only:
-        return
-    given_arguments = {key: v for key, v in (arguments or {}).items() if v is not None}
-    made_by = {"pipeline": pipeline, "arguments": given_arguments, "dtype": str(weights)}
-    clip.cpu()  # leaves the device to the pipeline
-    painter = TextToImage(source, given_arguments, target, weights, variant, download)
-    keep_settings(folder / "images.json", made_by)
-    withheld = _draw(plan, painter, folder, batch_size, suffix)
-    _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
+    out: str
+    labels: str | None = None
+    styles: str | None = None
+    prompts: Count | None = None
+    id_split: str = "train"
+    laid: str | None = None
+    decomposition: str = "laid"
+    k: Count | None = None
+    edges: str | None = None
+    levels: Levels = LEVELS
+    per_cell: Count = 5000
+    on_short: str = "go_on"
+    plan_only: bool = False
+    pipeline: str = "stabilityai/sdxl-turbo"
+    arguments: Mapping[str, Any] | None = None
+    variant: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    download: bool = False
+    batch_size: BatchSize = 8
+    suffix: str = "jpg"
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        choice = Choice(
+            self.prompts,
+            self.k,
+            self.edges,
+            self.levels,
+            self.per_cell,
+            self.on_short,
+            ws.seed,
+            self.suffix,
+        )
+        target = chosen_device(self.device)
+        weights = chosen_dtype(self.dtype, target)
+        source = (
+            self.pipeline
+            if self.plan_only
+            else check_pipeline(self.pipeline, self.variant, self.download)
+        )
+        given = choice.given_edges()
+        pool = Prompts(
+            read_styles(self.styles),
+            read_texts(self.labels) if self.labels else imagenet21k_labels(),
+        )
+        split = pick_decomposition(load_decompositions(ws.clip, self.laid), self.decomposition)
+        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, [self.id_split])
+        if not ws.is_main:
+            return
+        folder = Path(self.out).expanduser()
+        made_with = {
+            "clip": ws.clip.name,
+            "weights": split.clip["weights_sha256"],
+            "decomposition": f"{split.name} {_digest(split.W.numpy().tobytes())}",
+            "ID images": ws.data.splits[self.id_split].identity,
+            "styles": _digest(repr(pool.styles).encode()),
+            "labels": _digest("\n".join(pool.labels).encode()),
+            **asdict(choice),
+            "k": self.k or split.k,
+            "edges": asdict(given) if given else None,
+        }
+
+        def make() -> pd.DataFrame:
+            meter = ShiftMeter(split, features[self.id_split], self.k, device=target)
+            return make_plan(pool, ws.clip.to(target), meter, choice, folder)
+
+        plan = keep_plan(folder, made_with, make)
+        ws.manifest |= {
+            "title": f"{len(plan):,} images planned",
+            "plan": made_with,
+            "out": str(folder),
+        }
+        log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+        if self.plan_only:
+            return
+        given_arguments = {key: v for key, v in (self.arguments or {}).items() if v is not None}
+        made_by = {"pipeline": self.pipeline, "arguments": given_arguments, "dtype": str(weights)}
+        ws.clip.cpu()  # leaves the device to the pipeline
+        painter = TextToImage(source, given_arguments, target, weights, self.variant, self.download)
+        keep_settings(folder / "images.json", made_by)
+        withheld = _draw(plan, painter, folder, self.batch_size, self.suffix)
+        _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
 
 
 def _digest(content: bytes) -> str:

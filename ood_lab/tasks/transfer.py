@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -18,6 +19,8 @@ from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space
 from ood_lab.io import write_csv
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 from ood_lab.synthesis import (
     MaterialTransfer,
     Segmenter,
@@ -40,7 +43,6 @@ from ood_lab.synthesis import (
 )
 from ood_lab.synthesis.contents import check_masks, find_masks, read_contents
 from ood_lab.synthesis.exemplars import Materials, load_materials
-from ood_lab.tasks.workplace import Workplace
 
 log = logging.getLogger(__name__)
 
@@ -48,30 +50,8 @@ MANIFEST = ["path", "label", "content", "exemplar", "exemplar_label", "seed"]
 _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers")
 
 
-def transfer(
-    *,
-    place: Workplace,
-    out: str,
-    content: str,
-    exemplars: str | None = None,
-    per_content: Count = 1,
-    masks: str | None = None,
-    segmenter: str | None = None,
-    background: Sequence[str] = ("background",),
-    pipeline: str | None = None,
-    controlnet: str | None = None,
-    depth: str | None = None,
-    ip_adapter: Mapping[str, str | None],
-    adapter_scale: float = 1.0,
-    prompt: str = "",
-    arguments: Mapping[str, Any] | None = None,
-    size: Annotated[int, Ge(8)] = 1024,
-    variant: str | None = None,
-    dtype: str | None = None,
-    device: str | None = None,
-    suffix: str = "jpg",
-    plan_only: bool = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Transfer(Task):
     """Writes ``plan.csv``, images, ``manifest.csv`` and ``datasheet.md``.
 
     Every content image is repainted with the material of ``per_content`` exemplars, see
@@ -80,8 +60,6 @@ def transfer(
     seen its material. A copy that was saved anew has another sha256 and is not found out.
 
     Args:
-        place: its data is ID; its seed that of the pairs and of every image's noise. Only the
-            main process works.
         out: folder of the images; kept between runs.
         content: folder, table or list of the images that give the shapes; their labels are kept.
         exemplars: folder, table or list; None = all ID test images.
@@ -108,59 +86,88 @@ def transfer(
         UserError: models, masks or images are missing, an exemplar is not of ID test or also
             elsewhere in the ID data, the folder holds another plan, or the disk is too small.
     """
-    if not place.is_main:
-        return
-    check_suffix(suffix)
-    target = chosen_device(device)
-    weights = chosen_dtype(dtype, target)
-    folders = {"pipeline": pipeline, "controlnet": controlnet, "depth": depth}
-    models = {} if plan_only else check_transfer(folders, ip_adapter, variant)
-    if not plan_only:
-        check_masks(masks, segmenter)
-    contents = read_contents(content)
-    mask_files = find_masks(masks, contents) if masks else {}
-    materials = load_materials(place.data, exemplars)
-    folder = Path(out).expanduser()
-    if per_content > len(materials):
-        raise UserError(
-            f"task.per_content={per_content}, but there are {len(materials)} exemplars: lower it"
+
+    uses: ClassVar = frozenset({"data"})
+
+    out: str
+    content: str
+    exemplars: str | None = None
+    per_content: Count = 1
+    masks: str | None = None
+    segmenter: str | None = None
+    background: Sequence[str] = ("background",)
+    pipeline: str | None = None
+    controlnet: str | None = None
+    depth: str | None = None
+    ip_adapter: Mapping[str, str | None]
+    adapter_scale: float = 1.0
+    prompt: str = ""
+    arguments: Mapping[str, Any] | None = None
+    size: Annotated[int, Ge(8)] = 1024
+    variant: str | None = None
+    dtype: str | None = None
+    device: str | None = None
+    suffix: str = "jpg"
+    plan_only: bool = False
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        if not ws.is_main:
+            return
+        check_suffix(self.suffix)
+        target = chosen_device(self.device)
+        weights = chosen_dtype(self.dtype, target)
+        folders = {"pipeline": self.pipeline, "controlnet": self.controlnet, "depth": self.depth}
+        models = {} if self.plan_only else check_transfer(folders, self.ip_adapter, self.variant)
+        if not self.plan_only:
+            check_masks(self.masks, self.segmenter)
+        contents = read_contents(self.content)
+        mask_files = find_masks(self.masks, contents) if self.masks else {}
+        materials = load_materials(ws.data, self.exemplars)
+        folder = Path(self.out).expanduser()
+        if self.per_content > len(materials):
+            raise UserError(
+                f"task.per_content={self.per_content}, but there are {len(materials)} exemplars: "
+                "lower it"
+            )
+        made_with = {
+            "content": str(self.content),
+            "contents": _digest(contents["path"]),
+            "exemplars": _digest(materials.names),
+            "per_content": self.per_content,
+            "seed": ws.seed,
+            "size": self.size,
+            "suffix": self.suffix,
+        }
+        plan = keep_plan(
+            folder,
+            made_with,
+            lambda: _plan(contents, materials, self.per_content, ws.seed, self.suffix),
         )
-    made_with = {
-        "content": str(content),
-        "contents": _digest(contents["path"]),
-        "exemplars": _digest(materials.names),
-        "per_content": per_content,
-        "seed": place.seed,
-        "size": size,
-        "suffix": suffix,
-    }
-    plan = keep_plan(
-        folder, made_with, lambda: _plan(contents, materials, per_content, place.seed, suffix)
-    )
-    place.manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
-    log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
-    if plan_only:
-        return
-    given = {key: value for key, value in (arguments or {}).items() if value is not None}
-    models |= {"segmenter": segmenter} if segmenter else {}
-    settings = {
-        "prompt": prompt,
-        "adapter scale": adapter_scale,
-        "arguments": given,
-        "dtype": str(weights),
-    }
-    adapter = {key: str(value) for key, value in ip_adapter.items()}
-    model = MaterialTransfer(
-        models, adapter, adapter_scale, prompt, given, target, weights, variant
-    )
-    find = Segmenter(segmenter, background, target) if segmenter else None
+        ws.manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
+        log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+        if self.plan_only:
+            return
+        given = {key: value for key, value in (self.arguments or {}).items() if value is not None}
+        models |= {"segmenter": self.segmenter} if self.segmenter else {}
+        settings = {
+            "prompt": self.prompt,
+            "adapter scale": self.adapter_scale,
+            "arguments": given,
+            "dtype": str(weights),
+        }
+        adapter = {key: str(value) for key, value in self.ip_adapter.items()}
+        model = MaterialTransfer(
+            models, adapter, self.adapter_scale, self.prompt, given, target, weights, self.variant
+        )
+        find = Segmenter(self.segmenter, self.background, target) if self.segmenter else None
 
-    def mask_of(path: str, image: Image.Image) -> Image.Image:
-        return find(image) if find else load_rgb(mask_files[path])
+        def mask_of(path: str, image: Image.Image) -> Image.Image:
+            return find(image) if find else load_rgb(mask_files[path])
 
-    keep_settings(folder / "images.json", models | settings)
-    withheld = _repaint(plan, materials, model, mask_of, folder, size, suffix)
-    _finish(plan, withheld, folder, models, settings)
+        keep_settings(folder / "images.json", models | settings)
+        withheld = _repaint(plan, materials, model, mask_of, folder, self.size, self.suffix)
+        _finish(plan, withheld, folder, models, settings)
 
 
 def _digest(paths: Iterable[str]) -> str:

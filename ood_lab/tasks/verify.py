@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.data.hints import missing_path
 from ood_lab.errors import UserError
 from ood_lab.evaluation.references import Field, PublishedRow, matching_rows, read_references
+from ood_lab.hints import missing_path
 from ood_lab.io import read_config, read_json, read_table, write_csv
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
 
 #: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
@@ -28,14 +31,14 @@ WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in 
 STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
 
 
-def verify(*, folder: Path, run: str, row: str, references: str | None = None) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Verify(Task):
     """Compares a finished run with published numbers; writes ``verify.csv``.
 
     A row counts as outside its tolerance only when no protocol field that bears on it differs.
 
     Args:
-        folder: run folder of this comparison.
-        run: run folder to compare.
+        run_folder: the run to compare.
         row: ``file``, ``file/detector``, ``file/detector/set`` or ``file/detector/set/metric``;
             ``*`` stands for anything.
         references: folder of reference files; None = those that come with the project.
@@ -44,26 +47,33 @@ def verify(*, folder: Path, run: str, row: str, references: str | None = None) -
         UserError: unknown row, no finished run, none of the rows in it, or rows of the same
             protocol outside their tolerance.
     """
-    rows = matching_rows(read_references(references), row)
-    results, facts = read_run(Path(run))
-    table = compare(rows, results, facts)
-    if (table["verdict"] == ABSENT).all():
-        held = ", ".join(results["detector"].dropna().unique())
-        sets = ", ".join(results["ood"].dropna().unique())
-        raise UserError(
-            f"{run} holds none of the {len(rows)} numbers of task.row={row}; "
-            f"it has the detectors {held} on the sets {sets}"
-        )
-    differences = protocol_differences(rows, facts)
-    write_csv(table, folder / "verify.csv")
-    Console().print(_page(rows, differences, table))
-    outside = int((table["verdict"] == OUTSIDE).sum())
-    if outside:
-        judged = int(table["verdict"].isin([WITHIN, OUTSIDE]).sum())
-        raise UserError(
-            f"{outside} of {judged} numbers measured the same way are outside their tolerance "
-            f"(task.row={row}, {run})"
-        )
+
+    run_folder: str
+    row: str
+    references: str | None = None
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        rows = matching_rows(read_references(self.references), self.row)
+        results, facts = read_run(Path(self.run_folder))
+        table = compare(rows, results, facts)
+        if (table["verdict"] == ABSENT).all():
+            held = ", ".join(results["detector"].dropna().unique())
+            sets = ", ".join(results["ood"].dropna().unique())
+            raise UserError(
+                f"{self.run_folder} holds none of the {len(rows)} numbers of task.row={self.row}; "
+                f"it has the detectors {held} on the sets {sets}"
+            )
+        differences = protocol_differences(rows, facts)
+        write_csv(table, ws.folder / "verify.csv")
+        Console().print(_page(rows, differences, table))
+        outside = int((table["verdict"] == OUTSIDE).sum())
+        if outside:
+            judged = int(table["verdict"].isin([WITHIN, OUTSIDE]).sum())
+            raise UserError(
+                f"{outside} of {judged} numbers measured the same way are outside their tolerance "
+                f"(task.row={self.row}, {self.run_folder})"
+            )
 
 
 def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:

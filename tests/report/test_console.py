@@ -7,7 +7,7 @@ from report_run import make_run, without_levels
 from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.report import console_tables
+from ood_lab.report.console import console_tables
 from ood_lab.report.view import RunView
 
 

@@ -9,8 +9,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_run import make_run, without_levels
 
-from ood_lab.report import write_figures
-from ood_lab.report.figures import planned_figures
+from ood_lab.report.figures import planned_figures, write_figures
 from ood_lab.report.figures.confusion import confusion, confusion_counts
 from ood_lab.report.figures.dad import dad_against_fpr95
 from ood_lab.report.figures.densities import densities, density, normalise

@@ -10,7 +10,8 @@ from PIL import Image
 from report_run import make_run, without_levels
 
 from ood_lab.data.files import load_rgb
-from ood_lab.report import write_figures, write_report
+from ood_lab.report.figures import write_figures
+from ood_lab.report.html import write_report
 from ood_lab.report.html_tables import flatten
 
 

@@ -2,7 +2,6 @@
 
 import re
 import warnings
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -23,7 +22,13 @@ from ood_lab.shift import separability, summarise_degrees
 
 #: Mean D_sem and D_cov, number of images.
 SETS = {"test": (0.1, 0.1, 60), "far_looks": (0.15, 0.7, 40), "far_both": (0.6, 0.7, 40)}
-MANIFEST = {"clip": {"name": "tiny"}, "laid": {"margin": 0.5}, "k": 10, "id_images": 1234}
+MANIFEST = {
+    "title": "Shift from vessels",
+    "clip": {"name": "tiny"},
+    "laid": {"margin": 0.5},
+    "k": 10,
+    "id_images": 1234,
+}
 
 
 def make_degrees(sets=SETS, spread=0.1, seed=0):
@@ -47,16 +52,13 @@ def summarised(degrees):
     return pd.concat(parts, ignore_index=True)
 
 
-def data_of(sets=SETS, broken=None):
-    def of(name):
-        def load_image(index):
-            if name == broken:
-                return load_rgb(f"moved/{name}.png")  # raises what it raises
-            return Image.new("RGB", (40, 30), (index, len(name), 0))
+def images(broken=None):
+    def load_image(name, index):
+        if name == broken:
+            return load_rgb(f"moved/{name}.png")  # raises what it raises
+        return Image.new("RGB", (40, 30), (index, len(name), 0))
 
-        return SimpleNamespace(load_image=load_image)
-
-    return SimpleNamespace(title="vessels", splits={name: of(name) for name in sets})
+    return load_image
 
 
 def shown(renderable, width=120):
@@ -76,7 +78,7 @@ def page(degrees, tmp_path_factory):
     (folder / "shift.csv").touch()
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        write_shift_page(folder, degrees, summarised(degrees), data_of(), MANIFEST)
+        write_shift_page(folder, degrees, summarised(degrees), images(), MANIFEST)
     return folder
 
 
@@ -183,7 +185,7 @@ def test_images_that_are_gone_and_sets_without_spread(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         summary = summarised(degrees)
-        page = write_shift_page(tmp_path, degrees, summary, data_of(sets, "gone"), MANIFEST)
+        page = write_shift_page(tmp_path, degrees, summary, images("gone"), MANIFEST)
     text = page.read_text()
     assert text.count("no image") == 4  # nearest and farthest on both axes, of one image
     assert not (tmp_path / "figures" / "shift_ways.png").exists()

@@ -4,13 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from ood_lab.axes import cell_file, cell_of_file
 from ood_lab.errors import UserError
 from ood_lab.shift import (
     Edges,
     assign_levels,
     cell_counts,
-    cell_file,
-    cell_of_file,
     load_edges,
     pool_edges,
     present_cells,

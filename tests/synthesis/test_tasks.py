@@ -21,7 +21,9 @@ from ood_lab.errors import UserError
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
-from ood_lab.tasks import select_classes, synthesize, transfer
+from ood_lab.tasks.select_classes import SelectClasses
+from ood_lab.tasks.synthesize import Synthesize
+from ood_lab.tasks.transfer import Transfer
 
 pytest.importorskip("diffusers")
 
@@ -68,8 +70,10 @@ def run(task, photos, tmp_path, *more):
 
 def direct(task, out, **options):
     """The task itself, without another start of the program."""
-    where = {} if "place" in options else {"manifest": {}, "is_main": True}
-    task(**{"out": str(out), "device": "cpu"} | where | options)
+    ws = options.pop("place", SimpleNamespace(manifest={}, is_main=True))
+    if "clip" in options:
+        ws.clip = options.pop("clip")
+    task(**{"out": str(out), "device": "cpu"} | options).run(ws)
 
 
 def place_of(data, seed, **more):
@@ -161,7 +165,7 @@ def test_synthesis(photos, models, laid, tmp_path):
     before = kept.stat().st_mtime_ns
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[:100])
-    direct(synthesize, out, **options)
+    direct(Synthesize, out, **options)
     assert kept.stat().st_mtime_ns == before
     for path in (gone, cut):
         assert np.abs(np.asarray(Image.open(path)).astype(int) - first[str(path)]).max() <= 2
@@ -176,10 +180,10 @@ def test_synthesis(photos, models, laid, tmp_path):
         ({"dtype": "float8"}, r"task\.dtype=float8 is unknown"),
     ):
         with pytest.raises(UserError, match=said):
-            direct(synthesize, out, **options | wrong)
+            direct(Synthesize, out, **options | wrong)
     # A plan needs no pipeline.
     only = {"plan_only": True, "pipeline": "owner/not-here", "decomposition": "pca"}
-    direct(synthesize, tmp_path / "b", **options | only)
+    direct(Synthesize, tmp_path / "b", **options | only)
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == [
         "edges.json", "plan.csv", "plan.json",
     ]  # fmt: skip
@@ -250,7 +254,7 @@ def test_transfer(photos, models, tmp_path):
         },
         **{name: f"{models}/{name}" for name in ("pipeline", "controlnet", "depth")},
     }  # fmt: skip
-    direct(transfer, tmp_path / "b", **options)
+    direct(Transfer, tmp_path / "b", **options)
     assert len(pd.read_csv(tmp_path / "b" / "manifest.csv")) == 2
 
     (tmp_path / "leak").mkdir()
@@ -269,9 +273,9 @@ def test_transfer(photos, models, tmp_path):
         ({"depth": None, "controlnet": "x"}, r"controlnet=x is no folder; task\.depth is not set"),
     ):
         with pytest.raises(UserError, match=said):
-            direct(transfer, tmp_path / "c", **options | wrong)
+            direct(Transfer, tmp_path / "c", **options | wrong)
     some = str(photos / "test" / "gui")
-    direct(transfer, tmp_path / "d", **options, exemplars=some, per_content=6, plan_only=True)
+    direct(Transfer, tmp_path / "d", **options, exemplars=some, per_content=6, plan_only=True)
     plan = pd.read_csv(tmp_path / "d" / "plan.csv")
     assert set(plan["exemplar_label"]) == {"gui"}
     assert len(plan) == 12
@@ -300,43 +304,43 @@ def test_class_selection(photos, tmp_path):
 
     base = {"concept": "bronze vessels", "keywords": ["urn", "crock"]}
     with pytest.raises(UserError, match=r"'teapot' \(n04398044\) is excluded"):
-        direct(select_classes, out, **base, include=["teapot"])
+        direct(SelectClasses, out, **base, include=["teapot"])
     with pytest.raises(UserError, match="nothing to select by"):
-        direct(select_classes, out, concept="x")
+        direct(SelectClasses, out, concept="x")
 
     tiny_models.save_language_model(tmp_path / "yes", "yes")
     tiny_models.save_language_model(tmp_path / "maybe", "maybe")
     question = "{label} ({definition}) {concept} ?"
     ask = {**base, "question": question, "max_new_tokens": 2, "llm": f"{tmp_path}/yes"}
-    direct(select_classes, out, **ask)
+    direct(SelectClasses, out, **ask)
     kept = pd.read_csv(out / "classes.csv")
     assert (kept["reason"] == "yes yes").all()
     lines = (out / "answers.jsonl").read_text().splitlines()
     assert len(lines) == len(kept) + 1
-    direct(select_classes, out, **ask)
+    direct(SelectClasses, out, **ask)
     assert (out / "answers.jsonl").read_text().splitlines() == lines
     with pytest.raises(UserError, match="no class is left"):
-        direct(select_classes, tmp_path / "b", **ask | {"llm": f"{tmp_path}/maybe"})
+        direct(SelectClasses, tmp_path / "b", **ask | {"llm": f"{tmp_path}/maybe"})
     with pytest.raises(UserError, match="another model"):
-        direct(select_classes, out, **ask | {"llm": f"{tmp_path}/maybe"})
+        direct(SelectClasses, out, **ask | {"llm": f"{tmp_path}/maybe"})
     with pytest.raises(UserError, match=r"task\.question lacks \{definition\}"):
-        direct(select_classes, out, **ask | {"question": "{label} {concept}"})
+        direct(SelectClasses, out, **ask | {"question": "{label} {concept}"})
 
     tiny_models.save_detector(tmp_path / "detector")
     wnids = kept["wnid"].tolist()[:2]
     for seed, wnid in enumerate(wnids):
         pictures(tmp_path / "images" / wnid, 4, seed)
     look = {**base, "images": f"{tmp_path}/images", "detector": f"{tmp_path}/detector"}
-    direct(select_classes, out, **look, threshold=0.0, min_share=0.0)
+    direct(SelectClasses, out, **look, threshold=0.0, min_share=0.0)
     found = pd.read_csv(out / "manifest.csv")
     assert sorted(found["wnid"]) == sorted(wnids * 4)
     assert found["share"].between(0, 1).all()
     assert found["score"].between(0, 1).all()
     boxes = (out / "boxes.jsonl").read_text()
     limit = found["share"].median()
-    direct(select_classes, out, **look, threshold=0.0, min_share=limit)
+    direct(SelectClasses, out, **look, threshold=0.0, min_share=limit)
     again = pd.read_csv(out / "manifest.csv")
     assert again["path"].tolist() == found["path"][found["share"] >= limit].tolist()
     assert (out / "boxes.jsonl").read_text() == boxes
     with pytest.raises(UserError, match=r"lower task\.threshold"):
-        direct(select_classes, out, **look, threshold=1.0)
+        direct(SelectClasses, out, **look, threshold=1.0)

@@ -17,9 +17,8 @@ from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
 from ood_lab.errors import UserError
 from ood_lab.evaluation.synthetic import synthetic_outliers
-from ood_lab.evaluation.tuning import with_tuned
+from ood_lab.evaluation.tuning import Tuning, with_tuned
 from ood_lab.features.bank import FeatureBank
-from ood_lab.tasks import Tuning
 
 LIMIT = 2**40
 

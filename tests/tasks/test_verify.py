@@ -2,6 +2,7 @@
 
 import json
 import re
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -9,7 +10,7 @@ from cli import ROOT, call
 
 from ood_lab.errors import UserError
 from ood_lab.evaluation.references import matching_rows, read_references
-from ood_lab.tasks import verify
+from ood_lab.tasks.verify import Verify
 
 ROWS = read_references()
 CIFAR = matching_rows(ROWS, "cifar10")
@@ -70,7 +71,7 @@ def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **c
 
 def run_verify(tmp_path, run, row="cifar10"):
     tmp_path.mkdir(exist_ok=True)
-    verify(folder=tmp_path, run=str(run), row=row)
+    Verify(run_folder=str(run), row=row).run(SimpleNamespace(folder=tmp_path))
     return pd.read_csv(tmp_path / "verify.csv").set_index("row")
 
 
@@ -132,7 +133,8 @@ def test_a_name_that_only_begins_alike_is_another_one(tmp_path, field):
         manifest = json.loads((run / "manifest.json").read_text())
         manifest["backbone"]["transform"] = ours["transform"]
         (run / "manifest.json").write_text(json.dumps(manifest))
-    verify(folder=tmp_path, run=str(run), row="mine/msp", references=str(reference))
+    ws = SimpleNamespace(folder=tmp_path)
+    Verify(run_folder=str(run), row="mine/msp", references=str(reference)).run(ws)
     table = pd.read_csv(tmp_path / "verify.csv")
     assert set(table.differs) == {field}
 
@@ -148,7 +150,9 @@ def test_dad_is_judged_only_under_the_same_fpr(tmp_path, protocol, same):
     results = pd.read_parquet(run / "results.parquet")
     dad = results.iloc[[0]].assign(detector="msp", ood=None, metric="dad", value=7.0)
     pd.concat([results, dad]).to_parquet(run / "results.parquet")
-    verify(folder=tmp_path, run=str(run), row="mine/msp", references=str(reference))
+    Verify(run_folder=str(run), row="mine/msp", references=str(reference)).run(
+        SimpleNamespace(folder=tmp_path)
+    )
     (row,) = pd.read_csv(tmp_path / "verify.csv").itertuples()
     assert row.ours == row.theirs == 7
     assert row.verdict == ("within" if same else "other protocol")
@@ -170,7 +174,7 @@ def test_a_malformed_reference_is_named(tmp_path):
 
 def test_the_command(tmp_path, capsys):
     run = make_run(tmp_path / "run", **{"cifar10/vim/inet32/auroc": 50})
-    common = ("task=verify", f"task.run={run}", f"paths.outputs={tmp_path / 'outputs'}")
+    common = ("task=verify", f"task.run_folder={run}", f"paths.outputs={tmp_path / 'outputs'}")
     for _ in range(2):  # never "already done"
         assert call("eval.py", *common, "task.row=cifar10/knn") == 0
         assert "6 within" in capsys.readouterr().out

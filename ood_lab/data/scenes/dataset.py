@@ -14,7 +14,6 @@ from PIL import Image
 
 from ood_lab.axes import LEVELS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.hints import suggestion
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.render import Visible, render, visible
 from ood_lab.data.scenes.sampling import sample_scene
@@ -23,6 +22,7 @@ from ood_lab.data.scenes.styles import STYLES, styles_of_level
 from ood_lab.data.scenes.wishes import check_size
 from ood_lab.data.vessels.scene import generator, pick
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 
 _PLACES = tuple(PLACES)
 #: (semantic level, covariate level) of every scene but those in distribution.

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.data.hints import missing_path, suggestion
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
 from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.table import Annotations, objects_table
 

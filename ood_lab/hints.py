@@ -10,11 +10,23 @@ from pathlib import Path
 from ood_lab.errors import UserError
 
 
+def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
+    """Up to ``n`` options that are close to ``word``, the closest first.
+
+    Args:
+        word: as typed.
+        options: what there is.
+        n: so many at most.
+        cutoff: least similarity, from 0 (anything) to 1 (equal).
+    """
+    return difflib.get_close_matches(word, list(options), n=n, cutoff=cutoff)
+
+
 def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
     """``did you mean 'x'?`` when an option is close to ``word``, else the first options."""
     names = list(options)
     lower = {name.lower(): name for name in reversed(names)}
-    close = difflib.get_close_matches(word.lower(), lower, n=1, cutoff=0.6)
+    close = nearest(word.lower(), lower, 1, 0.6)
     if close:
         return f"did you mean '{lower[close[0]]}'?"
     if not names:
@@ -29,10 +41,8 @@ def missing_path(path: str | os.PathLike[str]) -> UserError:
     parent = next((p for p in wanted.parents if p.is_dir()), Path(wanted.anchor))
     first, *rest = wanted.relative_to(parent).parts
     names = sorted(p.name for p in parent.iterdir() if not p.name.startswith("."))
-    for match in difflib.get_close_matches(first, names, n=3, cutoff=0.6):
-        nearest = parent / match
-        full = nearest.joinpath(*rest)
-        return UserError(
-            f"'{path}' does not exist; nearest: '{full if full.exists() else nearest}'"
-        )
+    for match in nearest(first, names, 3, 0.6):
+        found = parent / match
+        full = found.joinpath(*rest)
+        return UserError(f"'{path}' does not exist; nearest: '{full if full.exists() else found}'")
     return UserError(f"'{path}' does not exist; in '{parent}' {suggestion(first, names)}")

@@ -1,0 +1,43 @@
+"""What a run shows in the terminal when it ends, and when it is asked for again."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+
+from ood_lab.io import read_json, read_table
+from ood_lab.report.console import console_tables
+
+log = logging.getLogger(__name__)
+
+
+def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None) -> None:
+    """Prints the tables of a run."""
+    table = console_tables(
+        results,
+        protocol=manifest["protocol"],
+        significance=best,
+        refused=manifest["refused"],
+        title=manifest["title"],
+    )
+    Console().print(table)
+    show_warnings(manifest)
+
+
+def show_warnings(manifest: Mapping[str, Any]) -> None:
+    """Says what to know before a number of the run is believed."""
+    for warning in manifest["warnings"]:
+        log.warning(warning)
+
+
+def show_run(folder: Path) -> None:
+    """Prints the tables of a finished run."""
+    results, best = folder / "results.parquet", folder / "best.parquet"
+    if results.exists():
+        manifest = read_json(folder / "manifest.json")
+        show(read_table(results), manifest, read_table(best) if best.exists() else None)

@@ -1,0 +1,98 @@
+"""Nodes of a configuration: built as objects, and their values checked before."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from hydra.errors import HydraException
+from hydra.utils import get_object, instantiate
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.errors import UserError
+from ood_lab.run.identity import leaves
+
+_OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
+
+
+def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
+    """Instantiates the configuration node ``key``.
+
+    Args:
+        cfg: the composed configuration.
+        key: of the node, with dots.
+        arguments: of the object, in place of those of the node.
+
+    Raises:
+        UserError: the node cannot be built; the message names it.
+    """
+    node = OmegaConf.select(cfg, key)
+    if isinstance(node, DictConfig):  # the rest, as _subject_ of a task, is for other nodes to read
+        own = [str(name) for name in node if not str(name).startswith("_") or name in _OF_HYDRA]
+        node = node if len(own) == len(node) else OmegaConf.masked_copy(node, own)
+    try:
+        return instantiate(node, **arguments, _convert_="all")
+    except HydraException as error:
+        if isinstance(error.__cause__, UserError):
+            raise error.__cause__ from error
+        reason = " ".join(str(error.__cause__ or error).split())
+        if unknown := re.search(r"unexpected keyword argument '(\w+)'", reason):
+            raise UserError(
+                f"{node['_target_']} has no option '{key}.{unknown[1]}': leave it out, or choose "
+                f"another {key.split('.')[0]}=..."
+            ) from error
+        raise UserError(f"cannot build '{key}': {reason}") from error
+
+
+def check_finite(settings: Mapping[str, Any]) -> None:
+    """Raises :class:`UserError` for NaN or infinity anywhere in a configuration, by its key."""
+    for key, value in leaves(settings):
+        if isinstance(value, float) and not math.isfinite(value):
+            raise UserError(f"{key}={value}: give a finite number")
+
+
+def check_nodes(node: Any, key: str = "") -> None:
+    """Checks the values of every node with a ``_target_`` as this target would have them.
+
+    Args:
+        node: a resolved configuration, or a part of one.
+        key: of the part, for messages.
+
+    Raises:
+        UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is no name.
+    """
+    if isinstance(node, list):
+        for position, part in enumerate(node):
+            check_nodes(part, f"{key}[{position}]")
+    if not isinstance(node, dict):
+        return
+    for name, part in node.items():
+        check_nodes(part, f"{key}.{name}" if key else name)
+    if "_target_" not in node:
+        return
+    if not isinstance(node["_target_"], str):
+        raise UserError(f"{key}._target_={node['_target_']}: give the name of a class or function")
+    # What is filled in later is null until then.
+    left_open = bool(node.get("_partial_"))
+    values = {
+        name: value
+        for name, value in node.items()
+        if not name.startswith("_")
+        and not _holds_nodes(value)
+        and not (value is None and left_open)
+    }
+    try:
+        target = get_object(node["_target_"])
+    except (HydraException, ImportError):  # said when it is built
+        return
+    from ood_lab.arguments import check_values  # pydantic takes its time
+
+    check_values(target, values, key)
+
+
+def _holds_nodes(value: Any) -> bool:
+    if isinstance(value, dict):
+        return "_target_" in value or any(map(_holds_nodes, value.values()))
+    return isinstance(value, list) and any(map(_holds_nodes, value))

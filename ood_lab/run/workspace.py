@@ -1,0 +1,379 @@
+"""The objects of one configuration, each built when first asked for."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.errors import UserError
+from ood_lab.run import checkpoints, inputs, nodes
+from ood_lab.run.folder import RunFolder, environment
+from ood_lab.run.ranks import rank
+from ood_lab.run.task import Task
+
+if TYPE_CHECKING:
+    import lightning as L
+    from lightning.pytorch.loggers import Logger
+
+    from ood_lab.clip import ClipModel
+    from ood_lab.data.datamodule import OODDataModule
+    from ood_lab.detectors import Detector
+    from ood_lab.evaluation.tuning import Tuning
+    from ood_lab.models import Backbone, TrainingLog
+
+log = logging.getLogger(__name__)
+
+
+class Workspace:
+    """What a task works with; nothing is built, and no package loaded, before it is asked for.
+
+    Args:
+        cfg: the composed configuration.
+        run_folder: open and locked on the main process.
+
+    Attributes:
+        manifest: filled by those who work with what made the numbers.
+    """
+
+    def __init__(self, cfg: DictConfig, run_folder: RunFolder) -> None:
+        self.cfg = cfg
+        self.run_folder = run_folder
+        self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
+        self.manifest |= environment()
+
+    # What is known of a job before anything is built.
+
+    @property
+    def code(self) -> str:
+        """Version and commit of this package."""
+        return f"{self.manifest['versions']['ood_lab']} {self.manifest['git']}"
+
+    @property
+    def is_main(self) -> bool:
+        """True on the process that writes (rank 0)."""
+        return not rank()
+
+    @property
+    def seed(self) -> int:
+        """Seed of the bootstrap and of every draw."""
+        return int(self.cfg.seed)
+
+    @cached_property
+    def model_seed(self) -> int:
+        """The seed that the evaluated weights were trained with; the run's own if none is known."""
+        found = checkpoints.training_seed(self.cfg.ckpt)
+        return self.seed if found is None else found
+
+    @property
+    def folder(self) -> Path:
+        """The run folder's path."""
+        return self.run_folder.path
+
+    @property
+    def features_root(self) -> Path:
+        """Folder of all feature banks."""
+        return Path(self.cfg.paths.features)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The resolved configuration as plain Python."""
+        settings = OmegaConf.to_container(self.cfg, resolve=True)
+        assert isinstance(settings, dict)
+        return {str(key): value for key, value in settings.items()}
+
+    @property
+    def model(self) -> dict[str, Any]:
+        """The resolved ``model`` node."""
+        return dict(self.settings["model"])
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """``protocol``, ``draws`` and ``min_count``."""
+        return dict(self.settings["metrics"])
+
+    @property
+    def shift(self) -> dict[str, Any]:
+        """The resolved ``shift`` node."""
+        return dict(self.settings["shift"])
+
+    @property
+    def trains(self) -> bool:
+        """Whether train.py fits the model on the data; else the task does its own training."""
+        return self.cfg.model.classifier is not None
+
+    def build(self, key: str, **arguments: Any) -> Any:
+        """Instantiates the configuration node ``key``; errors name the node."""
+        return nodes.build(self.cfg, key, **arguments)
+
+    # Data, networks and detectors.
+
+    @cached_property
+    def task(self) -> Task:
+        """What this job does."""
+        task: Task = self.build("task")
+        return task
+
+    @cached_property
+    def sets(self) -> OODDataModule:
+        """The DataModule, set up and checked, without a word."""
+        data: OODDataModule = self.build("data")
+        data.setup()
+        return data
+
+    @cached_property
+    def data(self) -> OODDataModule:
+        """The DataModule, set up, shown, and noted in the run folder."""
+        from ood_lab.printing import print_whole
+
+        data = self.sets
+        if self.is_main:
+            print_whole(data.report or "")
+            data.save_splits(self.folder / "splits")
+            self.note_inputs({name: split.identity for name, split in data.splits.items()})
+        return data
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        """The backbone with its weights, for the classes of the data."""
+        from ood_lab.run.networks import warn_if_foreign
+
+        backbone = self.load_backbone(self.data.classes)
+        warn_if_foreign(backbone, self.data)
+        return backbone
+
+    def load_backbone(self, classes: Sequence[str]) -> Backbone:
+        """The backbone with its weights; its head is for ``classes`` unless it keeps its own."""
+        from ood_lab.run.networks import load_backbone
+
+        return load_backbone(self, classes)
+
+    def backbone_of(self, run: str) -> Backbone:
+        """The backbone of another run, with its weights, for the classes of this job's data.
+
+        Raises:
+            UserError: no run is there, it has no weights, or was trained on other classes.
+        """
+        other = copy.copy(self)  # of the same data, which is set up once
+        other.cfg = checkpoints.with_model_of(self.cfg, Path(run))
+        return other.load_backbone(self.data.classes)
+
+    @cached_property
+    def clip(self) -> ClipModel:
+        """The CLIP of ``clip=...``."""
+        clip: ClipModel = self.build("clip")
+        return clip
+
+    @cached_property
+    def detectors(self) -> dict[str, Detector]:
+        """The chosen detectors, by the key of their YAML."""
+        names = map(str, self.cfg.get("detector") or {})
+        detectors = {name: self._detector(name) for name in names}
+        if not detectors:
+            raise UserError("no detector chosen: set detector=[knn,vim] or leave it at all of them")
+        return detectors
+
+    def _detector(self, name: str, **settings: Any) -> Detector:
+        """The detector of that YAML, ``settings`` in place of the YAML's."""
+        detector: Detector = self.build(f"detector.{name}", **settings)
+        detector.name = name
+        return detector
+
+    @property
+    def tuning(self) -> Tuning:
+        """How detector settings are chosen."""
+        from ood_lab.evaluation.tuning import Tuning
+
+        return Tuning(**self.settings["tuning"], build=self._detector)
+
+    # Trainers and loggers.
+
+    @cached_property
+    def loggers(self) -> list[Logger]:
+        """Experiment loggers; they live in the run folder."""
+        from ood_lab.run.loggers import make_loggers
+
+        return make_loggers(self) if self.is_main else []
+
+    def trainer(self) -> L.Trainer:
+        """The Trainer that fits; its checkpoints lie in the run folder."""
+        from ood_lab.run.trainers import fitting_trainer
+
+        return fitting_trainer(self)
+
+    @cached_property
+    def extractor(self) -> L.Trainer:
+        """The Trainer that extracts features: same devices, no logger, no checkpoint."""
+        from ood_lab.run.trainers import extracting_trainer
+
+        return extracting_trainer(self)
+
+    @property
+    def last_checkpoint(self) -> Path | None:
+        """Where an interrupted training of this very run goes on; None for a fresh one."""
+        return checkpoints.to_resume(self.folder)
+
+    @cached_property
+    def training_log(self) -> TrainingLog:
+        """Tells about the training."""
+        from ood_lab.models import TrainingLog
+        from ood_lab.run.networks import weights_origin
+
+        enough = self.settings.get("auto_length", {}).get("min_steps", 0)
+        return TrainingLog(str(self.cfg.model.name), weights_origin(self), enough)
+
+    # The steps of a job.
+
+    def check_settings(self) -> None:
+        """What can be known of the settings before anything is built.
+
+        Raises:
+            UserError: a value that its target cannot take, a switch that is none, a Trainer that
+                this machine cannot serve, or a W&B account that is not there.
+        """
+        from ood_lab.run.machine import check_machine
+        from ood_lab.run.trainers import dry_trainer
+        from ood_lab.run.wandb_login import check_login
+
+        settings = self.settings
+        nodes.check_nodes(settings)
+        if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
+            raise UserError(f"force={self.cfg.force}: give true or false")
+        if self.trains or {"trainer", "extractor"} & self.task.uses:
+            check_machine(settings["trainer"])
+            dry_trainer(self)
+        if self.is_main:
+            check_login(settings["logger"] or {})
+
+    def begin(self) -> None:
+        """Makes the open folder ready; what other data or weights have made is put aside."""
+        if self.cfg.force:
+            self.run_folder.empty()
+        elif self.changes:
+            reason = "; ".join(self.changes)
+            log.warning("what %s was made from has changed: %s", self.folder, reason)
+            log.warning(
+                "starting anew; what was there is kept in %s", self.run_folder.set_aside(reason)
+            )
+        if self.run_folder.done:
+            return
+        self.run_folder.write("config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
+        if not (self.folder / inputs.FILE).exists():
+            self.note_inputs({})
+
+    @property
+    def done(self) -> bool:
+        """Whether this very configuration has been run before, on these data and weights."""
+        return self.run_folder.done and not self.cfg.force and not self.changes
+
+    @property
+    def finished(self) -> bool:
+        """Shows a run that is :attr:`done`, which is not repeated; False for any other."""
+        from ood_lab.report.shown import show_run
+
+        if not self.done:
+            return False
+        log.info("already done on %s: %s", (self.folder / "DONE").read_text().strip(), self.folder)
+        log.info("these are its results; force=true runs it again")
+        show_run(self.folder)
+        return True
+
+    def classifier(self) -> L.LightningModule:
+        """The LightningModule to train, with a head for the classes of the data."""
+        from ood_lab.run.networks import make_classifier
+
+        return make_classifier(self)
+
+    def finish_training(self, module: L.LightningModule) -> None:
+        """Notes down how long the training was, and continues with its best weights."""
+        from ood_lab.models import total_steps
+
+        trainer = module.trainer
+        self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
+        if warning := self.training_log.warning(trainer):
+            self.manifest["warnings"] = [warning]
+        accuracy = checkpoints.val_accuracy(trainer)
+        self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
+        backbone: Backbone = module.backbone  # type: ignore[assignment]
+        backbone.load(checkpoints.weights_file(self.folder))
+        self.share(backbone=backbone, model_seed=self.seed)
+
+    def share(self, **objects: Any) -> None:
+        """Gives objects that were built elsewhere to those who ask for them from here on."""
+        self.__dict__.update(objects)
+
+    def run_task(self) -> None:
+        """Runs the task and logs what it returns."""
+        task, loggers = self.task, self.loggers  # from here on, a failure is a failed W&B run
+        results = task.run(self)
+        if self.is_main and results is not None:
+            from ood_lab.run.wandb_log import log_results
+
+            log_results(loggers, results, self.folder)
+
+    def close(self) -> None:
+        """Marks the run as finished."""
+        if self.is_main:
+            self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.run_folder.write("manifest.json", json.dumps(self.manifest, indent=2, default=str))
+            if self.cfg.debug:
+                log.info("this was a debug run, which no other run takes for its own")
+            else:
+                self.run_folder.write("DONE", self.manifest["finished"] + "\n")
+            log.info("everything lies in %s", self.folder)
+
+    # What the run is made from.
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """What the run folder was made from and is no longer the same, in words.
+
+        Empty where nothing was made yet or ``force`` makes it anew, and where what it was made
+        from is gone: its results can then be neither checked nor made again.
+
+        Raises:
+            UserError: the note of it is damaged, or the data has become unusable.
+        """
+        if self.cfg.force:
+            return []
+        if not (self.folder / inputs.FILE).exists():
+            return ["nothing says what it was made from"] * self.run_folder.done
+        found = inputs.compare(self.folder, self._named_paths, self.code)
+        others = [f"{key}={self._named_paths[key]}" for key in found.others]
+        return others + (self._changed_sets(found.data) if found.data else [])
+
+    def _changed_sets(self, suspects: Sequence[str]) -> list[str]:
+        """Sets whose identity is not the noted one, with the first files that made them suspect."""
+        noted = inputs.noted_identities(self.folder)
+        sources = self.build("data").sources if noted else {}
+        if gone := [str(path) for path in sources.values() if not path.exists()]:
+            log.warning(
+                "the data of %s cannot be compared: %s is no longer there", self.folder, gone[0]
+            )
+            return []
+        changed = [n for n in noted if n not in self.sets.splits or self._identity(n) != noted[n]]
+        more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
+        return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []
+
+    def _identity(self, name: str) -> str:
+        return self.sets.splits[name].identity
+
+    @cached_property
+    def _named_paths(self) -> dict[str, Path]:
+        weights = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
+        return inputs.named_paths(self.settings, weights, self.folder)
+
+    def note_inputs(self, identities: Mapping[str, str]) -> None:
+        """Writes down in the run folder what the run is made from.
+
+        Args:
+            identities: of the sets of its data, once they are known.
+        """
+        inputs.note(self.folder, self._named_paths, self.code, identities)

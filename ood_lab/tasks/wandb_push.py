@@ -1,0 +1,48 @@
+"""``task=wandb_push``: W&B runs made again from run folders."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.progress import track
+
+from ood_lab.report.finished import finished_runs
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+#: What a run is about: detectors, or the shift of sets.
+TABLES = ("results.parquet", "shift.csv")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbPush(Task):
+    """Uploads finished runs; a run that was pushed before is replaced, not doubled.
+
+    Each becomes one W&B run with the configuration, manifest, summary, tables, charts, figures
+    and report of its folder.
+
+    Args:
+        runs: run folders, folders of them, or globs of either.
+
+    Raises:
+        UserError: no finished run is found.
+    """
+
+    runs: str | Sequence[str]
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        from ood_lab.run.wandb_push import push_run
+
+        if not ws.is_main:
+            return
+        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
+        paths = finished_runs(patterns, TABLES)
+        for path in track(paths, f"Pushing {len(paths)} runs", transient=True):
+            push_run(ws, path, TABLES)
+        log.info(
+            "%d runs pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder
+        )

@@ -39,7 +39,7 @@ def refusals_explained() -> Iterator[None]:
     """Turns what W&B raises into one line that offers to go on offline."""
     try:
         yield
-    except wandb.errors.Error as error:
+    except (wandb.errors.Error, ValueError) as error:  # ValueError: a setting that W&B cannot read
         wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
         reason = one_line(error).split(" Consider ")[0]
         raise UserError(f"W&B does not work online ({reason}): {_REMEDY}") from error

@@ -1,0 +1,81 @@
+"""The rows that are searched, as they lie in memory or in a mapped file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    r"""Rows :math:`b_i = c_i x_i` of a bank and what is added to their products, :math:`a_i`.
+
+    The search looks for large :math:`q \cdot b_i + a_i`. ``features`` are read in blocks and never
+    copied as a whole, so they may be a mapped file.
+
+    Attributes:
+        features: ``x``, ``[M, d] float32``.
+        scale: ``c``, ``[M] float32``; None = 1.
+        offset: ``a``, ``[M] float32``; None = 0.
+    """
+
+    features: Tensor
+    scale: Tensor | None = None
+    offset: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows lie."""
+        return self.features.device
+
+    def to(self, device: torch.device | str) -> Rows:
+        """The same rows on another device."""
+        parts = (self.features, self.scale, self.offset)
+        return Rows(*(part if part is None else part.to(device) for part in parts))
+
+    def split(self, size: int) -> Iterator[Rows]:
+        """Blocks of so many rows."""
+        for start in range(0, len(self), size):
+            yield self[slice(start, start + size)]
+
+    def __getitem__(self, rows: slice | Tensor) -> Rows:
+        parts = (self.features, self.scale, self.offset)
+        return Rows(*(part if part is None else part[rows] for part in parts))
+
+    def scaled(self) -> Tensor:
+        """``b``, ``[M, d] float32``; the features themselves where nothing is scaled."""
+        return self.features if self.scale is None else self.features * self.scale[:, None]
+
+    def products(self, queries: Tensor) -> Tensor:
+        """``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
+        return torch.nn.functional.linear(queries, self.scaled(), self.offset)
+
+    def products_at(self, queries: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
+        """The products of some pairs, without a copy of their rows.
+
+        Args:
+            queries: ``[Q, d] float32``.
+            wanted: ``[Q, W] bool``.
+            rows: row of each place of ``wanted``, ``[Q, W]``.
+
+        Returns:
+            ``[Q, W] float32``, -inf where not wanted.
+        """
+        chosen = rows[wanted].long()
+        ends = torch.nn.functional.pad(wanted.sum(dim=1).cumsum(0), (1, 0))
+        shape = (len(queries), len(self))
+        pattern = torch.sparse_csr_tensor(
+            ends, chosen, queries.new_zeros(len(chosen)), shape, check_invariants=False
+        )
+        dots = torch.sparse.sampled_addmm(pattern, queries, self.features.T, beta=0.0).values()
+        if self.scale is not None:
+            dots = dots * self.scale[chosen]
+        if self.offset is not None:
+            dots = dots + self.offset[chosen]
+        return queries.new_full(wanted.shape, -torch.inf).masked_scatter_(wanted, dots)

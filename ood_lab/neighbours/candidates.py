@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,9 +15,13 @@ from ood_lab.neighbours.rows import Rows
 GROUP = 16
 #: Random rows that the thresholds are estimated from, and the share of a small bank.
 _SAMPLE, _SAMPLE_SHARE = 8192, 1 / 16
-#: Candidates that rounding may add: from 1 row in 256 on, looking at them again takes as long as
-#: float32 products of all rows.
-_AMBIGUOUS_SHARE, _MOST_AMBIGUOUS = 1 / 256, 2048
+#: Candidates that rounding may add; with more, looking at them again takes longer than half
+#: precision saves.
+_AMBIGUOUS_SHARE, _MOST_AMBIGUOUS = 1 / 128, 2048
+#: Banks smaller than this are not worth a second look.
+_FEWEST = 32_768
+#: Rows that are rounded at a time, within the cache of a processor.
+_TILE = 256
 
 
 class Blocks(NamedTuple):
@@ -63,36 +67,34 @@ class CandidateSearch:
     :math:`t + u|t| + e_q` is below the bound under :math:`\tilde s_{(n)}`: no other row can matter
     then. An uncertified query (many near ties) gets no result here.
 
-    In float32 there is no error to bound: n candidates are a certificate, and the n-th largest of
-    their products is the result.
-
     Args:
         bank: see :meth:`fits`.
         n: the largest n that will be asked for.
-        dtype: of the rough pass: bfloat16, float16 or float32.
+        dtype: of the rough pass, bfloat16 or float16.
     """
 
     def __init__(self, bank: Rows, n: int, dtype: torch.dtype) -> None:
         self.bank = bank
         self.dtype = dtype
+        #: Largest relative rounding of a result.
+        self.unit = torch.finfo(dtype).eps / 2
         self.blocks = blocks_for(bank.device)
         self.ambiguous = min(int(len(bank) * _AMBIGUOUS_SHARE), _MOST_AMBIGUOUS)
-        self.limit = 2 * (_expected(len(bank), n) + self.ambiguous)
-        self.mean = torch.zeros_like(bank.features[0])
-        if dtype != torch.float32:
-            sums = [rows.scaled().sum(dim=0) for rows in bank.split(self.blocks.rows)]
-            self.mean = torch.stack(sums).sum(dim=0) / len(bank)
-            norms = [self._norms(rows) for rows in bank.split(self.blocks.rows)]
-            # A little more than measured: norms are rounded too.
-            measured = 1.0001 * torch.stack(norms).amax(dim=0)
-            self.radius, self.error, self.size, self.lift, self.lift_error = measured.tolist()
+        self.limit = int(1.5 * (_expected(len(bank), n) + self.ambiguous))
         chosen = torch.randperm(len(bank), generator=torch.Generator().manual_seed(0))
-        self.sample = self._rough(bank[chosen[: _sampled(len(bank))].sort().values.to(bank.device)])
+        sample = bank[chosen[: _sampled(len(bank))].sort().values.to(bank.device)]
+        # Any point serves as the centre; the nearer to the mean, the smaller the bound.
+        self.mean = sample.scaled().mean(dim=0)
+        norms = [self._norms(rows) for rows in bank.split(_TILE)]
+        # A little more than measured: norms are rounded too.
+        measured = 1.0001 * torch.stack(norms).amax(dim=0)
+        self.radius, self.error, self.size, self.lift, self.lift_error = measured.tolist()
+        self.sample = self._rough(sample)
 
     @staticmethod
     def fits(rows: int, n: int) -> bool:
         """Whether so few rows of the bank are candidates that choosing them saves time."""
-        return rows >= 16_384 and 8 * _expected(rows, n) <= rows
+        return rows >= _FEWEST and 16 * _expected(rows, n) <= rows
 
     def nth_product(self, queries: Tensor, n: int) -> tuple[Tensor, Tensor]:
         """The n-th largest product of each query with the bank.
@@ -105,30 +107,25 @@ class CandidateSearch:
             Products ``[Q] float32`` and which of them are certified, ``[Q] bool``; the others are
             to be ignored.
         """
-        blocks = queries.split(self.blocks.queries)
-        rough = [block.to(self.dtype) for block in blocks]
-        slack = [self._slack(q, r) for q, r in zip(blocks, rough, strict=True)]
-        thresholds = [self._threshold(r, s, n) for r, s in zip(rough, slack, strict=True)]
-        found = [
-            self._nth_of(q, n, c, t.float(), s)
-            for q, c, t, s in zip(
-                blocks, self._candidates(rough, thresholds), thresholds, slack, strict=True
-            )
-        ]
-        products, certified = zip(*found, strict=True)
-        return torch.cat(products), torch.cat(certified)
-
-    @property
-    def _unit(self) -> float:
-        """Largest relative rounding of a result."""
-        return 0.0 if self.dtype == torch.float32 else torch.finfo(self.dtype).eps / 2
+        size = self.blocks.queries
+        thresholds = torch.cat([self._threshold(block, n) for block in queries.split(size)])
+        certified = thresholds.isfinite()
+        products = queries.new_zeros(len(queries))
+        kept = queries[certified].split(size)
+        limits = thresholds[certified].split(size)
+        found = self._candidates(kept, limits)
+        parts = [self._nth_of(*each, n) for each in zip(kept, limits, found, strict=True)]
+        if parts:
+            values, sure = (torch.cat(part) for part in zip(*parts, strict=True))
+            products[certified] = values
+            certified[certified.clone()] = sure
+        return products, certified
 
     def _rough(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """Rounded rows and offsets."""
         offset = None if rows.offset is None else rows.offset.to(self.dtype)
-        if self.dtype == torch.float32:
-            return rows.scaled(), offset
-        return (rows.scaled() - self.mean).to(self.dtype), offset
+        tiles = [(tile.scaled() - self.mean).to(self.dtype) for tile in rows.split(_TILE)]
+        return torch.cat(tiles), offset
 
     def _norms(self, rows: Rows) -> Tensor:
         """Largest ``|b - mu|``, its rounding error, rounded length, ``|a|`` and its error, [5]."""
@@ -140,11 +137,9 @@ class CandidateSearch:
         lifts = (offset, offset - offset.to(self.dtype).float())
         return torch.stack(lengths + [part.abs().amax() for part in lifts])
 
-    def _slack(self, queries: Tensor, rough: Tensor) -> Tensor:
+    def _slack(self, queries: Tensor) -> Tensor:
         """The bound ``e_q`` of every query, ``[Q]``."""
-        if self.dtype == torch.float32:
-            return queries.new_zeros(len(queries))
-        rounded = rough.float()
+        rounded = queries.to(self.dtype).float()
         lost = 1.0001 * torch.linalg.vector_norm(queries - rounded, dim=1)
         length = 1.0001 * torch.linalg.vector_norm(rounded, dim=1)
         sums = (queries.shape[1] + 8) * 2.0**-21
@@ -153,31 +148,29 @@ class CandidateSearch:
         inputs = lost * self.radius + length * self.error + self.lift_error
         return inputs + sums * (length * self.size + self.lift) + tiny
 
-    def _threshold(self, rough: Tensor, slack: Tensor, n: int) -> Tensor:
+    def _threshold(self, queries: Tensor, n: int) -> Tensor:
         """A lower bound of the n-th largest product, less its error, ``[Q]`` in the rough type.
 
         Infinite where it would leave too many candidates.
         """
-        products = torch.nn.functional.linear(rough, *self.sample)
-        rank = _sample_rank(len(self.bank), n)
+        products = torch.nn.functional.linear(queries.to(self.dtype), *self.sample)
+        rank, share = _sample_rank(len(self.bank), n), _sampled(len(self.bank)) / len(self.bank)
         nth = products.topk(rank, dim=1).values[:, -1].float()
         # Twice the bound, the rounding of the threshold itself, and as much to spare.
-        low = (nth - 4 * self._unit * nth.abs() - 2 * slack).to(self.dtype)
-        most = rank + self.ambiguous * _sampled(len(self.bank)) / len(self.bank)
-        crowded = (products >= low[:, None]).sum(dim=1) > max(most, rank + 1)
+        low = (nth - 4 * self.unit * nth.abs() - 2 * self._slack(queries)).to(self.dtype)
+        crowded = (products >= low[:, None]).sum(dim=1) > rank + max(1.0, self.ambiguous * share)
         return low.masked_fill(crowded, torch.inf)
 
-    def _candidates(self, rough: list[Tensor], thresholds: list[Tensor]) -> Iterator[Candidates]:
+    def _candidates(self, queries: Sequence[Tensor], limits: Sequence[Tensor]) -> list[Candidates]:
         """The candidates of every block of queries; the bank is read once."""
-        found = [self._none(len(block)) for block in rough]
-        first = 0
-        for rows in self.bank.split(self.blocks.rows):
+        rough = [block.to(self.dtype) for block in queries]
+        found = [self._none(len(block)) for block in queries]
+        for place, rows in enumerate(self.bank.split(self.blocks.rows) if queries else ()):
             bank = self._rough(rows)
-            for block, threshold, candidates in zip(rough, thresholds, found, strict=True):
+            for block, threshold, candidates in zip(rough, limits, found, strict=True):
                 products = torch.nn.functional.linear(block, *bank)
-                _add(candidates, _reaching(products, threshold), first)
-            first += len(rows)
-        return iter(found)
+                _add(candidates, _reaching(products, threshold), place * self.blocks.rows)
+        return found
 
     def _none(self, queries: int) -> Candidates:
         shape, device = (queries, self.limit), self.bank.device
@@ -188,23 +181,21 @@ class CandidateSearch:
         )
 
     def _nth_of(
-        self, queries: Tensor, n: int, found: Candidates, threshold: Tensor, slack: Tensor
+        self, queries: Tensor, threshold: Tensor, found: Candidates, n: int
     ) -> tuple[Tensor, Tensor]:
         """Result and certificate of a block of queries."""
-        products = found.products.float()
-        nth = nth_largest(products, n)
-        certified = (found.count >= n) & (found.count <= self.limit)
-        if self.dtype == torch.float32:
-            return nth, certified
-        low, high = (nth + sign * (self._unit * nth.abs() + slack) for sign in (-1, 1))
-        certified &= threshold + self._unit * threshold.abs() + slack < low
-        bound = self._unit * products.abs() + slack[:, None]
+        products, slack = found.products.float(), self._slack(queries)
+        nth = products.kthvalue(self.limit - n + 1, dim=1).values
+        low, high = (nth + sign * (self.unit * nth.abs() + slack) for sign in (-1, 1))
+        missed = threshold.float() + self.unit * threshold.float().abs() + slack
+        certified = (found.count >= n) & (found.count <= self.limit) & (missed < low)
+        bound = self.unit * products.abs() + slack[:, None]
         above = products - bound > high[:, None]
         between = (products + bound >= low[:, None]) & ~above & certified[:, None]
         exact = self.bank.products_at(queries, between, found.rows)
-        place = (n - above.sum(dim=1)).clamp(min=1)
+        place = n - 1 - above.sum(dim=1, keepdim=True)
         ordered = exact.sort(dim=1, descending=True).values
-        return ordered.gather(1, place[:, None] - 1)[:, 0], certified
+        return ordered.gather(1, place.masked_fill(~certified[:, None], 0))[:, 0], certified
 
 
 class _Reaching(NamedTuple):
@@ -242,11 +233,6 @@ def _add(candidates: Candidates, more: _Reaching, first: int) -> None:
     candidates.products[at] = more.product[kept]
     candidates.rows[at] = (more.row[kept] + first).int()
     candidates.count.add_(new)
-
-
-def nth_largest(values: Tensor, n: int) -> Tensor:
-    """The n-th largest of every row, ``[Q, W] -> [Q]``."""
-    return values.kthvalue(values.shape[1] - n + 1, dim=1).values
 
 
 def _sampled(rows: int) -> int:

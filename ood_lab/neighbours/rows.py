@@ -52,9 +52,11 @@ class Rows:
         """``b``, ``[M, d] float32``; the features themselves where nothing is scaled."""
         return self.features if self.scale is None else self.features * self.scale[:, None]
 
-    def products(self, queries: Tensor) -> Tensor:
-        """``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
-        return torch.nn.functional.linear(queries, self.scaled(), self.offset)
+    def products(self, queries: Tensor, out: Tensor) -> None:
+        """Writes ``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
+        torch.mm(queries, self.scaled().T, out=out)
+        if self.offset is not None:
+            out.add_(self.offset)
 
     def products_at(self, queries: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
         """The products of some pairs, without a copy of their rows.
@@ -65,17 +67,23 @@ class Rows:
             rows: row of each place of ``wanted``, ``[Q, W]``.
 
         Returns:
-            ``[Q, W] float32``, -inf where not wanted.
+            The wanted products of each query, side by side and filled up with -inf,
+            ``[Q, V] float32``; V >= 1.
         """
-        chosen = rows[wanted].long()
-        ends = torch.nn.functional.pad(wanted.sum(dim=1).cumsum(0), (1, 0))
-        shape = (len(queries), len(self))
+        chosen, count = rows[wanted].long(), wanted.sum(dim=1)
+        ends = torch.nn.functional.pad(count.cumsum(0), (1, 0))
         pattern = torch.sparse_csr_tensor(
-            ends, chosen, queries.new_zeros(len(chosen)), shape, check_invariants=False
+            ends,
+            chosen,
+            queries.new_zeros(len(chosen)),
+            (len(queries), len(self)),
+            check_invariants=False,
         )
         dots = torch.sparse.sampled_addmm(pattern, queries, self.features.T, beta=0.0).values()
         if self.scale is not None:
             dots = dots * self.scale[chosen]
         if self.offset is not None:
             dots = dots + self.offset[chosen]
-        return queries.new_full(wanted.shape, -torch.inf).masked_scatter_(wanted, dots)
+        width = max(1, int(count.max()))
+        filled = torch.arange(width, device=count.device) < count[:, None]
+        return dots.new_full(filled.shape, -torch.inf).masked_scatter_(filled, dots)

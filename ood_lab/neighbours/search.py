@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import torch
 from torch import Tensor
@@ -26,10 +27,10 @@ class NeighbourSearch:
 
     Large banks are searched by :class:`ood_lab.neighbours.candidates.CandidateSearch`, in bfloat16
     where the processor multiplies it at least twice as fast as float32 (measured once) and in
-    float16 on a GPU; queries without certificate once more in float32, and what is still uncertain
-    (hundreds of equal rows), like small banks, by ranking all products. Where half precision
-    certifies fewer than half of the queries it is given up: very dense banks, in which the k-th
-    neighbour is one of hundreds within 0.01 of each other.
+    float16 on a GPU. Queries without certificate (hundreds of equal rows), small banks and all
+    other processors rank all float32 products. Where half precision certifies fewer than half of
+    the queries it is given up: very dense banks, in which the k-th neighbour is one of hundreds
+    within 0.01 of each other.
 
     Only the product with the k-th neighbour is computed, so that it does not matter which of equal
     rows is called the k-th.
@@ -38,7 +39,8 @@ class NeighbourSearch:
         bank: ``[M, d] float32``, read in blocks.
         k: neighbour.
         device: where to search; by default where the bank is. The bank is moved there.
-        dtype: of the first pass over a large bank; by default the fastest here.
+        dtype: of the first pass over a large bank; half precision of this device by default;
+            float32 ranks all products.
 
     Raises:
         UserError: k below 1, or more than the rows.
@@ -55,11 +57,11 @@ class NeighbourSearch:
         self.k = k
         rows = bank if isinstance(bank, Rows) else Rows(bank)
         self.bank = rows if device is None else rows.to(device)
-        self._dtypes: list[torch.dtype] = []
-        self._searches: dict[torch.dtype, CandidateSearch] = {}
-        if CandidateSearch.fits(len(bank), k + 1):
-            first = dtype or fastest_dtype(self.bank.device)
-            self._dtypes = list(dict.fromkeys([first, torch.float32]))
+        self._first = None
+        if CandidateSearch.fits(len(rows), k + 1):
+            half = dtype or fastest_dtype(self.bank.device)
+            self._first = None if half == torch.float32 else half
+        self._candidates: CandidateSearch | None = None
 
     def product(
         self, queries: Tensor, *, in_bank: bool = False, progress: Progress | None = None
@@ -90,41 +92,46 @@ class NeighbourSearch:
                     progress(min(start + step, len(queries)) / len(queries))
         return found
 
-    def _nth(self, queries: Tensor, n: int, stage: int = 0) -> Tensor:
-        if stage == len(self._dtypes):
+    def _nth(self, queries: Tensor, n: int) -> Tensor:
+        if self._first is None:
             return ranked_product(queries, self.bank, n)
-        products, certified = self._search(self._dtypes[stage]).nth_product(queries, n)
+        if self._candidates is None:
+            self._candidates = CandidateSearch(self.bank, self.k + 1, self._first)
+        products, certified = self._candidates.nth_product(queries, n)
         if not bool(certified.all()):
-            products[~certified] = self._nth(queries[~certified], n, stage + 1)
-        if stage == 0 and len(self._dtypes) > 1 and float(certified.float().mean()) < 0.5:
-            del self._dtypes[0]
+            products[~certified] = ranked_product(queries[~certified], self.bank, n)
+        if float(certified.float().mean()) < 0.5:
+            self._first = self._candidates = None
         return products
-
-    def _search(self, dtype: torch.dtype) -> CandidateSearch:
-        if dtype not in self._searches:
-            self._searches[dtype] = CandidateSearch(self.bank, self.k + 1, dtype)
-        return self._searches[dtype]
 
 
 def ranked_product(queries: Tensor, bank: Rows, n: int) -> Tensor:
     """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``."""
     found = queries.new_empty(len(queries))
-    for start in range(0, len(queries), _QUERIES):
-        part = queries[start : start + _QUERIES]
-        best = part.new_full((len(part), n), -torch.inf)
-        for rows in bank.split(_ROWS):
-            best = _largest(torch.cat([best, rows.products(part)], dim=1), n)
-        found[start : start + _QUERIES] = best.amin(dim=1)
+    space = queries.new_empty(min(_QUERIES, len(queries)), _ROWS + n)
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        for start in range(0, len(queries), _QUERIES):
+            part = queries[start : start + _QUERIES]
+            # The n largest so far are the last columns, which new products do not touch. What lies
+            # before them are products already ranked lower, so that a short block may leave some.
+            products = space[: len(part)].fill_(-torch.inf)
+            for rows in bank.split(_ROWS):
+                rows.products(part, out=products[:, : len(rows)])
+                _largest_last(products, n, pool)
+            found[start : start + _QUERIES] = products[:, -n:].amin(dim=1)
     return found
 
 
-def _largest(values: Tensor, n: int) -> Tensor:
-    """The n largest of every row, unsorted; may reorder ``values``. NaN counts as the largest."""
+def _largest_last(values: Tensor, n: int, pool: Executor) -> None:
+    """Moves the n largest of every row to its end, in any order. NaN counts as the largest."""
     if values.device.type != "cpu":
-        return values.topk(n, dim=1, sorted=False).values
+        best = values.topk(n, dim=1, sorted=False).values
+        values.fill_(-torch.inf)[:, -n:] = best
+        return
     # NumPy's partition takes the same time for any n; torch.topk is four times slower at 1000.
-    values.numpy().partition(values.shape[1] - n, axis=1)
-    return values[:, -n:].clone()
+    place = values.shape[1] - n
+    parts = [part.numpy() for part in values.chunk(torch.get_num_threads())]
+    list(pool.map(lambda part: part.partition(place, axis=1), parts))
 
 
 def check_k(k: int, rows: int, what: str) -> None:

@@ -111,14 +111,12 @@ class CandidateSearch:
         thresholds = torch.cat([self._threshold(block, n) for block in queries.split(size)])
         certified = thresholds.isfinite()
         products = queries.new_zeros(len(queries))
-        kept = queries[certified].split(size)
-        limits = thresholds[certified].split(size)
-        found = self._candidates(kept, limits)
-        parts = [self._nth_of(*each, n) for each in zip(kept, limits, found, strict=True)]
-        if parts:
-            values, sure = (torch.cat(part) for part in zip(*parts, strict=True))
-            products[certified] = values
-            certified[certified.clone()] = sure
+        if bool(certified.any()):
+            kept, limits = queries[certified].split(size), thresholds[certified].split(size)
+            found = zip(kept, limits, self._candidates(kept, limits), strict=True)
+            values, sure = zip(*(self._nth_of(*block, n) for block in found), strict=True)
+            products[certified] = torch.cat(values)
+            certified[certified.clone()] = torch.cat(sure)
         return products, certified
 
     def _rough(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
@@ -165,7 +163,7 @@ class CandidateSearch:
         """The candidates of every block of queries; the bank is read once."""
         rough = [block.to(self.dtype) for block in queries]
         found = [self._none(len(block)) for block in queries]
-        for place, rows in enumerate(self.bank.split(self.blocks.rows) if queries else ()):
+        for place, rows in enumerate(self.bank.split(self.blocks.rows)):
             bank = self._rough(rows)
             for block, threshold, candidates in zip(rough, limits, found, strict=True):
                 products = torch.nn.functional.linear(block, *bank)

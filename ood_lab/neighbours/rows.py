@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -72,13 +73,10 @@ class Rows:
         """
         chosen, count = rows[wanted].long(), wanted.sum(dim=1)
         ends = torch.nn.functional.pad(count.cumsum(0), (1, 0))
-        pattern = torch.sparse_csr_tensor(
-            ends,
-            chosen,
-            queries.new_zeros(len(chosen)),
-            (len(queries), len(self)),
-            check_invariants=False,
-        )
+        shape, nothing = (len(queries), len(self)), queries.new_zeros(len(chosen))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR", UserWarning)  # "in beta state"
+            pattern = torch.sparse_csr_tensor(ends, chosen, nothing, shape, check_invariants=False)
         dots = torch.sparse.sampled_addmm(pattern, queries, self.features.T, beta=0.0).values()
         if self.scale is not None:
             dots = dots * self.scale[chosen]

@@ -63,6 +63,11 @@ class NeighbourSearch:
             self._first = None if half == torch.float32 else half
         self._candidates: CandidateSearch | None = None
 
+    @property
+    def halved(self) -> bool:
+        """Half precision finds the candidates."""
+        return self._first is not None
+
     def product(
         self, queries: Tensor, *, in_bank: bool = False, progress: Progress | None = None
     ) -> Tensor:

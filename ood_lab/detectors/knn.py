@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.requirements import check_count, require_labels
+from ood_lab.detectors.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import NeighbourSearch, Rows
 
@@ -110,7 +110,7 @@ class KNN(Detector):
         classes = bank.logits.shape[1]
         self.check_size(len(features), classes)
         k = self._resolve(classes)
-        norm = torch.linalg.vector_norm(features, dim=1)
+        norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {
             "bank": features,

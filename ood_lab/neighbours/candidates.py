@@ -37,11 +37,11 @@ def blocks_for(device: torch.device) -> Blocks:
 
 
 class Candidates(NamedTuple):
-    """Rows whose rough product reached the threshold, ``[Q, limit]``; ``count`` of them a query."""
+    """Rows whose rough product reached the threshold, ``[Q, limit]``; ``found`` of them a query."""
 
     products: Tensor
     rows: Tensor
-    count: Tensor
+    found: Tensor
 
 
 class CandidateSearch:
@@ -186,7 +186,7 @@ class CandidateSearch:
         nth = products.kthvalue(self.limit - n + 1, dim=1).values
         low, high = (nth + sign * (self.unit * nth.abs() + slack) for sign in (-1, 1))
         missed = threshold.float() + self.unit * threshold.float().abs() + slack
-        certified = (found.count >= n) & (found.count <= self.limit) & (missed < low)
+        certified = (found.found >= n) & (found.found <= self.limit) & (missed < low)
         bound = self.unit * products.abs() + slack[:, None]
         above = products - bound > high[:, None]
         between = (products + bound >= low[:, None]) & ~above & certified[:, None]
@@ -222,15 +222,15 @@ def _reaching(products: Tensor, threshold: Tensor) -> _Reaching:
 
 def _add(candidates: Candidates, more: _Reaching, first: int) -> None:
     """Writes more candidates behind those of each query; what goes beyond the limit is counted."""
-    new = torch.bincount(more.query, minlength=len(candidates.count))
+    new = torch.bincount(more.query, minlength=len(candidates.found))
     # Entries are ordered by query, so that these are places within a query.
-    before = candidates.count - (new.cumsum(0) - new)
+    before = candidates.found - (new.cumsum(0) - new)
     place = torch.arange(len(more.query), device=new.device) + before[more.query]
     kept = place < candidates.rows.shape[1]
     at = (more.query[kept], place[kept])
     candidates.products[at] = more.product[kept]
     candidates.rows[at] = (more.row[kept] + first).int()
-    candidates.count.add_(new)
+    candidates.found.add_(new)
 
 
 def _sampled(rows: int) -> int:

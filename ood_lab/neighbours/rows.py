@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -37,8 +37,7 @@ class Rows:
 
     def to(self, device: torch.device | str) -> Rows:
         """The same rows on another device."""
-        parts = (self.features, self.scale, self.offset)
-        return Rows(*(part if part is None else part.to(device) for part in parts))
+        return self._each(lambda part: part.to(device))
 
     def split(self, size: int) -> Iterator[Rows]:
         """Blocks of so many rows."""
@@ -46,8 +45,11 @@ class Rows:
             yield self[slice(start, start + size)]
 
     def __getitem__(self, rows: slice | Tensor) -> Rows:
-        parts = (self.features, self.scale, self.offset)
-        return Rows(*(part if part is None else part[rows] for part in parts))
+        return self._each(lambda part: part[rows])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        rest = (part if part is None else change(part) for part in (self.scale, self.offset))
+        return Rows(change(self.features), *rest)
 
     def scaled(self) -> Tensor:
         """``b``, ``[M, d] float32``; the features themselves where nothing is scaled."""

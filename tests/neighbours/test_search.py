@@ -85,7 +85,9 @@ def test_a_misleading_sample_is_noticed(monkeypatch):
     right = CandidateSearch._threshold
     for shift in (0.01, 0.05, 0.5):
         monkeypatch.setattr(
-            CandidateSearch, "_threshold", lambda *a, s=shift: right(*a) + torch.tensor(s).bfloat16()
+            CandidateSearch,
+            "_threshold",
+            lambda *a, s=shift: right(*a) + torch.tensor(s).bfloat16(),
         )
         search = CandidateSearch(Rows(bank), 200, torch.bfloat16)
         products, certified = search.nth_product(queries, 200)

@@ -20,8 +20,8 @@ _SAMPLE, _SAMPLE_SHARE = 8192, 1 / 16
 _AMBIGUOUS_SHARE, _MOST_AMBIGUOUS = 1 / 128, 2048
 #: Banks smaller than this are not worth a second look.
 _FEWEST = 32_768
-#: Rows that are rounded at a time, within the cache of a processor.
-_TILE = 256
+#: Numbers that are rounded at a time: 8 MB, memory that is used again from tile to tile.
+_TILE = 2**21
 
 
 class Blocks(NamedTuple):
@@ -55,8 +55,8 @@ class CandidateSearch:
     .. math::
         |\tilde s - s| \le u |\tilde s| + e_q, \qquad
         e_q = |q - \tilde q| \max|b - \mu| + |\tilde q| \max|b - \mu - \tilde b|
-              + \max|a - \tilde a| + (d + 8) 2^{-21} (|\tilde q| \max|\tilde b| + \max|a|)
-              + \epsilon
+              + \max|a - \tilde a| + u \max|a|
+              + (d + 8) 2^{-21} (|\tilde q| \max|\tilde b| + \max|a|) + \epsilon
 
     (Cauchy-Schwarz on the measured rounding of the inputs, the float32 sums, the rounding u of the
     result). A random sample of the bank gives each query a threshold t below its n-th largest
@@ -76,8 +76,8 @@ class CandidateSearch:
     def __init__(self, bank: Rows, n: int, dtype: torch.dtype) -> None:
         self.bank = bank
         self.dtype = dtype
-        #: Largest relative rounding of a result.
-        self.unit = torch.finfo(dtype).eps / 2
+        # Relative rounding of a result: once, and once more before an offset is added.
+        self.unit = torch.finfo(dtype).eps / (2 if bank.offset is None else 1)
         self.blocks = blocks_for(bank.device)
         self.ambiguous = min(int(len(bank) * _AMBIGUOUS_SHARE), _MOST_AMBIGUOUS)
         self.limit = int(1.5 * (_expected(len(bank), n) + self.ambiguous))
@@ -85,10 +85,11 @@ class CandidateSearch:
         sample = bank[chosen[: _sampled(len(bank))].sort().values.to(bank.device)]
         # Any point serves as the centre; the nearer to the mean, the smaller the bound.
         self.mean = sample.scaled().mean(dim=0)
-        norms = [self._norms(rows) for rows in bank.split(_TILE)]
+        self.tile = max(1, _TILE // bank.features.shape[1])
+        norms = [self._norms(rows) for rows in bank.split(self.tile)]
         # A little more than measured: norms are rounded too.
         measured = 1.0001 * torch.stack(norms).amax(dim=0)
-        self.radius, self.error, self.size, self.lift, self.lift_error = measured.tolist()
+        self.radius, self.error, self.lift, self.lift_error = measured.tolist()
         self.sample = self._rough(sample)
 
     @staticmethod
@@ -121,18 +122,20 @@ class CandidateSearch:
 
     def _rough(self, rows: Rows) -> tuple[Tensor, Tensor | None]:
         """Rounded rows and offsets."""
-        offset = None if rows.offset is None else rows.offset.to(self.dtype)
-        tiles = [(tile.scaled() - self.mean).to(self.dtype) for tile in rows.split(_TILE)]
-        return torch.cat(tiles), offset
+        rough = torch.empty_like(rows.features, dtype=self.dtype)
+        for tile, part in zip(rough.split(self.tile), rows.split(self.tile), strict=True):
+            tile.copy_(part.scaled(self.mean))
+        return rough, None if rows.offset is None else rows.offset.to(self.dtype)
 
     def _norms(self, rows: Rows) -> Tensor:
-        """Largest ``|b - mu|``, its rounding error, rounded length, ``|a|`` and its error, [5]."""
-        centred = rows.scaled() - self.mean
-        rough = centred.to(self.dtype).float()
-        parts = (centred, centred - rough, rough)
-        lengths = [torch.linalg.vector_norm(part, dim=1).amax() for part in parts]
+        """Largest ``|b - mu|``, its rounding error, ``|a|`` and its rounding error, ``[4]``."""
+        centred = rows.scaled(self.mean)
         offset = centred.new_zeros(1) if rows.offset is None else rows.offset
-        lifts = (offset, offset - offset.to(self.dtype).float())
+        lengths = [
+            torch.linalg.vector_norm(part, dim=1).amax()
+            for part in (centred, centred - centred.to(self.dtype))
+        ]
+        lifts = (offset, offset - offset.to(self.dtype))
         return torch.stack(lengths + [part.abs().amax() for part in lifts])
 
     def _slack(self, queries: Tensor) -> Tensor:
@@ -144,7 +147,8 @@ class CandidateSearch:
         # Results below the smallest normal number may be flushed to 0.
         tiny = torch.finfo(self.dtype).smallest_normal + 1e-6
         inputs = lost * self.radius + length * self.error + self.lift_error
-        return inputs + sums * (length * self.size + self.lift) + tiny
+        size = self.radius + self.error
+        return inputs + sums * (length * size + self.lift) + self.unit * self.lift + tiny
 
     def _threshold(self, queries: Tensor, n: int) -> Tensor:
         """A lower bound of the n-th largest product, less its error, ``[Q]`` in the rough type.

@@ -51,9 +51,13 @@ class Rows:
         rest = (part if part is None else change(part) for part in (self.scale, self.offset))
         return Rows(change(self.features), *rest)
 
-    def scaled(self) -> Tensor:
-        """``b``, ``[M, d] float32``; the features themselves where nothing is scaled."""
-        return self.features if self.scale is None else self.features * self.scale[:, None]
+    def scaled(self, centre: Tensor | None = None) -> Tensor:
+        """``b``, or ``b - centre``, ``[M, d] float32``; the features themselves where they are."""
+        if self.scale is None:
+            return self.features if centre is None else self.features - centre
+        if centre is None:
+            return self.features * self.scale[:, None]
+        return torch.addcmul(-centre, self.features, self.scale[:, None])
 
     def products(self, queries: Tensor, out: Tensor) -> None:
         """Writes ``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""

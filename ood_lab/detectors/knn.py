@@ -143,10 +143,8 @@ class KNN(Detector):
         bank, k = self.fitted["bank"], int(self.fitted["k"])
         known = self._prepared
         if known is None or known.bank.features is not bank or known.k != k:
-            # The nearest has the largest q.b - |b|^2 / 2: 1/2 more than q.b for a zero vector.
-            offset = 0.5 - self.fitted["half_square"]
-            rounding_only = not bool((offset > 1e-6).any())
-            rows = Rows(bank, self.fitted["inverse_norm"], None if rounding_only else offset)
+            # The nearest has the largest q.b - |b|^2 / 2.
+            rows = Rows(bank, self.fitted["inverse_norm"], -self.fitted["half_square"])
             known = self._prepared = NeighbourSearch(rows, k)
         return known
 
@@ -166,4 +164,4 @@ class KNN(Detector):
 def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:
     queries = torch.nn.functional.normalize(queries, dim=1, eps=SMALLEST_NORM)
     length, product = queries.double().square().sum(dim=1), search.product(queries).double()
-    return (length + 1 - 2 * product).clamp(min=0).sqrt()
+    return (length - 2 * product).clamp(min=0).sqrt()

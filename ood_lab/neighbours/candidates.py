@@ -47,7 +47,8 @@ class Candidates(NamedTuple):
 class CandidateSearch:
     r"""The n-th largest product with a bank: candidates in half precision, then float32.
 
-    With the bank's mean :math:`\mu` (which only shifts all products of a query) and rounded
+    With about the mean :math:`\mu` of the rows and the median of :math:`a` taken off (which only
+    shifts all products of a query) and rounded
     vectors :math:`\tilde q, \tilde b`, the rough pass computes
     :math:`\tilde s = \tilde q \cdot \tilde b + \tilde a \approx s = q \cdot (b - \mu) + a`. Its
     error is bounded:
@@ -76,8 +77,6 @@ class CandidateSearch:
     def __init__(self, bank: Rows, n: int, dtype: torch.dtype) -> None:
         self.bank = bank
         self.dtype = dtype
-        # Relative rounding of a result: once, and once more before an offset is added.
-        self.unit = torch.finfo(dtype).eps / (2 if bank.offset is None else 1)
         self.blocks = blocks_for(bank.device)
         self.ambiguous = min(int(len(bank) * _AMBIGUOUS_SHARE), _MOST_AMBIGUOUS)
         self.limit = int(1.5 * (_expected(len(bank), n) + self.ambiguous))
@@ -85,11 +84,18 @@ class CandidateSearch:
         sample = bank[chosen[: _sampled(len(bank))].sort().values.to(bank.device)]
         # Any point serves as the centre; the nearer to the mean, the smaller the bound.
         self.mean = sample.scaled().mean(dim=0)
+        self.level = self.mean.new_zeros(()) if sample.offset is None else sample.offset.median()
         self.tile = max(1, _TILE // bank.features.shape[1])
         norms = [self._norms(rows) for rows in bank.split(self.tile)]
         # A little more than measured: norms are rounded too.
         measured = 1.0001 * torch.stack(norms).amax(dim=0)
         self.radius, self.error, self.lift, self.lift_error = measured.tolist()
+        # Offsets that are all but equal shift all products of a query, as the mean does.
+        self.lifted = self.lift > 1e-5
+        if not self.lifted:
+            self.lift, self.lift_error = 0.0, self.lift
+        # Relative rounding of a result: once, and once more before an offset is added.
+        self.unit = torch.finfo(dtype).eps / (1 if self.lifted else 2)
         self.sample = self._rough(sample)
 
     @staticmethod
@@ -125,12 +131,14 @@ class CandidateSearch:
         rough = torch.empty_like(rows.features, dtype=self.dtype)
         for tile, part in zip(rough.split(self.tile), rows.split(self.tile), strict=True):
             tile.copy_(part.scaled(self.mean))
-        return rough, None if rows.offset is None else rows.offset.to(self.dtype)
+        if rows.offset is None or not self.lifted:
+            return rough, None
+        return rough, (rows.offset - self.level).to(self.dtype)
 
     def _norms(self, rows: Rows) -> Tensor:
         """Largest ``|b - mu|``, its rounding error, ``|a|`` and its rounding error, ``[4]``."""
         centred = rows.scaled(self.mean)
-        offset = centred.new_zeros(1) if rows.offset is None else rows.offset
+        offset = centred.new_zeros(1) if rows.offset is None else rows.offset - self.level
         lengths = [
             torch.linalg.vector_norm(part, dim=1).amax()
             for part in (centred, centred - centred.to(self.dtype))

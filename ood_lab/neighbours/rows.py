@@ -61,9 +61,10 @@ class Rows:
 
     def products(self, queries: Tensor, out: Tensor) -> None:
         """Writes ``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
-        torch.mm(queries, self.scaled().T, out=out)
-        if self.offset is not None:
-            out.add_(self.offset)
+        if self.offset is None:
+            torch.mm(queries, self.scaled().T, out=out)
+        else:
+            torch.addmm(self.offset, queries, self.scaled().T, out=out)
 
     def products_at(self, queries: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
         """The products of some pairs, without a copy of their rows.

@@ -118,7 +118,9 @@ class CandidateSearch:
         thresholds = torch.cat([self._threshold(block, n) for block in queries.split(size)])
         certified = thresholds.isfinite()
         products = queries.new_zeros(len(queries))
-        if bool(certified.any()):
+        if float(certified.float().mean()) < 0.5:  # the whole pass would serve a minority
+            certified = torch.zeros_like(certified)
+        else:
             kept, limits = queries[certified].split(size), thresholds[certified].split(size)
             found = zip(kept, limits, self._candidates(kept, limits), strict=True)
             values, sure = zip(*(self._nth_of(*block, n) for block in found), strict=True)

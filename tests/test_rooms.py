@@ -12,6 +12,7 @@ ROOMS = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").ex
 HEAVY = {"hydra", "omegaconf", "wandb"}
 FORBIDDEN = {
     "metrics": ROOMS - {"metrics"} | HEAVY,
+    "neighbours": ROOMS - {"neighbours"} | HEAVY,
     "detectors": HEAVY | {"data", "report"},
     "shift": HEAVY | {"data", "report"},
     "synthesis": HEAVY | {"data", "report"},

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.requirements import check_count, require_labels
+from ood_lab.detectors.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
+from ood_lab.neighbours import NeighbourSearch, Rows
 
-#: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
-QUERIES, BANK_ROWS = 1024, 4096
+#: Queries that are normalised at a time.
+QUERIES = 8192
 #: Norm below which a feature vector counts as zero and is not scaled to length 1.
 SMALLEST_NORM = 1e-12
 
@@ -29,9 +30,10 @@ class KNN(Detector):
     1000.
 
     Own: pytorch-ood's score is the same, but scikit-learn behind it holds a second, normalised
-    bank. Here the bank is the feature bank itself plus one norm a row; the k best neighbours of
-    1,024 queries are merged over chunks of 4,096 bank rows, so that memory does not grow with
-    either. Products are float32 and so is the resolution near 0: about 3e-4.
+    bank. Here the bank is the feature bank itself plus two numbers a row, and
+    :class:`ood_lab.neighbours.NeighbourSearch` reads it in blocks, so that memory does not grow
+    with it. Only the distance to the k-th neighbour is used, so ties need no order. Products are
+    float32 and so is the resolution near 0: about 3e-4.
 
     Args:
         k: neighbour, or ``auto``.
@@ -61,6 +63,7 @@ class KNN(Detector):
         self.max_bank = max_bank
         self.max_per_class = max_per_class
         self.seed = seed
+        self._prepared: NeighbourSearch | None = None
 
     def _resolve(self, classes: int) -> int:
         automatic = 50 if classes <= 10 else 200 if classes <= 100 else 1000
@@ -107,7 +110,7 @@ class KNN(Detector):
         classes = bank.logits.shape[1]
         self.check_size(len(features), classes)
         k = self._resolve(classes)
-        norm = torch.linalg.vector_norm(features, dim=1)
+        norm = require_finite(self, torch.linalg.vector_norm(features, dim=1))
         inverse = 1 / norm.clamp(min=SMALLEST_NORM)
         self.fitted = {
             "bank": features,
@@ -131,22 +134,19 @@ class KNN(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Distance to the k-th neighbour, ``[N]`` in [0, 2]."""
-        parts = [self._distance(queries) for queries in bank.features.split(QUERIES)]
+        search = self._search()
+        parts = [_distance(queries, search) for queries in bank.features.split(QUERIES)]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 
-    def _distance(self, queries: Tensor) -> Tensor:
-        queries = torch.nn.functional.normalize(queries, dim=1, eps=SMALLEST_NORM)
-        k = int(self.fitted["k"])
-        names = ("bank", "inverse_norm", "half_square")
-        best = queries.new_full((len(queries), k), -torch.inf)
-        for bank, inverse, half in zip(
-            *(self.fitted[name].split(BANK_ROWS) for name in names), strict=True
-        ):
+    def _search(self) -> NeighbourSearch:
+        """The search of the fitted bank, prepared once for all scored banks."""
+        bank, k = self.fitted["bank"], int(self.fitted["k"])
+        known = self._prepared
+        if known is None or known.bank.features is not bank or known.k != k:
             # The nearest has the largest q.b - |b|^2 / 2.
-            near = torch.addmm(-half, queries, (bank * inverse[:, None]).T)
-            best = _largest(torch.cat([best, near], dim=1), k)
-        square = queries.double().square().sum(dim=1) - 2 * best.amin(dim=1).double()
-        return square.clamp(min=0).sqrt()
+            rows = Rows(bank, self.fitted["inverse_norm"], -self.fitted["half_square"])
+            known = self._prepared = NeighbourSearch(rows, k)
+        return known
 
     def describe(self) -> dict[str, Any]:
         """The k in use, the bank's size after ``fit``, and how it was thinned."""
@@ -161,8 +161,7 @@ class KNN(Detector):
         }
 
 
-def _largest(values: Tensor, k: int) -> Tensor:
-    """The k largest of every row, unsorted; reorders ``values``, which spares a copy."""
-    # NumPy's partition takes the same time for any k; torch.topk is four times slower at 1000.
-    values.numpy().partition(values.shape[1] - k, axis=1)
-    return values[:, -k:].clone()
+def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:
+    queries = torch.nn.functional.normalize(queries, dim=1, eps=SMALLEST_NORM)
+    length, product = queries.double().square().sum(dim=1), search.product(queries).double()
+    return (length - 2 * product).clamp(min=0).sqrt()

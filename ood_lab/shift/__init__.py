@@ -22,7 +22,6 @@ from ood_lab.shift.levels import (
     present_cells,
     write_imglist,
 )
-from ood_lab.shift.neighbours import NeighbourSearch
 from ood_lab.shift.pca import pca_decomposition
 from ood_lab.shift.saved import load_decomposition, save_decomposition
 from ood_lab.shift.separability import (
@@ -62,7 +61,6 @@ __all__ = [
     "FeatureGrid",
     "Halves",
     "LaidTraining",
-    "NeighbourSearch",
     "Projection",
     "Separability",
     "ShiftDegrees",

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.shift.grid import Progress
+from ood_lab.neighbours import NeighbourSearch, Progress, check_k
 from ood_lab.shift.laid import Decomposition
-from ood_lab.shift.neighbours import NeighbourSearch, check_k
 
 
 class ShiftDegrees(NamedTuple):
@@ -83,8 +82,9 @@ class ShiftMeter:
         report = progress or (lambda share: None)
 
         def degrees(axis: Axis, report: Progress) -> Tensor:
-            queries = self.decomposition.part(features, axis)
-            return self._search_of(axis).distance(queries, in_bank=in_bank, progress=report)
+            queries = self._part(features, axis, "images")
+            cosine = self._search_of(axis).product(queries, in_bank=in_bank, progress=report)
+            return (1 - cosine).clamp(0, 2)
 
         if self.decomposition.halves_are_equal:
             both = degrees("semantic", report)
@@ -95,4 +95,20 @@ class ShiftMeter:
     def _search(
         self, id_features: Tensor, device: torch.device | str | None, axis: Axis
     ) -> NeighbourSearch:
-        return NeighbourSearch(self.decomposition.part(id_features, axis), self.k, device)
+        return NeighbourSearch(self._part(id_features, axis, "ID images"), self.k, device)
+
+    def _part(self, features: Tensor, axis: Axis, of: str) -> Tensor:
+        part = self.decomposition.part(features, axis)
+        _check_unit(part, f"{axis} part of the {of}")
+        return part
+
+
+def _check_unit(rows: Tensor, name: str) -> None:
+    for chunk in rows.split(65_536):
+        length = torch.linalg.vector_norm(chunk, dim=1)
+        bad = ~((length - 1).abs() < 1e-3)
+        if bool(bad.any()):
+            raise ValueError(
+                f"{name}: expected rows of length 1, {int(bad.sum())} are not, such as one of "
+                f"length {float(length[bad][0]):g}"
+            )

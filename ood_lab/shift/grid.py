@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ood_lab.neighbours import Progress
 from ood_lab.shift.texts import fill
 
 #: Maps N texts to features ``[N, l]``, as ``ClipModel.encode_text`` does.
 EncodeText = Callable[[list[str]], Tensor]
-#: Receives the share done, in [0, 1].
-Progress = Callable[[float], None]
 
 
 class TextGrid(Protocol):

@@ -1,10 +1,10 @@
 """Peak memory of KNN with a 200,000 x 2,048 bank and 50,000 queries. Run by hand:
 
-    python tests/benchmarks/knn_memory.py [--scored 4096]
+    python -m tests.benchmarks.knn_memory [--scored 8192]
 
 Limit: the bank's own size plus 1 GiB, over what the process held before any data was made. All
 queries exist; ``--scored`` of them are scored (all by default). The peak does not depend on how
-many, as they go through in chunks of equal size, so that a few thousand measure it.
+many, as they go through in chunks of 8,192, so that as many measure it.
 """
 
 import argparse
@@ -13,10 +13,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-
 from ood_lab.detectors import KNN
-from ood_lab.features.bank import FeatureBank
+from tests.benchmarks.knn_detector import bank_of, features
 
 GIB = 2**30
 
@@ -32,15 +30,6 @@ def peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def random_bank(rows: int, width: int) -> FeatureBank:
-    features = torch.rand(rows, width)
-    head = torch.randn(10, width)
-    logits = torch.zeros(rows, 10)
-    return FeatureBank(
-        features, logits, torch.zeros(rows).long(), torch.arange(rows), head, torch.zeros(10)
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     for option, value in (("bank", 200_000), ("queries", 50_000), ("width", 2048), ("k", 50)):
@@ -49,8 +38,8 @@ def main() -> None:
     options = parser.parse_args()
 
     before = resident()
-    bank = random_bank(options.bank, options.width)
-    queries = random_bank(options.queries, options.width)
+    bank = bank_of(features(options.bank, options.width, 1))
+    queries = bank_of(features(options.queries, options.width, 2))
     # A view, so that all queries stay in memory.
     some = replace(queries, features=queries.features[: options.scored])
     size = bank.features.numel() * 4

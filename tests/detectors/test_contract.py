@@ -13,6 +13,7 @@ from sklearn.metrics import roc_auc_score
 from ood_lab.detectors import knn, numeric
 from ood_lab.detectors.base import check_memory, checked_score
 from ood_lab.errors import UserError
+from ood_lab.neighbours import search
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "gram", "rankfeat"}
@@ -91,7 +92,8 @@ def test_chunks_do_not_change_the_scores(name, blobs, monkeypatch):
     expected = fitted(name, blobs).score(blobs.test)
     monkeypatch.setattr(numeric, "CHUNK_BYTES", 8 * 32 * 7)
     monkeypatch.setattr(knn, "QUERIES", 9)
-    monkeypatch.setattr(knn, "BANK_ROWS", 13)
+    monkeypatch.setattr(search, "_QUERIES", 7)
+    monkeypatch.setattr(search, "_ROWS", 13)
     actual = fitted(name, blobs).score(blobs.test)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
 

@@ -17,6 +17,9 @@ from ood_lab.detectors import (
     OpenMax,
     ViM,
 )
+from ood_lab.detectors.base import checked_score
+from ood_lab.errors import UserError
+from ood_lab.neighbours import search
 
 
 def neighbour_distances(train, queries, k):
@@ -39,6 +42,46 @@ def test_knn_puts_a_zero_vector_at_distance_one(make_bank):
     detector = KNN(k=2).fit(bank)
     close(detector.score(bank), neighbour_distances(features, features, 2), 1e-6)
     assert KNN(k=1).fit(bank).score(bank)[0] == 0
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16, None])
+def test_knn_is_exact_in_a_bank_large_enough_for_half_precision(make_bank, monkeypatch, half):
+    monkeypatch.setattr(search, "fastest_dtype", lambda device: half or torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(33_000, 16, generator=generator).relu()  # a few rows are all 0
+    assert (features[100:] == 0).all(dim=1).any()
+    bank = make_bank(features, torch.zeros(33_000).long(), *random_head(2, 16))
+    queries = bank.rows(torch.arange(50))
+    queries.features[10:40] += torch.rand(30, 16, generator=generator)
+    for k in (1, 50, 1000):
+        detector = KNN(k=k).fit(bank)
+        found = detector.score(queries)
+        # float32 resolves squared distances to about 1e-7, so distances near 0 to 3e-4.
+        expected = torch.from_numpy(neighbour_distances(features, queries.features, k))
+        close(found.square(), expected.square(), 2e-6)
+        again = detector.score(bank.rows(torch.arange(20)))
+        close(again[:10], found[:10], 1e-6)
+
+
+def test_knn_never_searches_the_bank_of_an_earlier_fit(blobs):
+    detector = KNN(k=5).fit(blobs.train)
+    first = detector.score(blobs.ood)
+    detector.fit(blobs.test)
+    assert torch.equal(detector.score(blobs.ood), KNN(k=5).fit(blobs.test).score(blobs.ood))
+    assert not torch.equal(detector.score(blobs.ood), first)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_knn_tells_features_that_are_not_finite(blobs, make_bank, value):
+    def spoiled(bank):
+        features = bank.features.clone()
+        features[[3, 8], 1] = value
+        return make_bank(features, bank.labels, *random_head(5, 32))
+
+    with pytest.raises(UserError, match=r"knn gave NaN .* 2 of 200 .*\(first rows: 3, 8\)"):
+        checked_score(KNN(k=5).fit(blobs.train), spoiled(blobs.test))
+    with pytest.raises(UserError, match="KNN: the train features hold NaN or infinity"):
+        KNN(k=5).fit(spoiled(blobs.train))
 
 
 def test_knn_searches_the_features_themselves(blobs):

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 #: How much faster bfloat16 products must be than float32 ones to be worth a second look.
-_WORTHWHILE = 1.5
+_WORTHWHILE = 2.0
 
 
 @contextmanager

@@ -1,0 +1,94 @@
+"""The rows that are searched, as they lie in memory or in a mapped file."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Rows:
+    r"""Rows :math:`b_i = c_i x_i` of a bank and what is added to their products, :math:`a_i`.
+
+    The search looks for large :math:`q \cdot b_i + a_i`. ``features`` are read in blocks and never
+    copied as a whole, so they may be a mapped file.
+
+    Attributes:
+        features: ``x``, ``[M, d] float32``.
+        scale: ``c``, ``[M] float32``; None = 1.
+        offset: ``a``, ``[M] float32``; None = 0.
+    """
+
+    features: Tensor
+    scale: Tensor | None = None
+    offset: Tensor | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the rows lie."""
+        return self.features.device
+
+    def to(self, device: torch.device | str) -> Rows:
+        """The same rows on another device."""
+        return self._each(lambda part: part.to(device))
+
+    def split(self, size: int) -> Iterator[Rows]:
+        """Blocks of so many rows."""
+        for start in range(0, len(self), size):
+            yield self[slice(start, start + size)]
+
+    def __getitem__(self, rows: slice | Tensor) -> Rows:
+        return self._each(lambda part: part[rows])
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
+        rest = (part if part is None else change(part) for part in (self.scale, self.offset))
+        return Rows(change(self.features), *rest)
+
+    def scaled(self, centre: Tensor | None = None) -> Tensor:
+        """``b``, or ``b - centre``, ``[M, d] float32``; the features themselves where they are."""
+        if self.scale is None:
+            return self.features if centre is None else self.features - centre
+        if centre is None:
+            return self.features * self.scale[:, None]
+        return torch.addcmul(-centre, self.features, self.scale[:, None])
+
+    def products(self, queries: Tensor, out: Tensor) -> None:
+        """Writes ``q . b_i + a_i`` of all pairs, ``[Q, d] -> [Q, M] float32``."""
+        if self.offset is None:
+            torch.mm(queries, self.scaled().T, out=out)
+        else:
+            torch.addmm(self.offset, queries, self.scaled().T, out=out)
+
+    def products_at(self, queries: Tensor, wanted: Tensor, rows: Tensor) -> Tensor:
+        """The products of some pairs, without a copy of their rows.
+
+        Args:
+            queries: ``[Q, d] float32``.
+            wanted: ``[Q, W] bool``.
+            rows: row of each place of ``wanted``, ``[Q, W]``.
+
+        Returns:
+            The wanted products of each query, side by side and filled up with -inf,
+            ``[Q, V] float32``; V >= 1.
+        """
+        chosen, count = rows[wanted].long(), wanted.sum(dim=1)
+        ends = torch.nn.functional.pad(count.cumsum(0), (1, 0))
+        shape, nothing = (len(queries), len(self)), queries.new_zeros(len(chosen))
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Sparse CSR", UserWarning)  # "in beta state"
+            pattern = torch.sparse_csr_tensor(ends, chosen, nothing, shape, check_invariants=False)
+        dots = torch.sparse.sampled_addmm(pattern, queries, self.features.T, beta=0.0).values()
+        if self.scale is not None:
+            dots = dots * self.scale[chosen]
+        if self.offset is not None:
+            dots = dots + self.offset[chosen]
+        width = max(1, int(count.max()))
+        filled = torch.arange(width, device=count.device) < count[:, None]
+        return dots.new_full(filled.shape, -torch.inf).masked_scatter_(filled, dots)

@@ -8,6 +8,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.run.help import register_help
+
 PRESETS = ("openood", "paper")
 
 
@@ -17,6 +19,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
     OmegaConf.register_new_resolver("last_part", _last_part, replace=True)
     OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
+    register_help()
 
 
 def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:

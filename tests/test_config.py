@@ -94,6 +94,18 @@ def test_every_file_composes_and_binds(primary, file):
     assert "task" in found
 
 
+@pytest.mark.parametrize("file", sorted((CONF / "detector").glob("*.yaml")), ids=lambda f: f.stem)
+def test_detector_files_have_one_shape(file):
+    """The detector, and beside it the grid of those of its settings that tuning may choose."""
+    content = OmegaConf.load(file)
+    assert content.keys() <= {"detector", "tuning"}
+    assert list(content.detector) == [file.stem]
+    grids = content.get("tuning", {"grids": {}})
+    assert list(grids) == ["grids"]
+    assert grids["grids"].keys() <= {file.stem}
+    assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
+
+
 def test_all_detectors_are_the_default():
     cfg = composed("eval", [])
     assert set(cfg.detector) == {p.stem for p in (CONF / "detector").glob("*.yaml")}

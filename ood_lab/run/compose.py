@@ -76,7 +76,7 @@ def composed_again(overrides: Sequence[str]) -> DictConfig:
     """
     hydra, loaded = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
     try:
-        return composed(HydraConfig.get().job.config_name, overrides)
+        return composed(str(HydraConfig.get().job.config_name), overrides)
     finally:
         HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, loaded
 

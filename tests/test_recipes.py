@@ -9,8 +9,10 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
+from ood_lab.errors import UserError
 from ood_lab.run.checkpoints import inherit
 from ood_lab.run.compose import composed
+from ood_lab.run.line import check_overrides
 from ood_lab.run.prepare import prepare
 from ood_lab.run.recipe import recipe_of
 from ood_lab.run.resolvers import register_resolvers
@@ -64,6 +66,19 @@ def test_the_command_line_wins_over_the_recipe(data):
 
 def test_so_does_an_experiment():
     assert composed("train", ["model=nts", "experiment=smoke"]).trainer.max_epochs == 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_arguments_of_a_trunk_are_replaced_as_a_whole(preset):
+    cfg = composed("train", ["model=nts", "detector=[]", f"preset={preset}", "model.kwargs={a:1}"])
+    assert cfg.model.kwargs == {"a": 1}
+
+
+def test_a_recipe_is_no_choice_of_its_own():
+    with pytest.raises(UserError, match="'recipe' has no choices of its own, recipe/model and"):
+        check_overrides("train", ["recipe=official"])
+    with pytest.raises(UserError, match="Did you mean official"):
+        check_overrides("train", ["preset=offical"])
 
 
 def test_coop_trains_as_long_as_its_authors_by_shots():

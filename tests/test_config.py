@@ -16,7 +16,7 @@ from ood_lab.run.nodes import check_nodes
 from ood_lab.run.resolvers import register_resolvers
 
 CONF = Path(__file__).parents[1] / "conf"
-NO_GROUP = {CONF, CONF / "reference"}  # published numbers are data: tests/tasks/test_verify.py
+NO_GROUP = {CONF}
 FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not in NO_GROUP)
 PRIMARY = {"train", "eval"}
 APPENDED = {"annotations"}  # groups of some tasks alone: they are in no primary defaults list
@@ -60,6 +60,9 @@ def composed(primary: str, overrides: list[str]) -> DictConfig:
 def composed_file(primary: str, file: Path) -> DictConfig:
     """With one file of a group chosen."""
     group = str(file.parent)
+    if file.parts[0] == "recipe":  # taken where its method and its preset are chosen
+        method, _, preset = file.stem.rpartition("_")
+        return composed(primary, [f"{file.parent.name}={method}", f"preset={preset}"])
     choice = f"[{file.stem}]" if group == "detector" else file.stem
     sign = "+" if group in APPENDED else ""
     return composed(primary, [f"{sign}{group}={choice}", *REQUIRED.get(str(file), [])])
@@ -92,6 +95,18 @@ def test_every_file_composes_and_binds(primary, file):
     del settings["hydra"]
     check_nodes(OmegaConf.to_container(OmegaConf.create(settings), resolve=True))
     assert "task" in found
+
+
+@pytest.mark.parametrize("file", sorted((CONF / "detector").glob("*.yaml")), ids=lambda f: f.stem)
+def test_detector_files_have_one_shape(file):
+    """The detector, and beside it the grid of those of its settings that tuning may choose."""
+    content = OmegaConf.load(file)
+    assert content.keys() <= {"detector", "tuning"}
+    assert list(content.detector) == [file.stem]
+    grids = content.get("tuning", {"grids": {}})
+    assert list(grids) == ["grids"]
+    assert grids["grids"].keys() <= {file.stem}
+    assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
 
 
 def test_all_detectors_are_the_default():
@@ -133,7 +148,7 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()
     for file in FILES:
-        if file.parent == Path("hydra"):  # how jobs are launched is no part of a job
+        if file.parts[0] == "hydra":  # how jobs are launched is no part of a job
             continue
         cfg = composed_file("train", file).copy()
         with open_dict(cfg):

@@ -98,7 +98,7 @@ def test_the_commands_do_what_the_scripts_do(installed, tmp_path):
     assert call("ood-lab-train", *TINY[:3], *two).returncode == 0
     assert run_folders(tmp_path)[-1].name == "seed=1"
 
-    assert "trainer: cpu, ddp" in call("ood-lab-train", "--help").stdout
+    assert "  ood-lab-eval ckpt=RUN" in call("ood-lab-train", "--help").stdout
     wrong = call("ood-lab-eval", "detector=[knnn]")
     assert wrong.returncode == 1
     assert "knn" in wrong.stderr

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,9 @@ import yaml
 
 from ood_lab.errors import UserError
 from ood_lab.hints import missing_path, suggestion
-from ood_lab.scripts import CONF
 
-#: The files that come with the project.
-SHIPPED = CONF / "reference"
+#: The files that come with the package, one for each published table.
+SHIPPED = files("ood_lab") / "references"
 ABOUT = ("title", "paper", "arxiv", "table", "checkpoint", "data")
 PROTOCOL = (
     *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
@@ -91,18 +92,18 @@ class PublishedRow:
 
 
 def read_references(folder: str | Path | None = None) -> list[PublishedRow]:
-    """All rows of the files in ``folder``; None = those that come with the project.
+    """All rows of the files in ``folder``; None = those that come with the package.
 
     Raises:
         UserError: no such folder, no file in it, or a file that is not as it should be.
     """
+    if folder is not None and not Path(folder).is_dir():
+        raise missing_path(Path(folder))
     place = SHIPPED if folder is None else Path(folder)
-    if not place.is_dir():
-        raise missing_path(place)
-    files = sorted(place.glob("*.yaml"))
-    if not files:
+    found = sorted((f for f in place.iterdir() if f.name.endswith(".yaml")), key=lambda f: f.name)
+    if not found:
         raise UserError(f"there is no reference file (*.yaml) in {place}")
-    return [row for file in files for row in _read(file)]
+    return [row for file in found for row in _read(file)]
 
 
 def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedRow]:
@@ -120,9 +121,9 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
     raise UserError(f"task.row={pattern} fits no published number: {suggestion(pattern, names)}")
 
 
-def _read(file: Path) -> Iterator[PublishedRow]:
+def _read(file: Traversable) -> Iterator[PublishedRow]:
     try:
-        content = yaml.safe_load(file.read_text())
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise UserError(f"{file} is no valid YAML: {' '.join(str(error).split())}") from error
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
@@ -135,7 +136,7 @@ def _read(file: Path) -> Iterator[PublishedRow]:
         first = sorted(unknown)[0]
         raise UserError(f"{file}: protocol.{first} is unknown: {suggestion(first, PROTOCOL)}")
     about = {key: content[key] for key in ABOUT}
-    reference = Reference(file.stem, about, protocol, content["tolerance"])
+    reference = Reference(file.name.removesuffix(".yaml"), about, protocol, content["tolerance"])
     for path, value in _flat(content["rows"]):
         if len(path) != 3 or not isinstance(value, int | float):
             raise UserError(f"{file}: rows.{'.'.join(path)} is no detector.set.metric: number")

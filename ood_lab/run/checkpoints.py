@@ -12,6 +12,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
+from ood_lab.run.compose import composed_again
 
 if TYPE_CHECKING:
     from lightning import Trainer
@@ -118,7 +119,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
 
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
     choosing the group (``data=folder``) replaces it. So is the seed taken over, which is that of
-    the weights; of a file of weights that lies in no run folder, nothing is known.
+    the weights; of a file of weights that lies in no run folder, nothing is known. With the data
+    comes the preset, so that a method that is chosen here has the recipe for these data.
 
     Raises:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
@@ -138,6 +140,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         )
     keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
+    if not {"data", "preset"}.intersection(keys) and saved.get("preset", cfg.preset) != cfg.preset:
+        cfg = composed_again([*overrides, f"preset={saved.preset}"])
     cfg = cfg.copy()
     with open_dict(cfg):
         for group in INHERITED:

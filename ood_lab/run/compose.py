@@ -66,6 +66,21 @@ def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
     ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
 
 
+def composed_again(overrides: Sequence[str]) -> DictConfig:
+    """The configuration that the running job would have with other overrides.
+
+    What :class:`HydraConfig` says of the job stays as it is.
+
+    Raises:
+        HydraException: see :func:`composed`.
+    """
+    hydra, loaded = HydraConfig.instance().cfg, GlobalHydra.instance().hydra
+    try:
+        return composed(str(HydraConfig.get().job.config_name), overrides)
+    finally:
+        HydraConfig.instance().cfg, GlobalHydra.instance().hydra = hydra, loaded
+
+
 def composed(script: str, overrides: Sequence[str]) -> DictConfig:
     """The configuration of one job as :mod:`hydra` would hand it to that script.
 

@@ -117,6 +117,9 @@ def _check_choice(override: Override) -> None:
     if not (CONF / group).is_dir():  # Hydra's own
         return
     options = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    if not options:
+        inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
+        raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
     for choice in value if isinstance(value, list) else [value]:
         if choice is not None and str(choice) not in options:

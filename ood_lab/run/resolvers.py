@@ -8,20 +8,18 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.run.help import register_help
+
 PRESETS = ("openood", "paper")
-#: Ways to train a fine-grained method: small enough for the builtin data on a CPU, as its authors'
-#: code does, as ShiftedBronzes does.
-RECIPES = ("builtin", "official", "shiftedbronzes")
 
 
 def register_resolvers() -> None:
     """Registers the resolvers (idempotent)."""
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
-    OmegaConf.register_new_resolver("recipe", _recipe, replace=True)
-    OmegaConf.register_new_resolver("default_recipe", _default_recipe, replace=True)
     OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
     OmegaConf.register_new_resolver("last_part", _last_part, replace=True)
     OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
+    register_help()
 
 
 def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
@@ -30,18 +28,6 @@ def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
     if preset not in PRESETS:
         raise ValueError(f"detector_preset={preset} is unknown, valid: {', '.join(PRESETS)}")
     return openood if preset == PRESETS[0] else paper
-
-
-def _recipe(builtin: Any, official: Any, shiftedbronzes: Any, *, _root_: DictConfig) -> Any:
-    """The value under ``preset=builtin``, ``official`` or ``shiftedbronzes``."""
-    if _root_.preset not in RECIPES:
-        raise ValueError(f"preset={_root_.preset} is unknown, valid: {', '.join(RECIPES)}")
-    return (builtin, official, shiftedbronzes)[RECIPES.index(_root_.preset)]
-
-
-def _default_recipe(data_target: str) -> str:
-    """The small recipe for the builtin data, the authors' one for everything else."""
-    return RECIPES[0] if data_target.endswith(".VesselsDataModule") else RECIPES[1]
 
 
 def _coop_epochs(shots: int) -> int:

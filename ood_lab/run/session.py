@@ -22,6 +22,7 @@ from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.failures import record_failure
 from ood_lab.run.prepare import prepare
 from ood_lab.run.ranks import rank
+from ood_lab.run.recipe import recipe_of
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.workspace import Workspace
@@ -65,6 +66,8 @@ def _watched(this: Workspace) -> Iterator[None]:
         if this.is_main and not this.run_folder.done:
             stack.enter_context(log_file(this.folder))
             log.info("run folder: %s", this.folder)
+            if recipe := this.manifest.get("recipe"):
+                log.info("recipe: %s", recipe)
         try:
             yield
         except SystemExit as stop:
@@ -89,6 +92,8 @@ def _open(cfg: DictConfig) -> Workspace:
                 "debug=true: two batches of every set and one epoch; the numbers mean nothing"
             )
         this.begin()
+        if recipe := recipe_of(this.cfg, _overrides()):
+            this.manifest["recipe"] = recipe
     return this
 
 

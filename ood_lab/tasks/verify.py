@@ -41,7 +41,7 @@ class Verify(Task):
         run_folder: the run to compare.
         row: ``file``, ``file/detector``, ``file/detector/set`` or ``file/detector/set/metric``;
             ``*`` stands for anything.
-        references: folder of reference files; None = those that come with the project.
+        references: folder of reference files; None = those that come with the package.
 
     Raises:
         UserError: unknown row, no finished run, none of the rows in it, or rows of the same

@@ -25,8 +25,7 @@ def build(name, preset="openood", **overrides):
     """The detector of a YAML file; ``${preset:A,B}`` is A (openood) or B (paper)."""
     text = (FOLDER / f"{name}.yaml").read_text()
     text = re.sub(r"\$\{preset:(\w+),(\w+)\}", rf"\{PRESETS.index(preset) + 1}", text)
-    content = yaml.safe_load(text)
-    return instantiate(content.get("detector", content)[name], **overrides)
+    return instantiate(yaml.safe_load(text)["detector"][name], **overrides)
 
 
 def fitted(name, blobs, preset="openood"):

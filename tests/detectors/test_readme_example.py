@@ -21,7 +21,8 @@ def test_it_detects(blobs):
     names = {}
     exec(block("python", "ood_lab/detectors/nearest.py"), names)
     node = yaml.safe_load(block("yaml", "conf/detector/nearest.yaml"))
-    assert node == {"nearest": {"_target_": "ood_lab.detectors.nearest.NearestMean"}}
+    target = "ood_lab.detectors.nearest.NearestMean"
+    assert node == {"detector": {"nearest": {"_target_": target}}}
     detector = names["NearestMean"]()
     assert detector.name == "nearest"
     detector.fit(blobs.train)

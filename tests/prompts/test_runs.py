@@ -32,6 +32,7 @@ def test_coop_and_post_hoc_detectors_share_a_table(coop):
     assert results[results.metric == "id_accuracy"].value.item() > 0.2
     manifest = json.loads((folder / "manifest.json").read_text())
     assert not manifest["refused"]
+    assert manifest["recipe"] == "conf/recipe/prompt/coop_builtin.yaml (preset=builtin)"
     train = pd.read_csv(folder / "splits" / "train.csv")
     assert set(train.label.value_counts()) == {2}
     assert {p.name for p in (folder / "checkpoints").iterdir()} == {"last.ckpt"}

@@ -22,7 +22,7 @@ def _wide(monkeypatch):
 
 
 def test_every_file_states_its_source_and_every_row_is_a_possible_number():
-    files = sorted(p.stem for p in (ROOT / "conf" / "reference").glob("*.yaml"))
+    files = sorted(p.stem for p in (ROOT / "ood_lab" / "references").glob("*.yaml"))
     assert sorted({row.reference.name for row in ROWS}) == files
     assert len({row.name for row in ROWS}) == len(ROWS)
     for row in ROWS:
@@ -125,7 +125,7 @@ def test_a_name_that_only_begins_alike_is_another_one(tmp_path, field):
     line, ours = NEIGHBOURS[field]
     reference = tmp_path / "reference"
     reference.mkdir()
-    text = (ROOT / "conf/reference/cifar10.yaml").read_text()
+    text = (ROOT / "ood_lab/references/cifar10.yaml").read_text()
     text = re.sub(r"(?m)^  transform: .*\n", line, text)
     (reference / "mine.yaml").write_text(text)
     run = make_run(tmp_path / "run", **{k: v for k, v in ours.items() if k != "transform"})
@@ -143,7 +143,7 @@ def test_a_name_that_only_begins_alike_is_another_one(tmp_path, field):
 def test_dad_is_judged_only_under_the_same_fpr(tmp_path, protocol, same):
     reference = tmp_path / "reference"
     reference.mkdir()
-    text = (ROOT / "conf/reference/shiftedbronzes_dad.yaml").read_text()
+    text = (ROOT / "ood_lab/references/shiftedbronzes_dad.yaml").read_text()
     text = re.sub(r"(?m)^  (dataset|model|id_accuracy|shift_order): .*\n", "", text)
     (reference / "mine.yaml").write_text(text)
     run = make_run(tmp_path / "run", protocol)

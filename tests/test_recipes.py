@@ -1,0 +1,146 @@
+"""What a preset means for a method: the files of conf/recipe, and what wins over them."""
+
+import csv
+import json
+from itertools import groupby
+from pathlib import Path
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf
+
+from ood_lab.errors import UserError
+from ood_lab.run.checkpoints import inherit
+from ood_lab.run.compose import composed
+from ood_lab.run.identity import config_hash
+from ood_lab.run.line import check_overrides
+from ood_lab.run.recipe import recipe_of
+from ood_lab.run.resolvers import register_resolvers
+from ood_lab.scripts import CONF
+
+PRESETS = ("builtin", "official", "shiftedbronzes")
+DEFAULTS = {"vessels": "builtin", "vessels_longtail": "builtin"}  # official on all other data
+# Every key that depends on the preset, and its values: one row per method and key.
+TABLE = list(csv.DictReader((Path(__file__).parent / "recipes.csv").open(newline="")))
+METHODS = {m: list(rows) for m, rows in groupby(TABLE, lambda row: (row["group"], row["method"]))}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _resolvers():
+    register_resolvers()
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("method", METHODS, ids="=".join)
+def test_every_value_of_a_recipe(method, preset):
+    cfg = composed("train", ["=".join(method), f"preset={preset}", "detector=[]"])
+    values = {row["key"]: OmegaConf.select(cfg, row["key"]) for row in METHODS[method]}
+    plain = {
+        k: OmegaConf.to_container(v) if OmegaConf.is_config(v) else v for k, v in values.items()
+    }
+    assert plain == {row["key"]: json.loads(row[preset]) for row in METHODS[method]}
+
+
+def test_a_recipe_is_named_by_a_method_and_a_preset():
+    for path in (CONF / "recipe").rglob("*.yaml"):
+        method, _, preset = path.stem.rpartition("_")
+        assert preset in PRESETS, path
+        assert (CONF / path.parent.name / f"{method}.yaml").exists(), path
+
+
+@pytest.mark.parametrize("data", sorted(p.stem for p in (CONF / "data").glob("*.yaml")))
+def test_the_data_choose_the_preset_where_the_user_does_not(data):
+    line = [f"data={data}", "detector=[]"]
+    assert composed("eval", line).preset == DEFAULTS.get(data, "official")
+
+
+@pytest.mark.parametrize("data", ["vessels", "folder"])
+def test_the_command_line_wins_over_the_recipe(data):
+    own = {"trainer.max_epochs": 7, "data.batch_size": 3, "model.trunk": "resnet34"}
+    line = [f"{key}={value}" for key, value in own.items()]
+    cfg = composed("train", ["model=nts", f"data={data}", "detector=[]", "model.kwargs={}", *line])
+    assert {key: OmegaConf.select(cfg, key) for key in own} == own
+    assert cfg.model.backbone.kwargs == {}
+    assert cfg.model.backbone.name == "resnet34"
+
+
+def test_so_does_an_experiment():
+    assert composed("train", ["model=nts", "experiment=smoke"]).trainer.max_epochs == 1
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_arguments_of_a_trunk_are_replaced_as_a_whole(preset):
+    cfg = composed("train", ["model=nts", "detector=[]", f"preset={preset}", "model.kwargs={a:1}"])
+    assert cfg.model.kwargs == {"a": 1}
+
+
+def test_a_recipe_is_no_choice_of_its_own():
+    with pytest.raises(UserError, match="'recipe' has no choices of its own, recipe/model and"):
+        check_overrides("train", ["recipe=official"])
+    with pytest.raises(UserError, match="Did you mean official"):
+        check_overrides("train", ["preset=offical"])
+
+
+def test_coop_trains_as_long_as_its_authors_by_shots():
+    line = ["prompt=coop", "data=folder", "detector=[]"]
+    lines = [[*line, f"data.shots={n}"] for n in (1, 4, 16)]
+    assert [composed("train", line).trainer.max_epochs for line in lines] == [50, 100, 200]
+
+
+def test_the_quickstart_is_hashed_as_ever():
+    """All but its task, so that the presets cannot lose the runs that were made before them."""
+    settings = OmegaConf.to_container(composed("train", []), resolve=True)
+    del settings["task"]
+    assert config_hash(settings) == "74f5dc0984"
+
+
+SAID = {
+    ("train", "model=nts"): "conf/recipe/model/nts_builtin.yaml (preset=builtin)",
+    ("train", "model=nts", "data=folder"): "conf/model/nts.yaml as it is (preset=official)",
+    ("train", "model=sps", "preset=shiftedbronzes"): (
+        "conf/model/sps.yaml as it is (preset=shiftedbronzes)"
+    ),
+    ("train",): "conf/model/resnet10s.yaml as it is (preset=builtin)",
+    ("eval", "prompt=gl_mcm"): "conf/recipe/prompt/gl_mcm_builtin.yaml (preset=builtin)",
+    ("eval", "task=compare"): None,
+}
+
+
+@pytest.mark.parametrize("line", SAID, ids=" ".join)
+def test_a_run_says_which_recipe_it_took(line):
+    script, *overrides = line
+    assert recipe_of(composed(script, overrides), overrides) == SAID[line]
+
+
+@pytest.fixture
+def run(tmp_path):
+    """The folder of a training of NTS-Net on images of one's own."""
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints" / "best.ckpt").touch()
+    cfg = composed("train", ["model=nts", "data=folder", "data.batch_size=5", "detector=[]"])
+    OmegaConf.save(cfg, tmp_path / "config.yaml", resolve=True)
+    return tmp_path
+
+
+def evaluation(*overrides):
+    """The configuration of an evaluation after data and model were taken over."""
+    cfg = composed("eval", overrides)
+    before = HydraConfig.instance().cfg
+    found = inherit(cfg, overrides)
+    assert HydraConfig.instance().cfg is before
+    return found
+
+
+@pytest.mark.parametrize("more", [(), ("model=nts",)])
+def test_an_evaluation_takes_the_preset_of_its_run_over(run, more):
+    cfg = evaluation(f"ckpt={run}", *more)
+    assert (cfg.preset, cfg.data.name, cfg.data.batch_size) == ("official", "folder", 5)
+    assert (cfg.model.name, cfg.model.trunk) == ("nts", "resnet50.tv_in1k")
+    assert cfg.model.backbone.input_size == 448
+    said = recipe_of(cfg, [f"ckpt={run}", *more])
+    assert said == ("conf/model/nts.yaml as it is (preset=official)" if more else f"that of {run}")
+
+
+def test_but_not_where_the_line_chooses_data_or_preset(run):
+    assert evaluation(f"ckpt={run}", "data=vessels").preset == "builtin"
+    assert evaluation(f"ckpt={run}", "preset=shiftedbronzes").preset == "shiftedbronzes"

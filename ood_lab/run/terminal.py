@@ -72,8 +72,10 @@ def configure_logging() -> None:
     _logger.handlers = [TerminalHandler()]
     _logger.setLevel(logging.INFO)
     _logger.propagate = False
-    for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    # Lightning is loaded later and then sets the levels of its packages, but not of their modules.
+    for package in ("lightning.pytorch", "lightning.fabric"):
+        for name in (package, f"{package}.utilities.rank_zero"):
+            logging.getLogger(name).setLevel(logging.WARNING)
     # Its errors are raised as well.
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
     # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.

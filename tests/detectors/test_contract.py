@@ -149,10 +149,6 @@ def test_non_finite_scores_stop_the_run_naming_detector_and_rows(blobs):
         checked_score(build("ebo"), bank)
 
 
-def test_the_twelve_are_there():
-    assert len(CACHED) == 12
-
-
 def test_presets_are_the_documented_ones():
     def settings(preset):
         return {name: build(name, preset).describe() for name in CACHED}

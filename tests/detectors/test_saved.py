@@ -26,7 +26,8 @@ def nodes():
     """The detector nodes of both presets."""
     register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        configs = {p: compose("eval", [f"detector_preset={p}"]) for p in PRESETS}
+        choice = "detector=all"
+        configs = {p: compose("eval", [choice, f"detector_preset={p}"]) for p in PRESETS}
     return {p: OmegaConf.to_container(c.detector, resolve=True) for p, c in configs.items()}
 
 

@@ -10,7 +10,7 @@ import yaml
 from hydra.utils import instantiate
 from sklearn.metrics import roc_auc_score
 
-from ood_lab.detectors import knn, numeric
+from ood_lab.detectors import knn, neighbours, numeric
 from ood_lab.detectors.base import check_memory, checked_score
 from ood_lab.errors import UserError
 from ood_lab.neighbours import search
@@ -93,6 +93,8 @@ def test_chunks_do_not_change_the_scores(name, blobs, monkeypatch):
     monkeypatch.setattr(knn, "QUERIES", 9)
     monkeypatch.setattr(search, "_QUERIES", 7)
     monkeypatch.setattr(search, "_ROWS", 13)
+    monkeypatch.setattr(neighbours, "QUERIES", 9)
+    monkeypatch.setattr(neighbours, "BANK_ROWS", 13)
     actual = fitted(name, blobs).score(blobs.test)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
 

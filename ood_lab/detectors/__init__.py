@@ -1,5 +1,6 @@
 """Post-hoc detectors: ``fit(bank)``, ``score(bank)``, higher = more OOD."""
 
+from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.ash import ASH
 from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score
 from ood_lab.detectors.calibration import CalibratedDetector, Rule
@@ -14,6 +15,7 @@ from ood_lab.detectors.grad_uncertainty import GradUncertainty
 from ood_lab.detectors.gradnorm import GradNorm
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.grood import GROOD
+from ood_lab.detectors.iodin import IODIN
 from ood_lab.detectors.klm import KLM
 from ood_lab.detectors.knn import KNN
 from ood_lab.detectors.lts import LTS
@@ -48,6 +50,7 @@ __all__ = [
     "GEN",
     "GMM",
     "GROOD",
+    "IODIN",
     "KLM",
     "KNN",
     "LTS",
@@ -63,6 +66,8 @@ __all__ = [
     "SCALE",
     "SHE",
     "VRA",
+    "AdaSCALEA",
+    "AdaSCALEL",
     "CalibratedDetector",
     "Detector",
     "DetectorRefusal",

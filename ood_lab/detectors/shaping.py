@@ -32,5 +32,15 @@ def kept_count(d: int, percentile: float) -> int:
 
 def scale_ratio(x: Tensor, k: int) -> Tensor:
     """R = Σ x / Σ of the k largest, ``[n, 1]``, from 1 for x of at least 0; 1 for a zero vector."""
-    whole, part = x.sum(dim=1, keepdim=True), x.topk(k, dim=1).values.sum(dim=1, keepdim=True)
+    return _ratio(x, x.topk(k, dim=1).values.sum(dim=1, keepdim=True))
+
+
+def scale_ratio_each(x: Tensor, k: Tensor) -> Tensor:
+    """:func:`scale_ratio` with a k of its own for every row, ``[n] int64``."""
+    largest = x.sort(dim=1, descending=True).values.cumsum(dim=1)
+    return _ratio(x, largest.gather(1, k[:, None] - 1))
+
+
+def _ratio(x: Tensor, part: Tensor) -> Tensor:
+    whole = x.sum(dim=1, keepdim=True)
     return torch.where(part == 0, 1, whole / torch.where(part == 0, 1, part))

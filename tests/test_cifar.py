@@ -176,10 +176,9 @@ def test_every_further_row_to_two_hundredths(further_values, name, ood):
     row = MORE[VARIANTS[name][2]]["imagenet32" if ood == "inet32" else "imagenet_crops"]
     columns = {"auroc": "auroc", "fpr95_ood": "fpr_oodpos", "fpr95_id": "fpr_idpos"}
     for metric, column in columns.items():
-        # One image is 0.02 points of an FPR, and the rows are rounded to three decimals.
-        tolerance = 0.1 if name in NETWORK else 0.0206
-        if name in NETWORK and metric == "fpr95_id" and ood == "inet32":
-            tolerance = 0.14  # one image of 763
+        # One of 5,000 images is 0.02 points, and the rows are rounded to three decimals. Gradients
+        # may turn an image on another processor: one of 763 is 0.13 points.
+        tolerance = 0.14 if name in NETWORK else 0.0206
         assert abs(further_values(f"more_{name}", ood, metric) - row[column]) <= tolerance, metric
 
 

@@ -109,9 +109,14 @@ def test_detector_files_have_one_shape(file):
     assert grids["grids"].get(file.stem, {}).keys() <= content.detector[file.stem].keys()
 
 
-def test_all_detectors_are_the_default():
-    cfg = composed("eval", [])
-    assert set(cfg.detector) == {p.stem for p in (CONF / "detector").glob("*.yaml")}
+def test_all_detectors_are_every_file_and_the_default_those_that_say_so():
+    files = {p.stem: p.read_text() for p in (CONF / "detector").glob("*.yaml")}
+    default = {name for name, text in files.items() if "# @default true\n" in text}
+    assert {"knn", "mds", "gram"} <= default < set(files)
+    assert set(composed("eval", []).detector) == default
+    assert set(composed("eval", ["detector=default"]).detector) == default
+    assert set(composed("eval", ["detector=all"]).detector) == set(files)
+    assert set(composed("eval", ["detector=[all]"]).detector) == set(files)
 
 
 @pytest.mark.parametrize("preset", ["openood", "paper"])

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.numeric import map_rows
 from ood_lab.detectors.requirements import check_choice, check_percentile, require_non_negative
+from ood_lab.detectors.shaping import head_energy, kept_count
 from ood_lab.features.bank import FeatureBank
 
 
@@ -68,16 +67,13 @@ class ASH(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of shaped features, ``[N]``."""
         self.check(bank)
-        weight, bias = bank.head_weight.double(), bank.head_bias.double()
-        d = bank.features.shape[1]
-        k = max(1, d - round(d * self.percentile / 100))
+        k = kept_count(bank.features.shape[1], self.percentile)
 
-        def energy(x: Tensor) -> Tensor:
+        def shaped(x: Tensor) -> Tensor:
             kept, places = x.topk(k, dim=1)
-            shaped = torch.zeros_like(x).scatter_(1, places, RESHAPE[self.variant](x, kept))
-            return EnergyBased.score(shaped @ weight.T + bias)
+            return torch.zeros_like(x).scatter_(1, places, RESHAPE[self.variant](x, kept))
 
-        return map_rows(energy, bank.features, width=len(weight))
+        return head_energy(bank, shaped)
 
     def describe(self) -> dict[str, Any]:
         """Variant, percentile, force and where the features are taken."""

@@ -10,8 +10,9 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_percentile
+from ood_lab.detectors.statistics import feature_mean
 from ood_lab.features.bank import FeatureBank
 
 
@@ -51,12 +52,8 @@ class DICE(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``weight [C, D]`` (masked), ``percentile`` and ``threshold``."""
-        n, d = bank.features.shape
-        total = torch.zeros(d, dtype=torch.float64)
-        for rows in row_chunks(n, d):
-            total += bank.features[rows].sum(dim=0, dtype=torch.float64)
         weight = bank.head_weight.double()
-        contribution = total / n * weight
+        contribution = feature_mean(bank.features) * weight
         automatic = 90 if len(weight) <= 100 else 70
         p = automatic if self.percentile == "auto" else self.percentile
         threshold = float(np.percentile(contribution.numpy(), p))

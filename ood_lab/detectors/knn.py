@@ -7,15 +7,20 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.neighbours import (
+    SMALLEST_NORM,
+    check_neighbour,
+    choose_rows,
+    chosen_rows,
+    unit,
+)
 from ood_lab.detectors.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import NeighbourSearch, Rows
 
 #: Queries that are normalised at a time.
 QUERIES = 8192
-#: Norm below which a feature vector counts as zero and is not scaled to length 1.
-SMALLEST_NORM = 1e-12
 
 
 class KNN(Detector):
@@ -76,12 +81,7 @@ class KNN(Detector):
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where the k-th neighbour is beyond the bank."""
-        k, kept = self._resolve(c), self._kept(n, c)
-        if k > kept:
-            raise DetectorRefusal(
-                f"KNN: k={k:,} exceeds the bank of {kept:,} {self.fit_split} images: "
-                f"set detector.{self.name}.k"
-            )
+        check_neighbour(self, self._resolve(c), self._kept(n, c))
 
     def _kept(self, n: int, c: int) -> int:
         per_class = n if self.max_per_class is None else self.max_per_class * c
@@ -104,9 +104,8 @@ class KNN(Detector):
         ``half_square`` is half the squared length after scaling (1/2, or 0 for a zero vector).
         """
         self.check(bank)
-        features, rows = bank.features, self._choose(bank.labels)
-        if len(rows) < len(features):
-            features = features[rows]
+        rows = choose_rows(bank.labels, self.seed, self.max_bank, self.max_per_class)
+        features = chosen_rows(bank.features, rows)
         classes = bank.logits.shape[1]
         self.check_size(len(features), classes)
         k = self._resolve(classes)
@@ -119,18 +118,6 @@ class KNN(Detector):
             "k": torch.tensor(k),
         }
         return self
-
-    def _choose(self, labels: Tensor) -> Tensor:
-        """Rows of the bank, sorted: at most ``max_per_class`` a class, then ``max_bank``."""
-        generator = torch.Generator().manual_seed(self.seed)
-        rows = torch.randperm(len(labels), generator=generator)
-        if self.max_per_class is not None:
-            by_class = rows[labels[rows].argsort(stable=True)]
-            ordered = labels[by_class]
-            place = torch.arange(len(ordered)) - torch.searchsorted(ordered, ordered)
-            chosen = by_class[place < self.max_per_class]
-            rows = chosen[torch.randperm(len(chosen), generator=generator)]
-        return rows[: self.max_bank].sort().values
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Distance to the k-th neighbour, ``[N]`` in [0, 2]."""
@@ -162,6 +149,6 @@ class KNN(Detector):
 
 
 def _distance(queries: Tensor, search: NeighbourSearch) -> Tensor:
-    queries = torch.nn.functional.normalize(queries, dim=1, eps=SMALLEST_NORM)
+    queries = unit(queries)
     length, product = queries.double().square().sum(dim=1), search.product(queries).double()
     return (length - 2 * product).clamp(min=0).sqrt()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
 from ood_lab.detectors.requirements import require_finite, require_labels, warn_classes
+from ood_lab.detectors.statistics import class_means, mean_square, second_moment, whitening
 from ood_lab.features.bank import FeatureBank
 
 
@@ -58,7 +58,7 @@ class MDS(Detector):
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
         warn_classes(self, classes[counts == 1].tolist(), "have one image, which is their mean")
 
-        means = _class_sums(bank.features, codes, len(classes)) / counts[:, None]
+        means = class_means(bank.features, codes, len(classes))
         whiten = self._whitening(bank.features, means, codes)
         # Distances do not change with the origin; near the data, fewer digits cancel.
         center = means.mean(dim=0)
@@ -70,23 +70,15 @@ class MDS(Detector):
         }
         return self
 
-    def _whitening(self, features: Tensor, means: Tensor, codes: Tensor) -> Tensor:
-        n, d = features.shape
-        covariance, square = torch.zeros(d, d, dtype=torch.float64), 0.0
-        for rows in row_chunks(n, d):
-            x = features[rows].double()
-            square += x.square().sum().item()
-            x -= means[codes[rows]]
-            covariance.addmm_(x.T, x)
-        values, vectors = torch.linalg.eigh(require_finite(self, covariance / n))
-        eps32, eps64 = (torch.finfo(dtype).eps for dtype in (torch.float32, torch.float64))
-        kept = values > max(eps32**2 * square / n, d * eps64 * values[-1].item())
-        if not kept.any():
+    def _whitening(self, features: Tensor, means: Tensor, codes: Tensor | None) -> Tensor:
+        covariance = require_finite(self, second_moment(features, means, codes))
+        whiten = whitening(covariance, mean_square(features))
+        if whiten.shape[1] == 0:
             raise DetectorRefusal(
-                f"MDS: every {self.fit_split} image equals its class mean: it needs several "
-                "different images a class"
+                f"{type(self).__name__}: every {self.fit_split} image equals its class mean: it "
+                "needs several different images a class"
             )
-        return vectors[:, kept] / values[kept].sqrt()
+        return whiten
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest squared distance, ``[N]``, from 0; about D for ID images."""
@@ -102,10 +94,3 @@ class MDS(Detector):
         means = self.fitted.get("means")
         classes, rank = (None, None) if means is None else means.shape
         return {"fit_split": self.fit_split, "classes": classes, "rank": rank}
-
-
-def _class_sums(features: Tensor, codes: Tensor, classes: int) -> Tensor:
-    sums = torch.zeros(classes, features.shape[1], dtype=torch.float64)
-    for rows in row_chunks(*features.shape):
-        sums.index_add_(0, codes[rows], features[rows].double())
-    return sums

@@ -13,12 +13,12 @@ from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.inpass import InPassDetector
 from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.column import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
 
-class ODINColumn(Column):
+class ODINColumn(GradientColumn):
     """T·(log C + log max_c softmax(f(x̃)/T)_c) of the perturbed image x̃, ``[B]``.
 
     The logarithm and the shift keep float32 apart where it matters: at T = 1000 the softmax
@@ -30,7 +30,7 @@ class ODINColumn(Column):
         std: the σ by which images were divided; None = the backbone's own.
     """
 
-    needs_input_grad = True
+    name = "odin"
 
     def __init__(
         self, temperature: float, epsilon: float, std: Sequence[float] | None = None
@@ -38,37 +38,40 @@ class ODINColumn(Column):
         self.temperature, self.epsilon = temperature, epsilon
         self.std = None if std is None else list(std)
         sigma = "own" if std is None else "_".join(f"{s:g}" for s in std)
-        self.key = f"odin(temperature={temperature:g},epsilon={epsilon:g},std={sigma})"
+        self.key = f"{self.name}(temperature={temperature:g},epsilon={epsilon:g},std={sigma})"
+        self.direction_key = f"cross_entropy(temperature={temperature:g})"
 
     def layers(self, backbone: Backbone) -> list[str]:
         """None: ODIN reads logits and the input gradient only."""
         if self.std is None and "std" not in backbone.data_config:
             raise DetectorRefusal(
-                "ODIN: the backbone does not say how its images are normalised; give "
-                "detector.odin.std=[r,g,b]"
+                f"{self.name}: the backbone does not say how its images are normalised; give "
+                f"detector.{self.name}.std=[r,g,b]"
             )
         return []
 
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    def direction(self, logits: Tensor) -> Tensor:
+        """∂/∂z of T·CE(z/T, ŷ), which is softmax(z/T) − onehot(ŷ).
+
+        The factor T leaves the sign alone and keeps half precision away from underflow; images
+        do not mix, as nothing is averaged.
+        """
+        dz = (logits.double() / self.temperature).softmax(dim=1)
+        return dz.scatter_add(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(dz[:, :1]))
+
+    def of_gradient(
+        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
     ) -> Tensor:
-        """One backward pass through the shared forward, then one forward of x̃."""
-        sign = torch.where(self._gradient(image, output.logits) >= 0, 1.0, -1.0)
+        """One forward pass of x̃."""
         std = self.std or backbone.data_config["std"]
         step = self.epsilon / torch.tensor(std, device=image.device, dtype=image.dtype)
-        with torch.no_grad():
-            logits = backbone(image - step.view(-1, 1, 1) * sign).logits.double()
+        logits = backbone(image - step.view(-1, 1, 1) * self._sign(gradient)).logits.double()
         below_top = (logits - logits.amax(dim=1, keepdim=True)) / self.temperature
         return (-self.temperature * below_top.exp().mean(dim=1).log()).float()
 
-    def _gradient(self, image: Tensor, logits: Tensor) -> Tensor:
-        # ∂/∂z of T·CE(z/T, ŷ) is softmax(z/T) − onehot(ŷ). The factor T leaves the sign alone
-        # and keeps half precision away from underflow; images do not mix, as nothing is averaged.
-        with torch.no_grad():
-            dz = (logits.double() / self.temperature).softmax(dim=1)
-            dz.scatter_add_(1, logits.argmax(dim=1, keepdim=True), -torch.ones_like(dz[:, :1]))
-        (gradient,) = torch.autograd.grad(logits, image, dz.to(logits.dtype))
-        return gradient
+    def _sign(self, gradient: Tensor) -> Tensor:
+        """Where and whither the image moves, ``[B, 3, H, W]`` of -1, 0 and 1."""
+        return torch.where(gradient >= 0, 1.0, -1.0)
 
 
 class ODIN(InPassDetector):
@@ -94,6 +97,7 @@ class ODIN(InPassDetector):
     """
 
     name = "odin"
+    column_type = ODINColumn
 
     def __init__(
         self,
@@ -101,10 +105,10 @@ class ODIN(InPassDetector):
         epsilon: float = 0.0014,
         std: Sequence[float] | None = None,
     ) -> None:
-        self.temperature = check_positive("odin.temperature", temperature)
+        self.temperature = check_positive(f"{self.name}.temperature", temperature)
         self.epsilon = epsilon
         self.std = None if std is None else list(std)
-        super().__init__(ODINColumn(temperature, epsilon, self.std))
+        super().__init__(self.column_type(temperature, epsilon, self.std))
 
     def score(self, bank: FeatureBank) -> Tensor:
         """−log max softmax of x̃ at T, between 0 and log C."""

@@ -25,6 +25,12 @@ def require_labels(detector: Detector, bank: FeatureBank) -> None:
         raise DetectorRefusal(f"{needs}: all are {int(labels)}, but the head has {classes:,}")
 
 
+def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
+    """Refuses a head of one class, which leaves nothing to compare (:class:`DetectorRefusal`)."""
+    if bank.logits.shape[1] < 2:
+        raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
+
+
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     """Returns ``statistic`` of the fit split, or refuses one with NaN or infinite entries."""
     if not bool(statistic.isfinite().all()):

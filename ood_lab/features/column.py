@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from ood_lab.models.backbone import Backbone
@@ -44,3 +46,49 @@ class Column(ABC):
         them, must not depend on the other images of the batch, and must leave no gradient
         behind in the backbone.
         """
+
+
+class GradientColumn(Column):
+    """A column that reads one gradient of the logits at the image.
+
+    That gradient is ∂(vᵀz)/∂image with v = :meth:`direction`; columns of equal ``direction_key``
+    share one backward pass, and all of them the forward pass of the features.
+
+    Attributes:
+        direction_key: contains everything that changes the direction.
+    """
+
+    needs_input_grad = True
+    direction_key: str
+
+    @abstractmethod
+    def direction(self, logits: Tensor) -> Tensor:
+        """V of every image, ``[B, C]``, of the logits ``[B, C]``."""
+
+    @abstractmethod
+    def of_gradient(
+        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+    ) -> Tensor:
+        """:meth:`compute` given the gradient ``[B, 3, H, W]``; runs without a graph."""
+
+    def compute(
+        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
+    ) -> Tensor:
+        """One backward pass through the shared forward, then :meth:`of_gradient`."""
+        gradient = input_gradients([self], image, output.logits)[self.direction_key]
+        with torch.no_grad():
+            return self.of_gradient(backbone, image.detach(), output, gradient)
+
+
+def input_gradients(
+    columns: Sequence[GradientColumn], image: Tensor, logits: Tensor
+) -> dict[str, Tensor]:
+    """The gradient of every ``direction_key``, each by one backward pass; frees the graph."""
+    different = {column.direction_key: column for column in columns}
+    gradients = {}
+    for place, (key, column) in enumerate(different.items(), 1):
+        with torch.no_grad():
+            towards = column.direction(logits).to(logits.dtype)
+        more = place < len(different)
+        (gradients[key],) = torch.autograd.grad(logits, image, towards, retain_graph=more)
+    return gradients

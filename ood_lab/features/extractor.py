@@ -11,7 +11,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from ood_lab.features.column import Column
+from ood_lab.features.column import Column, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -59,8 +59,7 @@ class Extractor(LightningModule):
         self.base = base
         self.description = description
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
-        # Columns that need a graph come last: the others then work on plain tensors.
-        self._columns = sorted(columns, key=lambda column: column.needs_input_grad)
+        self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
         self._maps: dict[str, Tensor] = {}
         self._hooks = ExitStack()
@@ -114,20 +113,39 @@ class Extractor(LightningModule):
     def _compute_columns(
         self, image: Tensor, output: Output, maps: dict[str, Tensor]
     ) -> dict[str, Tensor]:
-        values: dict[str, Tensor] = {}
         plain_output = Output(output.logits.detach(), output.features.detach())
         plain_maps = {layer: value.detach() for layer, value in maps.items()}
-        fresh = True
+        by_gradient = [c for c in self._columns if isinstance(c, GradientColumn)]
+        values: dict[str, Tensor] = {}
         for column in self._columns:
             if not column.needs_input_grad:
                 value = column.compute(self.backbone, image.detach(), plain_output, plain_maps)
-            else:
-                # The first backward pass frees the graph; a second column needs its own.
-                if not fresh:
-                    output, maps = self._forward(image, graph=True)
-                fresh = False
-                with torch.enable_grad():
-                    value = column.compute(self.backbone, image, output, maps)
-            value = value.detach()
-            values[column.key] = value.float() if value.is_floating_point() else value
+                values[column.key] = value
+        if by_gradient:
+            gradients = input_gradients(by_gradient, image, output.logits)
+            for shared in by_gradient:
+                gradient = gradients[shared.direction_key]
+                values[shared.key] = shared.of_gradient(
+                    self.backbone, image.detach(), plain_output, gradient
+                )
+        values |= self._on_graphs(image, output, maps, fresh=not by_gradient)
+        return {
+            key: value.detach().float() if value.is_floating_point() else value.detach()
+            for key, value in values.items()
+        }
+
+    def _on_graphs(
+        self, image: Tensor, output: Output, maps: dict[str, Tensor], fresh: bool
+    ) -> dict[str, Tensor]:
+        """The columns that need a graph of their own; ``fresh``: that of ``output`` is unused."""
+        values: dict[str, Tensor] = {}
+        for column in self._columns:
+            if isinstance(column, GradientColumn) or not column.needs_input_grad:
+                continue
+            # A backward pass frees the graph; the next column needs its own.
+            if not fresh:
+                output, maps = self._forward(image, graph=True)
+            fresh = False
+            with torch.enable_grad():
+                values[column.key] = column.compute(self.backbone, image, output, maps)
         return values

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from argparse import Namespace
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from hydra._internal.utils import get_args_parser
+from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
@@ -116,7 +118,9 @@ def _check_choice(override: Override) -> None:
         raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
     if not (CONF / group).is_dir():  # Hydra's own
         return
-    options = sorted(path.stem for path in (CONF / group).glob("*.yaml"))
+    registered = ConfigStore.instance().repo.get(group, {})
+    names = [*(CONF / group).glob("*.yaml"), *map(Path, registered)]
+    options = sorted(path.stem for path in names)
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")

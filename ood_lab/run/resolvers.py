@@ -8,13 +8,15 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from ood_lab.run.detector_sets import register_detector_sets
 from ood_lab.run.help import register_help
 
 PRESETS = ("openood", "paper")
 
 
 def register_resolvers() -> None:
-    """Registers the resolvers (idempotent)."""
+    """Registers the resolvers and the sets of detectors (idempotent)."""
+    register_detector_sets()
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
     OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
     OmegaConf.register_new_resolver("last_part", _last_part, replace=True)

@@ -8,14 +8,24 @@ import pytorch_ood.detector as pytorch_ood
 import torch
 from detector_toys import close, identity_head, random_head, relabelled
 from scipy.spatial.distance import cdist
+from scipy.special import logsumexp
+from scipy.stats import multivariate_normal
+from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import StandardScaler
 
 from ood_lab.detectors import (
+    GMM,
     KNN,
     MDS,
+    NECO,
+    RMDS,
+    SHE,
     DetectorRefusal,
     OpenMax,
+    Residual,
     ViM,
+    check_memory,
 )
 from ood_lab.detectors.base import checked_score
 from ood_lab.errors import UserError
@@ -175,7 +185,7 @@ def test_mds_takes_a_class_with_one_image_and_ignores_unlabelled_ones(blobs, cap
     close(scores, mahalanobis(bank.rows(labels >= 0), blobs.ood.features), 1e-6)
 
 
-@pytest.mark.parametrize("detector", [MDS, OpenMax])
+@pytest.mark.parametrize("detector", [MDS, RMDS, SHE, GMM, OpenMax])
 @pytest.mark.parametrize(("label", "reason"), [(-1, "all 600 are -1"), (0, "all are 0, but")])
 def test_label_free_fit_splits_are_refused(blobs, detector, label, reason):
     bank = relabelled(blobs.train, torch.full((600,), label))
@@ -190,7 +200,7 @@ def test_mds_refuses_a_fit_split_without_spread(make_bank):
         MDS().fit(bank)
 
 
-@pytest.mark.parametrize("detector", [MDS, ViM])
+@pytest.mark.parametrize("detector", [MDS, RMDS, GMM, NECO, Residual, ViM])
 def test_non_finite_fit_features_are_refused(blobs, make_bank, detector):
     features = blobs.train.features.clone()
     features[5, 5] = torch.nan
@@ -217,12 +227,14 @@ def test_vim_is_its_definition_and_that_of_pytorch_ood(blobs):
     close(scores, theirs.predict_features(bank.features), 1e-3)
 
 
+@pytest.mark.parametrize("kind", [ViM, Residual])
 @pytest.mark.parametrize("dim", [32, 33, 256, "auto"])
-def test_vim_halves_a_dimension_that_leaves_no_residual(blobs, dim):
-    detector = ViM(dim=dim).fit(blobs.train)
+def test_a_dimension_that_leaves_no_residual_is_halved(blobs, kind, dim):
+    detector = kind(dim=dim).fit(blobs.train)
     assert detector.describe()["dim"] == 16
     assert detector.describe()["dim_asked"] == dim
-    assert torch.equal(detector.score(blobs.ood), ViM(dim=16).fit(blobs.train).score(blobs.ood))
+    assert torch.equal(detector.score(blobs.ood), kind(dim=16).fit(blobs.train).score(blobs.ood))
+    assert detector.score(blobs.ood).std() > 0
 
 
 @pytest.mark.parametrize(("d", "dim"), [(600, 512), (512, 256), (2048, 1000)])
@@ -233,3 +245,113 @@ def test_vim_auto_depends_on_the_width(make_bank, d, dim):
     detector = ViM(dim="auto")
     with pytest.raises(DetectorRefusal, match=f"no residual outside {dim} of {d} dimensions"):
         detector.fit(bank)  # four images span four directions
+
+
+def test_residual_is_the_length_outside_the_top_directions(blobs):
+    w, b = (t.double().numpy() for t in (blobs.train.head_weight, blobs.train.head_bias))
+    origin = -np.linalg.pinv(w) @ b
+    basis = np.linalg.svd(blobs.train.features.double().numpy() - origin)[2][10:]
+    expected = np.linalg.norm((blobs.ood.features.double().numpy() - origin) @ basis.T, axis=1)
+    close(Residual(dim=10).fit(blobs.train).score(blobs.ood), expected, 1e-6)
+
+
+@pytest.mark.parametrize(("dim", "used"), [("auto", 4), (7, 7), (99, 32)])
+def test_neco_is_that_of_scikit_learn(blobs, dim, used):
+    scaler = StandardScaler().fit(blobs.train.features.double().numpy())
+    standard = scaler.transform(blobs.ood.features.double().numpy())
+    pca = PCA(used).fit(scaler.transform(blobs.train.features.double().numpy()))
+    share = np.linalg.norm(pca.transform(standard), axis=1) / np.linalg.norm(standard, axis=1)
+    detector = NECO(dim).fit(blobs.train)
+    assert detector.describe()["dim"] == used
+    close(detector.score(blobs.ood), -share * blobs.ood.logits.double().amax(1).numpy(), 1e-6)
+    close(NECO(dim, max_logit=False).fit(blobs.train).score(blobs.ood), -share, 1e-6)
+
+
+def test_neco_is_not_decided_by_a_constant_feature(blobs, make_bank):
+    def widened(bank, value):
+        features = torch.cat([bank.features, torch.full((len(bank), 1), value)], dim=1)
+        return make_bank(features, bank.labels, *random_head(5, 33))
+
+    detector = NECO(max_logit=False).fit(widened(blobs.train, 0.1))
+    scores = detector.score(widened(blobs.ood, 0.1))
+    close(scores, NECO(max_logit=False).fit(blobs.train).score(blobs.ood), 1e-5)
+
+
+def test_rmds_subtracts_the_distance_to_all_images(blobs):
+    everything = relabelled(blobs.train, torch.zeros(600).long())
+    expected = mahalanobis(blobs.train, blobs.ood.features) - mahalanobis(
+        everything, blobs.ood.features
+    )
+    scores = RMDS().fit(blobs.train).score(blobs.ood)
+    close(scores, expected, 1e-6)
+    theirs = pytorch_ood.RMD(None)
+    theirs.fit_features(blobs.train.features, blobs.train.labels)
+    other = theirs.predict_features(blobs.ood.features)
+    assert np.corrcoef(scores, other)[0, 1] > 0.9999
+
+
+def test_rmds_refuses_an_absent_class(blobs):
+    present = blobs.train.rows(blobs.train.labels != 3)
+    with pytest.raises(DetectorRefusal, match=r"RMDS: 1 of 5 classes \(first: 3\) have no train"):
+        RMDS().fit(present)
+
+
+def test_she_compares_with_the_mean_of_correct_images(blobs):
+    labels = blobs.train.labels.clone()
+    labels[:30] = 4  # 24 of these images are now predicted wrong, and belong to no pattern
+    train, bank = relabelled(blobs.train, labels), blobs.ood
+    x, right = train.features.double().numpy(), (train.predictions == labels).numpy()
+    assert (~right).sum() == 24
+    stored = np.stack([x[right & (train.labels.numpy() == c)].mean(0) for c in range(5)])
+    query, own = bank.features.double().numpy(), stored[bank.predictions.numpy()]
+    inner = (query * own).sum(1)
+    scores = SHE().fit(train).score(bank)
+    close(scores, -inner, 1e-9)
+    lengths = np.linalg.norm(query, axis=1) * np.linalg.norm(own, axis=1)
+    close(SHE("cosine").fit(train).score(bank), -inner / lengths, 1e-9)
+    distance = np.linalg.norm(query - own, axis=1)
+    close(SHE("euclidean").fit(train).score(bank), distance, 1e-9)
+    theirs = pytorch_ood.SHE(None, lambda z: z @ train.head_weight.T + train.head_bias)
+    theirs.fit_features(train.features, train.labels)
+    assert np.corrcoef(scores, theirs.predict_features(bank.features))[0, 1] > 0.9999
+
+
+def test_she_refuses_a_class_that_is_never_right(blobs):
+    wrong = relabelled(blobs.train, torch.where(blobs.train.labels == 3, 4, blobs.train.labels))
+    with pytest.raises(DetectorRefusal, match=r"SHE: 1 of 5 classes \(first: 3\) have no train"):
+        SHE().fit(wrong)
+
+
+def test_gmm_of_classes_is_that_of_scipy_and_of_pytorch_ood(blobs):
+    x, y = blobs.train.features.double().numpy(), blobs.train.labels.numpy()
+    query = blobs.ood.features.double().numpy()
+    parts = [
+        np.log((y == c).mean())
+        + multivariate_normal(
+            x[y == c].mean(0), np.cov(x[y == c].T, bias=True) + 1e-6 * np.eye(32)
+        ).logpdf(query)
+        for c in range(5)
+    ]
+    scores = GMM().fit(blobs.train).score(blobs.ood)
+    close(scores, -logsumexp(parts, axis=0), 1e-6)
+    theirs = pytorch_ood.GMM(None)
+    theirs.fit_features(blobs.train.features.double(), blobs.train.labels)
+    close(scores, theirs.predict_features(blobs.ood.features.double()), 1e-5)
+
+
+def test_gmm_of_clusters_is_the_likelihood_of_scikit_learn(blobs):
+    from sklearn.mixture import GaussianMixture
+
+    mixture = GaussianMixture(3, covariance_type="tied", random_state=0)
+    mixture.fit(blobs.train.features.double().numpy())
+    unlabelled = relabelled(blobs.train, torch.full((600,), -1))
+    scores = GMM("tied", clusters=3).fit(unlabelled).score(blobs.ood)
+    close(scores, -mixture.score_samples(blobs.ood.features.double().numpy()), 1e-6)
+
+
+def test_gmm_refuses_what_cannot_be_fitted(blobs):
+    message = "GMM 1,000 covariances of 2,048 x 2,048 = .* set detector.gmm.covariance=tied"
+    with pytest.raises(UserError, match=message):
+        check_memory(GMM(), 10_000, 2048, 1000, 16 * 10**9)
+    with pytest.raises(DetectorRefusal, match="GMM: 600 train images cannot make 700 clusters"):
+        GMM("tied", clusters=700).fit(blobs.train)

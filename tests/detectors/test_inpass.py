@@ -1,7 +1,8 @@
-"""ODIN, Gram and RankFeat: columns computed in the extraction pass, and scores read from them."""
+"""Detectors with columns: what the extraction pass computes, and scores read from it."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import timm
 import torch
@@ -9,9 +10,11 @@ from pytorch_ood.detector import ODIN as PytorchODIN
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.base import DetectorRefusal, check_memory
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.gram_column import gram_vectors
+from ood_lab.detectors.iodin import IODIN
 from ood_lab.detectors.odin import ODIN
 from ood_lab.detectors.rankfeat import RankFeat, top_component
 from ood_lab.errors import UserError
@@ -157,6 +160,113 @@ def test_odin_refuses_by_name(tiny):
     del tiny.data_config["std"]
     with pytest.raises(DetectorRefusal, match=r"detector\.odin\.std"):
         ODIN().column.layers(tiny)
+
+
+# iODIN
+
+
+def test_iodin_moves_one_element(tiny):
+    image, detector = noise(6), IODIN(10.0, 0.05)
+    expected = []
+    for one in image.split(1):
+        x = one.clone().requires_grad_()
+        z = tiny(x).logits / 10
+        F.cross_entropy(z, z.argmax(1)).backward()
+        channel, row, column = np.unravel_index(x.grad.abs().argmax(), x.shape[1:])
+        moved = one.clone()
+        moved[0, channel, row, column] -= (
+            0.05 / STD[channel] * x.grad.sign()[0, channel, row, column]
+        )
+        expected.append(-(tiny(moved).logits.double() / 10).log_softmax(1).amax())
+    score = detector.score(extract(tiny, image, detector))
+    torch.testing.assert_close(score, torch.stack(expected), rtol=1e-5, atol=1e-6)
+
+
+def backward_passes(monkeypatch, backbone: Backbone, *detectors) -> int:
+    calls, grad = [], torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", lambda *a, **k: calls.append(1) or grad(*a, **k))
+    extract(backbone, noise(4), *detectors)
+    return len(calls)
+
+
+@pytest.mark.parametrize(
+    ("detectors", "passes"),
+    [
+        ([ODIN(), IODIN()], 1),
+        ([ODIN(), IODIN(10.0)], 2),
+        ([ODIN(), IODIN(), AdaSCALEA(), AdaSCALEL(k2=0)], 2),
+    ],
+)
+def test_equal_directions_share_a_backward_pass(tiny, monkeypatch, detectors, passes):
+    assert backward_passes(monkeypatch, tiny, *detectors) == passes
+
+
+# AdaSCALE
+
+
+def adascale_reference(backbone: Backbone, image: Tensor, k1: int, k2: int, o: float) -> list:
+    """C_o and Q, image by image."""
+    found = []
+    for one in image.split(1):
+        x = one.clone().requires_grad_()
+        output = backbone(x)
+        output.logits.amax().backward()
+        flat = x.grad.flatten()
+        weakest = flat.abs().argsort()[: int(len(flat) * o)]
+        moved = one.flatten().clone()
+        moved[weakest] += 0.5 * flat[weakest].sign()
+        f, g = (v.features.detach()[0] for v in (output, backbone(moved.view_as(one))))
+        order = f.argsort(descending=True)
+        found.append((g.relu()[order[:k1]].sum(), (f - g).abs()[order[:k2]].sum()))
+    return torch.tensor(found).double()
+
+
+@pytest.mark.parametrize("kind", [AdaSCALEA, AdaSCALEL])
+def test_adascale_by_loops(tiny, kind):
+    # Of 9 features, 50% are 4 and 1% is still one.
+    detector = kind(percentiles=(20, 80), k1=50, k2=1, weight=3, o=0.2)
+    val, image = noise(40), 1.5 * noise(12, seed=2)
+    bank = extract(tiny, image, detector)
+    detector.fit(extract(tiny, val, detector))
+    fit, own = (adascale_reference(tiny, images, 4, 1, 0.2) for images in (val, image))
+    torch.testing.assert_close(
+        bank.columns[detector.column.key].double(), own, rtol=1e-4, atol=1e-6
+    )
+    fit, own = fit @ torch.tensor([1.0, 3]).double(), own @ torch.tensor([1.0, 3]).double()
+    expected = []
+    for value, x, z in zip(own, bank.features.double(), bank.logits.double(), strict=True):
+        percent = 20 + (1 - (fit <= value).double().mean()) * 60
+        k = max(1, 9 - round(9 * percent.item() / 100))
+        r = x.sum() / x.sort(descending=True).values[:k].sum()
+        scaled = r**2 * z
+        if kind is AdaSCALEA:
+            scaled = tiny.head.weight.double() @ (x * r.exp()) + tiny.head.bias.double()
+        expected.append(-scaled.logsumexp(0))
+    torch.testing.assert_close(detector.score(bank), torch.stack(expected), rtol=1e-6, atol=1e-6)
+
+
+def test_adascale_keeps_the_shift_of_few_features(tiny):
+    columns = {k2: AdaSCALEA(k2=k2) for k2 in (0, 1)}
+    bank = extract(tiny, noise(5), *columns.values())
+    shift = {k2: bank.columns[d.column.key][:, 1] for k2, d in columns.items()}
+    assert (shift[0] == 0).all()
+    assert (shift[1] > 0).any()
+    assert AdaSCALEA().column.key == AdaSCALEL().column.key
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"percentiles": (85, 75)}, r"adascale_a\.percentiles=\[85, 75\]: give two, the lower"),
+        ({"percentiles": (0.7, 85)}, r"percentiles=0\.7: percentiles run from 0"),
+        ({"o": 2}, r"o=2: is a share"),
+        ({"k1": 0}, r"k1=0: must be above 0"),
+        ({"k2": -1}, r"k2=-1: must be 0 or above"),
+    ],
+)
+def test_adascale_refuses_by_key(settings, message):
+    with pytest.raises(UserError, match=message):
+        AdaSCALEA(**settings)
 
 
 # Gram
@@ -368,7 +478,7 @@ def test_rankfeat_refuses_by_name(tiny):
 # All three
 
 
-@pytest.mark.parametrize("make", [ODIN, Gram, RankFeat])
+@pytest.mark.parametrize("make", [ODIN, IODIN, AdaSCALEA, AdaSCALEL, Gram, RankFeat])
 def test_scores_do_not_depend_on_the_batch(resnet, make):
     image, detector = noise(12, 64), make()
     banks = [extract(resnet, image, detector, batch_size=b) for b in (12, 5, 1)]
@@ -382,7 +492,7 @@ def test_scores_do_not_depend_on_the_batch(resnet, make):
 
 
 def test_columns_share_a_pass_and_half_precision(resnet):
-    detectors = [ODIN(epsilon=0.02), Gram(), RankFeat(), ODIN(10.0)]
+    detectors = [ODIN(epsilon=0.02), Gram(), RankFeat(), ODIN(10.0), IODIN(10.0), AdaSCALEA()]
     image = noise(6, 64)
     together = extract(resnet, image, *detectors)
     for detector in detectors:

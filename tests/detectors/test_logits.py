@@ -8,14 +8,20 @@ import pytest
 import pytorch_ood.detector as pytorch_ood
 import torch
 from detector_toys import close, logits_bank, relabelled
+from scipy.optimize import minimize_scalar
+from scipy.special import logsumexp, softmax
 from scipy.stats import entropy, weibull_min
 
 from ood_lab.detectors import (
     EBO,
+    GEN,
     KLM,
     MLS,
     MSP,
+    DetectorRefusal,
+    Entropy,
     OpenMax,
+    TempScaling,
 )
 from ood_lab.detectors.weibull import fit_weibull
 from ood_lab.features.bank import FeatureBank
@@ -142,3 +148,80 @@ def test_openmax_leaves_the_logit_of_a_class_it_cannot_fit(blobs, caplog, images
     assert detector.describe()["classes"] == 4
     expected = openmax_log_odds(blobs.train, blobs.test, 5, 20, 1.0, unfitted={2})
     close(detector.score(blobs.test), expected, 1e-6)
+
+
+@pytest.mark.parametrize(("gamma", "m"), [(0.1, 100), (0.5, 2), (2, 5)])
+def test_gen_is_its_definition_and_that_of_pytorch_ood(blobs, gamma, m):
+    p = np.sort(softmax(blobs.ood.logits.double().numpy(), axis=1), axis=1)[:, ::-1][:, :m]
+    scores = GEN(gamma, m).score(blobs.ood)
+    close(scores, ((p * (1 - p)) ** gamma).sum(1), 1e-7)
+    logits = blobs.ood.logits / 3  # far from its clipping at 1e-7
+    theirs = pytorch_ood.GEN.score(logits.double(), gamma, min(m, 5)) * min(m, 5)
+    close(GEN(gamma, m).score(logits_bank(logits.tolist())), theirs, 1e-5)
+
+
+def test_gen_and_entropy_keep_confident_images_apart():
+    bank = logits_bank([[0.0, 40.0], [0.0, 41.0], [0.0, 80.0]])
+    gen, ent = GEN(gamma=1, m=1).score(bank), Entropy().score(bank)
+    close(gen.log(), [-40, -41, -80], 1e-9)
+    assert (gen.diff() < 0).all()
+    assert (ent.diff() < 0).all()
+    close(GEN(gamma=0.1, m=1000).score(logits_bank([[0.0, 0.0]])), [2 * 0.25**0.1], 1e-9)
+
+
+def test_entropy_is_that_of_scipy(blobs):
+    p = softmax(blobs.ood.logits.double().numpy(), axis=1)
+    close(Entropy().score(blobs.ood), entropy(p, axis=1), 1e-9)
+    theirs = pytorch_ood.Entropy.score(blobs.ood.logits.double())
+    close(Entropy().score(blobs.ood), theirs, 1e-5)
+
+
+def uncertain(blobs):
+    """Validation images with every fifth label moved, so that a finite temperature is best."""
+    labels = blobs.val.labels.clone()
+    labels[::25] = (labels[::25] + 1) % 5
+    return relabelled(blobs.val, labels)
+
+
+def test_temp_scaling_finds_the_optimum(blobs):
+    bank = uncertain(blobs)
+    z, y = bank.logits.double().numpy(), bank.labels.numpy()
+
+    def loss(log_t):
+        scaled = z / np.exp(log_t)
+        return (logsumexp(scaled, axis=1) - scaled[np.arange(len(z)), y]).mean()
+
+    detector = TempScaling().fit(bank)
+    found = detector.describe()["temperature"]
+    best = minimize_scalar(loss, bounds=(-3, 4), method="bounded", options={"xatol": 1e-9})
+    assert found == pytest.approx(np.exp(best.x), rel=1e-5)
+    grid = np.linspace(-4, 4, 2001)
+    assert loss(np.log(found)) <= min(map(loss, grid))
+    top = (blobs.ood.logits.double() / found).softmax(1).amax(1)
+    close(detector.score(blobs.ood), ((1 - top) / top).log(), 1e-6)
+
+
+def test_temp_scaling_ignores_unlabelled_images_and_needs_labels(blobs):
+    bank = uncertain(blobs)
+    labels = bank.labels.clone()
+    labels[100:] = -1
+    some = TempScaling().fit(relabelled(bank, labels)).fitted["temperature"]
+    close(some, TempScaling().fit(bank.rows(torch.arange(100))).fitted["temperature"], 1e-9)
+    with pytest.raises(DetectorRefusal, match="TempScaling needs class labels in the val split"):
+        TempScaling().fit(relabelled(bank, torch.full((250,), -1)))
+
+
+def test_temp_scaling_without_an_optimum_says_so_and_still_ranks(caplog):
+    rows = [[0.0, 9.0], [8.0, 0.0], [0.0, 50.0]]
+    right = relabelled(logits_bank(rows), torch.tensor([1, 0, 1]))
+    with caplog.at_level(logging.WARNING):
+        detector = TempScaling().fit(right)
+    assert "has no optimum between T = 0.01 and 100: T = 0.01 is taken" in caplog.text
+    close(detector.score(right), [-900, -800, -5000], 1e-9)
+    wrong = relabelled(right, torch.tensor([0, 1, 0]))
+    assert TempScaling().fit(wrong).describe()["temperature"] == 100
+    one = FeatureBank(
+        torch.ones(2, 1), torch.ones(2, 1), torch.zeros(2).long(), *[torch.ones(1)] * 3
+    )
+    with pytest.raises(DetectorRefusal, match="TempScaling needs a head of two classes"):
+        TempScaling().fit(one)

@@ -26,7 +26,8 @@ def nodes():
     """The detector nodes of both presets."""
     register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
-        configs = {p: compose("eval", [f"detector_preset={p}"]) for p in PRESETS}
+        choice = "detector=all"
+        configs = {p: compose("eval", [choice, f"detector_preset={p}"]) for p in PRESETS}
     return {p: OmegaConf.to_container(c.detector, resolve=True) for p, c in configs.items()}
 
 
@@ -36,7 +37,9 @@ def with_columns(bank, detector):
         return bank
     x, c = bank.features, bank.logits.shape[1]
     gram = torch.cat([x, torch.tensor([20.0, 12.0, 2.0]).expand(len(x), -1)], dim=1)
-    made = {"odin": x[:, 0], "gram": gram, "rankfeat": x[:, : 2 * c].reshape(-1, 2, c)}
+    made = {"gram": gram, "rankfeat": x[:, : 2 * c].reshape(-1, 2, c)}
+    made |= dict.fromkeys(["odin", "iodin"], x[:, 0])
+    made |= dict.fromkeys(["adascale_a", "adascale_l"], x[:, :2])
     return type(bank)(**{**vars(bank), "columns": {detector.column.key: made[detector.name]}})
 
 

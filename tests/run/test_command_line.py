@@ -9,7 +9,7 @@ from PIL import Image
 
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed
-from ood_lab.run.line import read_arguments
+from ood_lab.run.line import check_overrides, read_arguments
 from ood_lab.run.machine import check_machine
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.values import quoted
@@ -148,3 +148,8 @@ def test_lines_share_what_was_composed_and_nothing_else(script):
         theirs = [compose(script, line) for line in (first, second, first)]
     assert ours == theirs
     assert os.environ.get("HYDRA_FULL_ERROR", "1") == "1"
+
+
+@pytest.mark.parametrize("choice", ["all", "default", "[all]", "[default,rmds]"])
+def test_sets_of_detectors_are_choices(choice):
+    check_overrides("eval", [f"detector={choice}"])

@@ -1,0 +1,193 @@
+"""AdaSCALE: scaling of features or logits by how stable the features are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from pytorch_ood.detector import EnergyBased
+from torch import Tensor
+
+from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
+from ood_lab.detectors.requirements import check_percentile, check_positive
+from ood_lab.detectors.shaping import scale_ratio_each
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.column import GradientColumn
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.output import Output
+
+#: Step of a perturbed input element, in units of the normalised image.
+STEP = 0.5
+
+
+class AdaSCALEColumn(GradientColumn):
+    """C_o and Q of the definition in :class:`AdaSCALE`, ``[B, 2]``.
+
+    Args:
+        k1: percentage of the features in C_o.
+        k2: percentage of the features in Q; 0 leaves Q out.
+        o: share of the input elements that are perturbed.
+    """
+
+    needed_for_fit = True
+    direction_key = "predicted logit"
+
+    def __init__(self, k1: float, k2: float, o: float) -> None:
+        self.k1, self.k2, self.o = k1, k2, o
+        self.key = f"adascale(k1={k1:g},k2={k2:g},o={o:g})"
+
+    def layers(self, backbone: Backbone) -> list[str]:
+        """None: features, logits and the input gradient suffice."""
+        return []
+
+    def direction(self, logits: Tensor) -> Tensor:
+        """The predicted class: the gradient is that of its logit."""
+        return torch.zeros_like(logits).scatter(1, logits.argmax(dim=1, keepdim=True), 1)
+
+    def of_gradient(
+        self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
+    ) -> Tensor:
+        """One forward pass of the perturbed image."""
+        flat = gradient.flatten(1)
+        weakest = flat.abs().topk(int(flat.shape[1] * self.o), dim=1, largest=False).indices
+        step = torch.zeros_like(flat).scatter(1, weakest, STEP * flat.gather(1, weakest).sign())
+        moved = backbone(image + step.view_as(image)).features.float()
+        features = output.features.float()
+        corrected = _of_largest(features, moved.relu(), self.k1)
+        shift = _of_largest(features, (features - moved).abs(), self.k2)
+        return torch.stack([corrected, shift], dim=1)
+
+
+def _of_largest(features: Tensor, values: Tensor, percent: float) -> Tensor:
+    """Sum of ``values`` where ``features`` are largest; at least one of them, none for 0%."""
+    if percent == 0:
+        return torch.zeros_like(values[:, 0])
+    # A small share of few features would otherwise be none, silently.
+    k = max(1, int(features.shape[1] * percent / 100))
+    return values.gather(1, features.topk(k, dim=1).indices).sum(dim=1)
+
+
+class AdaSCALE(InPassDetector):
+    r"""Adaptive scaling (arXiv 2503.08023), what both variants share.
+
+    .. math::
+        P(x) = p_{\min} + \big(1 - F(C_o + \lambda Q)\big)(p_{\max} - p_{\min}), \qquad
+        C_o = \sum_{\mathrm{top}\ k_1\%} \max(x'_d, 0), \quad
+        Q = \sum_{\mathrm{top}\ k_2\%} |x_d - x'_d|
+
+    with the features x' of an image whose ``o`` least important elements (smallest gradient of
+    the predicted logit) have moved by half a unit of the normalised image, sums over the largest
+    features of x, and F the empirical distribution over the fit split. r is then as in SCALE, at
+    the image's own percentile P, of max(x, 0).
+
+    Computed inside the extraction pass, whose forward supplies x: one backward and one forward
+    pass an image, once for both variants. k1 and k2 are OpenOOD's names; the paper swaps them.
+    Both sums have at least one feature (OpenOOD drops Q below 100 features, which turns the
+    adaptation round); ``k2=0`` leaves Q out.
+
+    Args:
+        percentiles: p_min and p_max, both between 0 and 100.
+        k1: percentage of the features in C_o.
+        k2: percentage of the features in Q.
+        weight: λ.
+        o: share of the input elements that are perturbed, in (0, 1].
+        fit_split: images that F is estimated on.
+    """
+
+    def __init__(
+        self,
+        percentiles: Sequence[float] = (75, 85),
+        k1: float = 5,
+        k2: float = 1,
+        weight: float = 10,
+        o: float = 0.05,
+        fit_split: FitSplit = "val",
+    ) -> None:
+        for value in percentiles:
+            check_percentile(f"{self.name}.percentiles", value)
+        if len(percentiles) != 2 or percentiles[0] > percentiles[1]:
+            raise UserError(
+                f"detector.{self.name}.percentiles={list(percentiles)}: give two, the lower first"
+            )
+        check_positive(f"{self.name}.k1", k1)
+        if check_positive(f"{self.name}.o", o) > 1:
+            raise UserError(f"detector.{self.name}.o={o}: is a share, 1 at most")
+        if k2 < 0:
+            raise UserError(f"detector.{self.name}.k2={k2}: must be 0 or above")
+        super().__init__(AdaSCALEColumn(k1, k2, o), fit_split)
+        self.percentiles = (percentiles[0], percentiles[1])
+        self.k1, self.k2, self.weight, self.o = k1, k2, weight, o
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """One number an image."""
+        return 3 * 8 * n + 4 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``stability [N]``, C_o + λQ of the fit images, ascending."""
+        self.fitted = {"stability": self._stability(bank).sort().values}
+        return self
+
+    def _stability(self, bank: FeatureBank) -> Tensor:
+        values = self.values(bank).double()
+        return values[:, 0] + self.weight * values[:, 1]
+
+    def _kept(self, bank: FeatureBank) -> Tensor:
+        """K = D − round(D P / 100) of every image, at least 1, ``[N] float64``."""
+        ranked = self.fitted["stability"]
+        share = torch.searchsorted(ranked, self._stability(bank), right=True) / len(ranked)
+        low, high = self.percentiles
+        d = bank.features.shape[1]
+        percent = low + (1 - share.double()) * (high - low)
+        return (d - (d * percent / 100).round()).clamp(min=1)
+
+    @abstractmethod
+    def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
+        """Score of every image, ``[N]``, with k = ``kept``."""
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy of scaled features or logits, ``[N]``."""
+        return self._energy(bank, self._kept(bank))
+
+    def describe(self) -> dict[str, Any]:
+        """All settings."""
+        names = ("k1", "k2", "weight", "o", "fit_split")
+        used = {name: getattr(self, name) for name in names}
+        return {"percentiles": list(self.percentiles)} | used
+
+
+class AdaSCALEA(AdaSCALE):
+    r"""AdaSCALE-A, of the features: :math:`s(x) = -\log \sum_c \exp(e^r W x + b)_c`.
+
+    See :class:`AdaSCALE` for r and the arguments.
+    """
+
+    name = "adascale_a"
+
+    def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
+        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+
+        def energy(x: Tensor, k: Tensor) -> Tensor:
+            ratio = scale_ratio_each(x.relu(), k.long())
+            return EnergyBased.score(x * ratio.exp() @ weight.T + bias)
+
+        return map_rows(energy, bank.features, kept, width=len(weight))
+
+
+class AdaSCALEL(AdaSCALE):
+    r"""AdaSCALE-L, of the logits: :math:`s(x) = -\log \sum_c \exp(r^2 z_c)`.
+
+    See :class:`AdaSCALE` for r and the arguments.
+    """
+
+    name = "adascale_l"
+
+    def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
+        def energy(x: Tensor, z: Tensor, k: Tensor) -> Tensor:
+            return EnergyBased.score(scale_ratio_each(x.relu(), k.long()).square() * z)
+
+        return map_rows(energy, bank.features, bank.logits, kept)

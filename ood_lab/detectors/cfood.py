@@ -1,0 +1,121 @@
+"""CFOOD: smallest neighbourhood, as a share of the fit images, that takes the image in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.neighbours import choose_rows, unit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
+from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+#: Shares κ that neighbourhoods are tried at: fine where they are small.
+SHARES = np.concatenate(
+    [np.linspace(0.001, 0.1, 100), np.linspace(0.105, 0.5, 81), np.linspace(0.51, 0.99, 49)]
+)
+
+
+class CFOOD(Detector):
+    r"""Smallest share of neighbours at which enough references accept the image (SISAP 2025).
+
+    .. math::
+        s(x) = \min\Big\{\kappa : \#\big\{i : \|\hat x - \hat x_i\|_2^2 \le r_i(\kappa)\big\}
+        \ge k n \Big\}, \qquad \hat x = x / \|x\|_2
+
+    over 230 shares κ, with n random references i of the fit split and r_i(κ) the squared distance
+    of reference i to its ⌊κn⌋-th (at least first) neighbour among them; 1 where no κ does. Labels
+    are not used. There are 231 values at most, so that most images tie and FPRs jump.
+
+    OpenOOD's pull request 302, which this follows, compares with the references one image at a
+    time; here each distance is looked up in the r of its reference.
+
+    Args:
+        alpha: share of the fit images that become references.
+        k: share of the references that have to accept, in (0, 1].
+        max_bank: so many references at most, since fitting takes all distances between them.
+        seed: of their choice.
+        fit_split: images they are taken from.
+    """
+
+    name = "cfood"
+
+    def __init__(
+        self,
+        alpha: float = 0.1,
+        k: float = 0.01,
+        max_bank: int = 20_000,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        for key, value in (("alpha", alpha), ("k", k)):
+            if check_positive(f"cfood.{key}", value) > 1:
+                raise UserError(f"detector.cfood.{key}={value}: is a share, 1 at most")
+        self.alpha, self.k, self.seed = alpha, k, seed
+        self.max_bank = check_count("cfood.max_bank", max_bank)
+
+    def _kept(self, n: int) -> int:
+        return min(int(self.alpha * n), self.max_bank)
+
+    def check_size(self, n: int, c: int) -> None:
+        """Raises :class:`DetectorRefusal` where fewer than two references remain."""
+        if self._kept(n) < 2:
+            raise DetectorRefusal(
+                f"CFOOD: {n:,} {self.fit_split} images leave {self._kept(n)} references: set "
+                f"detector.{self.name}.alpha higher"
+            )
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """References ``[n, D]`` and their radii ``[n, 230] float64``."""
+        return 8 * self._kept(n) * (2 * d + len(SHARES)) + 4 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``bank [n, D]`` (unit length), ``shares [K]`` and ``radii [n, K]``, ascending."""
+        self.check_size(len(bank), bank.logits.shape[1])
+        n = self._kept(len(bank))
+        references = unit(bank.features[choose_rows(bank.labels, self.seed, n)].double())
+        neighbours, first = np.unique(
+            np.maximum((SHARES * n - 1).astype(int), 0) + 1, return_index=True
+        )
+        radii = torch.empty(n, len(neighbours), dtype=torch.float64)
+        for rows in row_chunks(n, n):
+            distances = squared_distances(references[rows], references)
+            # In ascending order the image itself comes first.
+            radii[rows] = distances.sort(dim=1).values[:, torch.from_numpy(neighbours)]
+        self.fitted = {
+            "bank": references,
+            "radii": radii,
+            "shares": torch.from_numpy(SHARES[first]),
+        }
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Smallest share, ``[N]`` in [0.001, 1]."""
+        references, radii = self.fitted["bank"], self.fitted["radii"]
+        shares = torch.cat([self.fitted["shares"], torch.ones(1, dtype=torch.float64)])
+        needed = math.ceil(self.k * len(references) - 1e-9)
+
+        def smallest(x: Tensor) -> Tensor:
+            distances = squared_distances(references, unit(x))
+            place = torch.searchsorted(radii, distances)  # the first r_i(κ) that reaches so far
+            return shares[place.kthvalue(needed, dim=0).values]
+
+        return map_rows(smallest, bank.features, width=4 * len(references))
+
+    def describe(self) -> dict[str, Any]:
+        """α, k, the references after ``fit``, and how they were chosen."""
+        return {
+            "alpha": self.alpha,
+            "k": self.k,
+            "bank": len(self.fitted["bank"]) if self.fitted else None,
+            "max_bank": self.max_bank,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+        }

@@ -1,0 +1,36 @@
+"""Entropy of the predicted distribution."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.features.bank import FeatureBank
+
+
+class Entropy(Detector):
+    r"""Shannon entropy of the softmax (arXiv 2012.06575).
+
+    .. math:: s(x) = -\sum_c p_c \log p_c, \quad p = \mathrm{softmax}(z)
+
+    Nothing is fitted. Own: pytorch-ood clips p at 1e-7 in float32, which ties confident images;
+    here log p is a log-softmax in float64.
+    """
+
+    name = "entropy"
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Entropy in nats, ``[N]`` in [0, log C]."""
+
+        def entropy(z: Tensor) -> Tensor:
+            log_p = z.log_softmax(dim=1)
+            return -(log_p.exp() * log_p).sum(dim=1)
+
+        return map_rows(entropy, bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing can be set."""
+        return {}

@@ -1,0 +1,160 @@
+"""GMM: negative log-likelihood under a mixture of Gaussians."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
+from ood_lab.detectors.requirements import (
+    check_choice,
+    check_count,
+    check_positive,
+    require_finite,
+    require_labels,
+)
+from ood_lab.detectors.statistics import class_means, second_moment
+from ood_lab.features.bank import FeatureBank
+
+
+class GMM(Detector):
+    r"""Mixture of Gaussians over the features.
+
+    .. math:: s(x) = -\log \sum_k \pi_k \, \mathcal N(x; \mu_k, \Sigma_k + \epsilon I)
+
+    ``full``: one Gaussian a class of the fit split, with its own covariance and share π (the
+    classifier of arXiv 2102.11582, section 4). ``tied``: K clusters found by
+    expectation-maximisation with one Σ for all, labels not used, as OpenOOD's; scikit-learn fits
+    them.
+
+    Own: pytorch-ood's full mixture is the same. OpenOOD leaves out the constant of the tied one,
+    which does not rank, and loses in float32 everything beyond a squared distance of 206.
+
+    Args:
+        covariance: full or tied.
+        clusters: K of the tied mixture; ``auto`` is the number of classes.
+        ridge: ε > 0.
+        seed: of the clusters' start.
+        fit_split: images, with labels for ``full``.
+    """
+
+    name = "gmm"
+
+    def __init__(
+        self,
+        covariance: Literal["full", "tied"] = "full",
+        clusters: int | Literal["auto"] = "auto",
+        ridge: float = 1e-6,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.covariance = check_choice("gmm.covariance", covariance, ("full", "tied"))
+        self.clusters = clusters if clusters == "auto" else check_count("gmm.clusters", clusters)
+        self.ridge, self.seed = check_positive("gmm.ridge", ridge), seed
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without the class labels that ``full`` needs."""
+        if self.covariance == "full":
+            require_labels(self, bank)
+
+    def check_size(self, n: int, c: int) -> None:
+        """Raises :class:`DetectorRefusal` for more clusters than fit images."""
+        if self.covariance == "tied" and self._resolve(c) > n:
+            raise DetectorRefusal(
+                f"GMM: {n:,} {self.fit_split} images cannot make {self._resolve(c):,} clusters: "
+                f"set detector.{self.name}.clusters"
+            )
+
+    def _resolve(self, classes: int) -> int:
+        return classes if self.clusters == "auto" else self.clusters
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Whitening ``[K, D, D]`` and work space; for ``tied`` also what scikit-learn copies."""
+        if self.covariance == "tied":
+            return 8 * (5 * d * d + 3 * n * (d + self._resolve(c))) + 3 * CHUNK_BYTES
+        return 8 * (c * d * d + 5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """What the covariances take, and the other kind."""
+        if self.covariance == "tied":
+            return f"fit on {n:,} x {d:,} features", "leave it out of detector=[...]"
+        return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``means [K, D]``, ``whiten [K or 1, D, D]``, ``log_weights [K]``.
+
+        ``log_weights`` are log π_k − ½ log det(2πΣ_k); Σ_k^-1 = whiten whiten^T.
+        """
+        self.check(bank)
+        self.check_size(len(bank), bank.logits.shape[1])
+        parts = self._full(bank) if self.covariance == "full" else self._tied(bank)
+        shares, means, covariances = parts
+        eye = torch.eye(means.shape[1], dtype=torch.float64)
+        factors = torch.linalg.cholesky(require_finite(self, covariances) + self.ridge * eye)
+        whiten = torch.linalg.solve_triangular(factors, eye.expand_as(factors), upper=False)
+        half_log_det = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+        constant = means.shape[1] / 2 * math.log(2 * math.pi)
+        self.fitted = {
+            "means": means,
+            "whiten": whiten.mT.contiguous(),
+            "log_weights": shares.log() - half_log_det - constant,
+        }
+        return self
+
+    def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
+        """Shares ``[K]``, means ``[K, D]`` and covariances ``[K, D, D]`` of the classes."""
+        classes, codes = bank.labels[bank.labels >= 0].unique(return_inverse=True)
+        features = bank.features[bank.labels >= 0]
+        means = class_means(features, codes, len(classes))
+        moments = [second_moment(features[codes == k], means[k]) for k in range(len(classes))]
+        return codes.bincount().double() / len(codes), means, torch.stack(moments)
+
+    def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
+        """The same of the clusters, with one covariance ``[1, D, D]``."""
+        from sklearn.mixture import GaussianMixture
+
+        mixture = GaussianMixture(
+            self._resolve(bank.logits.shape[1]),
+            covariance_type="tied",
+            reg_covar=self.ridge,
+            random_state=self.seed,
+        )
+        mixture.fit(require_finite(self, bank.features).double().numpy())
+        # The ridge is added again by the caller.
+        covariance = mixture.covariances_ - self.ridge * np.eye(bank.features.shape[1])
+        found = (mixture.weights_, mixture.means_, covariance[None])
+        shares, means, covariances = (torch.from_numpy(part) for part in found)
+        return shares, means, covariances
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative log-likelihood, ``[N]``."""
+        means, whiten, log_weights = (
+            self.fitted[key] for key in ("means", "whiten", "log_weights")
+        )
+
+        def negative(x: Tensor) -> Tensor:
+            if len(whiten) == 1:
+                squares = squared_distances(x @ whiten[0], means @ whiten[0])
+            else:
+                pairs = zip(means, whiten, strict=True)
+                squares = torch.stack([((x - m) @ w).square().sum(dim=1) for m, w in pairs], dim=1)
+            return -(log_weights - squares / 2).logsumexp(dim=1)
+
+        return map_rows(negative, bank.features, width=len(means))
+
+    def describe(self) -> dict[str, Any]:
+        """Kind of covariance, clusters as used, ridge, seed, fit split."""
+        clusters = len(self.fitted["means"]) if self.fitted else self.clusters
+        return {
+            "covariance": self.covariance,
+            "clusters": clusters,
+            "ridge": self.ridge,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+        }

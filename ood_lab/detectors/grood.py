@@ -1,0 +1,114 @@
+"""GROOD: distance between gradients at a prototype of OOD images."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.neighbours import choose_rows, largest_products, map_queries
+from ood_lab.detectors.numeric import CHUNK_BYTES, row_chunks, squared_distances
+from ood_lab.detectors.requirements import check_count, require_labels, warn_classes
+from ood_lab.detectors.statistics import class_means
+from ood_lab.features.bank import FeatureBank
+
+#: Distance from the prototype below which the gradient has no direction and counts as zero.
+SMALLEST = 1e-12
+
+
+class GROOD(Detector):
+    r"""Gradient-aware detection (arXiv 2312.14427).
+
+    .. math::
+        g(x) = \pi_n(x) \frac{x - P_n}{\|x - P_n\|_2}, \qquad
+        s(x) = \min_j \|g(x) - g(x_j)\|_2^2
+
+    g is the gradient, at the OOD prototype P_n, of the cross-entropy of a nearest-prototype
+    classifier: π_n is the share of −‖x − P_n‖ in the softmax over it and −‖x − μ_c‖ of all
+    classes. μ are class means of the fit split, j its correctly predicted images. P_n is the mean
+    of the class means, so that no OOD image is looked at. Classes without fit images have no
+    prototype, which is reported.
+
+    OpenOOD's class crashes at the end of its setup, and its search is approximate.
+
+    Args:
+        max_bank: keep that many random fit images at most; None = all.
+        seed: of the random choice.
+        fit_split: images, with labels, that prototypes and gradients come from.
+    """
+
+    name = "grood"
+
+    def __init__(
+        self, max_bank: int | None = None, seed: int = 0, fit_split: FitSplit = "train"
+    ) -> None:
+        super().__init__(fit_split)
+        self.max_bank = max_bank if max_bank is None else check_count("grood.max_bank", max_bank)
+        self.seed = seed
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
+        require_labels(self, bank)
+        if not bool((bank.predictions == bank.labels).any()):
+            raise DetectorRefusal(f"GROOD: no {self.fit_split} image is predicted right")
+
+    def _kept(self, n: int) -> int:
+        return n if self.max_bank is None else min(n, self.max_bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Gradients ``[M, D] float32`` with a number a row, prototypes ``[C, D] float64``."""
+        return 4 * self._kept(n) * (d + 1) + 2 * 8 * c * d + 3 * CHUNK_BYTES
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """The bank's size, and the largest ``max_bank`` within the limit."""
+        fitting = max(1, (limit_bytes - 16 * c * d - 3 * CHUNK_BYTES) // (4 * (d + 1)))
+        remedy = f"set detector.{self.name}.max_bank={fitting}"
+        return f"bank {self._kept(n):,} x {d:,} float32", remedy
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""
+        self.check(bank)
+        labelled = bank.rows(bank.labels >= 0)
+        classes, codes = labelled.labels.unique(return_inverse=True)
+        absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
+        warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
+        means = class_means(labelled.features, codes, len(classes))
+        self.fitted = {"means": means, "prototype": means.mean(dim=0)}
+        right = bank.features[bank.predictions == bank.labels]
+        kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
+        gradients = torch.empty_like(kept)
+        for rows in row_chunks(*kept.shape):
+            gradients[rows] = self._gradient(kept[rows].double()).float()
+        self.fitted["gradients"] = gradients
+        self.fitted["half_square"] = gradients.double().square().sum(dim=1) / 2
+        return self
+
+    def _gradient(self, x: Tensor) -> Tensor:
+        prototype = self.fitted["prototype"]
+        away = x - prototype
+        length = away.norm(dim=1, keepdim=True)
+        distances = squared_distances(x, self.fitted["means"]).sqrt()
+        share = torch.cat([-length, -distances], dim=1).softmax(dim=1)[:, :1]
+        return share * away / length.clamp(min=SMALLEST)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Smallest squared distance between gradients, ``[N]`` in [0, 4]."""
+        return map_queries(self._distance, bank.features)
+
+    def _distance(self, x: Tensor) -> Tensor:
+        gradient, half = self._gradient(x.double()), self.fitted["half_square"]
+        gradients = self.fitted["gradients"]
+        best = largest_products(gradient, 1, gradients, torch.ones_like(half), half)[:, 0]
+        return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
+
+    def describe(self) -> dict[str, Any]:
+        """The prototype's kind, the bank's size after ``fit``, and how it was thinned."""
+        return {
+            "prototype": "mean of class means",
+            "bank": len(self.fitted["gradients"]) if self.fitted else None,
+            "max_bank": self.max_bank,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+        }

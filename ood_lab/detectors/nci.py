@@ -1,0 +1,63 @@
+"""NCI: alignment of the centred feature with the weights of its class, and its length."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
+from ood_lab.detectors.statistics import feature_mean
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+#: Length below which x − μ counts as zero and is not scaled to length 1.
+SMALLEST = 1e-12
+
+
+class NCI(Detector):
+    r"""Neural-collapse-inspired score (arXiv 2311.01479).
+
+    .. math:: s(x) = -\frac{w_{\hat y}^\top (x - \mu)}{\|x - \mu\|_2} - \alpha \|x\|_1
+
+    with the weights w of the predicted class ŷ and the mean μ of the fit split; labels are not
+    used. Own: pytorch-ood's formula is the same; it takes ŷ from its copy of the head.
+
+    Args:
+        alpha: weight of the length, from 0.
+        fit_split: images that μ is the mean of.
+    """
+
+    name = "nci"
+
+    def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
+        super().__init__(fit_split)
+        if alpha < 0:
+            raise UserError(f"detector.nci.alpha={alpha}: must be 0 or above")
+        self.alpha = alpha
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Working arrays of one chunk."""
+        return 4 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``mean [D]``."""
+        self.fitted = {"mean": feature_mean(bank.features)}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative alignment and length, ``[N]``."""
+        mean, weight = self.fitted["mean"], bank.head_weight.double()
+
+        def alignment(x: Tensor, z: Tensor) -> Tensor:
+            centered = x - mean
+            along = (centered * weight[z.argmax(dim=1)]).sum(dim=1)
+            unit = along / centered.norm(dim=1).clamp(min=SMALLEST)
+            return unit + self.alpha * x.abs().sum(dim=1)
+
+        return -map_rows(alignment, bank.features, bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """α and fit split."""
+        return {"alpha": self.alpha, "fit_split": self.fit_split}

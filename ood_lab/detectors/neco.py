@@ -1,0 +1,92 @@
+"""NECO: share of the feature within the principal subspace, times the maximum logit."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
+from ood_lab.detectors.requirements import check_count, require_finite
+from ood_lab.detectors.statistics import feature_mean, second_moment
+from ood_lab.features.bank import FeatureBank
+
+#: Length below which a standardised feature counts as zero.
+SMALLEST = 1e-12
+
+
+class NECO(Detector):
+    r"""Neural collapse based detection (arXiv 2310.06823).
+
+    .. math::
+        t = \frac{x - \mu}{\sigma}, \qquad
+        s(x) = -\frac{\|P^\top t\|_2}{\|t\|_2} \cdot \max_c z_c
+
+    with mean μ and standard deviation σ of every feature over the fit split (a constant one keeps
+    σ = 1) and P ``[D, dim]`` the top principal directions of the standardised features. Labels
+    are not used. The paper tunes dim and finds it near C − 1, which ``auto`` takes. The authors'
+    code leaves out the maximum logit for ResNets; see ``max_logit``.
+
+    Args:
+        dim: dimension of the principal subspace, or ``auto``; D at most.
+        max_logit: multiply by the maximum logit.
+        fit_split: images that μ, σ and P are estimated on.
+    """
+
+    name = "neco"
+
+    def __init__(
+        self,
+        dim: int | Literal["auto"] = "auto",
+        max_logit: bool = True,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.dim = dim if dim == "auto" else check_count("neco.dim", dim)
+        self.max_logit = max_logit
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Correlation, eigenvectors and LAPACK's work space, ``[D, D] float64``."""
+        return 5 * 8 * d * d + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""
+        d, c = bank.features.shape[1], bank.logits.shape[1]
+        dim = min(d, max(1, c - 1) if self.dim == "auto" else self.dim)
+        mean = feature_mean(bank.features)
+        moment = require_finite(self, second_moment(bank.features, mean))
+        variance = moment.diagonal()
+        # Below this, a constant feature only varies by its rounding to float32.
+        rounding = torch.finfo(torch.float32).eps ** 2 * mean.square()
+        deviation = torch.where(variance > rounding, variance, 1).sqrt()
+        vectors = torch.linalg.eigh(moment / torch.outer(deviation, deviation)).eigenvectors
+        # eigh sorts upwards: the last columns are the most explained directions.
+        principal = vectors[:, d - dim :].contiguous()
+        self.fitted = {"mean": mean, "deviation": deviation, "principal": principal}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative share, times the maximum logit, ``[N]``."""
+        mean, deviation, principal = (
+            self.fitted[key] for key in ("mean", "deviation", "principal")
+        )
+
+        def share(x: Tensor, z: Tensor) -> Tensor:
+            standard = (x - mean) / deviation
+            inside = (standard @ principal).norm(dim=1)
+            ratio = inside / standard.norm(dim=1).clamp(min=SMALLEST)
+            return ratio * z.amax(dim=1) if self.max_logit else ratio
+
+        return -map_rows(share, bank.features, bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Dimension as asked (``dim_asked``) and as used (``dim``), maximum logit, fit split."""
+        used = self.fitted["principal"].shape[1] if self.fitted else self.dim
+        return {
+            "dim": used,
+            "dim_asked": self.dim,
+            "max_logit": self.max_logit,
+            "fit_split": self.fit_split,
+        }

@@ -1,0 +1,111 @@
+"""NNGuide: energy guided by the nearest fit images."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.neighbours import (
+    check_neighbour,
+    choose_rows,
+    chosen_rows,
+    inverse_norm,
+    largest_products,
+    map_queries,
+    unit,
+)
+from ood_lab.detectors.requirements import check_count
+from ood_lab.features.bank import FeatureBank
+
+log = logging.getLogger(__name__)
+
+
+class NNGuide(Detector):
+    r"""Nearest-neighbour guidance (arXiv 2309.14888).
+
+    .. math::
+        s(x) = -E(x) \cdot \frac1k \sum_{j \in \mathrm{top}\ k} E(x_j) \, \hat x^\top \hat x_j,
+        \quad E = \log \sum_c e^{z_c}, \quad \hat x = x / \|x\|_2
+
+    with the k fit images that have the largest products E(x_j) x̂ᵀx̂_j. Labels are not used. The
+    method presumes E > 0 (a product with a negative one turns its order round; a warning says on
+    how many fit images) and features of at least 0.
+
+    OpenOOD keeps the first 1% of an unshuffled list, which is grouped by class; here the bank is
+    a random choice. pytorch-ood holds all similarities at once; its formula is the same.
+
+    Args:
+        k: neighbours averaged.
+        max_bank: keep that many random fit images at most; None = all.
+        seed: of the random choice.
+        fit_split: images in the bank.
+    """
+
+    name = "nnguide"
+
+    def __init__(
+        self,
+        k: int = 100,
+        max_bank: int | None = 20_000,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.k = check_count("nnguide.k", k)
+        self.max_bank = max_bank if max_bank is None else check_count("nnguide.max_bank", max_bank)
+        self.seed = seed
+
+    def check_size(self, n: int, c: int) -> None:
+        """Raises :class:`DetectorRefusal` where k exceeds the bank."""
+        check_neighbour(self, self.k, self._kept(n))
+
+    def _kept(self, n: int) -> int:
+        return n if self.max_bank is None else min(n, self.max_bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """The bank that scoring searches, ``[M, D] float32``, with a number a row."""
+        return 4 * self._kept(n) * (d + 1)
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """The bank's size, and the largest ``max_bank`` within the limit."""
+        remedy = f"set detector.{self.name}.max_bank={limit_bytes // (4 * (d + 1))}"
+        return f"bank {self._kept(n):,} x {d:,} float32", remedy
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``bank [M, D]`` and ``scale [M]``, E(x_j)/‖x_j‖."""
+        self.check_size(len(bank), bank.logits.shape[1])
+        rows = choose_rows(bank.labels, self.seed, self.max_bank)
+        features = chosen_rows(bank.features, rows)
+        energy = chosen_rows(bank.logits, rows).logsumexp(dim=1)
+        negative = int((energy <= 0).sum())
+        if negative:
+            log.warning(
+                "NNGuide: log-sum-exp of the logits is not above 0 on %d of %d fit images, where "
+                "guidance works the wrong way",
+                *(negative, len(energy)),
+            )
+        self.fitted = {"bank": features, "scale": energy * inverse_norm(features)}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative guided energy, ``[N]``."""
+        return map_queries(self._guided, bank.features, bank.logits)
+
+    def _guided(self, x: Tensor, z: Tensor) -> Tensor:
+        rows, scale = self.fitted["bank"], self.fitted["scale"]
+        best = largest_products(unit(x), self.k, rows, scale, torch.zeros_like(scale))
+        return -z.double().logsumexp(dim=1) * best.double().mean(dim=1)
+
+    def describe(self) -> dict[str, Any]:
+        """k, the bank's size after ``fit``, and how it was thinned."""
+        return {
+            "k": self.k,
+            "bank": len(self.fitted["bank"]) if self.fitted else None,
+            "max_bank": self.max_bank,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+        }

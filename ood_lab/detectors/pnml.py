@@ -1,0 +1,88 @@
+"""PNML: regret of the predictive normalised maximum likelihood."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.requirements import require_finite, require_two_classes
+from ood_lab.detectors.statistics import spanned
+from ood_lab.features.bank import FeatureBank
+
+#: Probabilities are kept this far from 0 and 1.
+MARGIN = 1e-12
+
+
+class PNML(Detector):
+    r"""Regret of the single-layer pNML learner (arXiv 2110.09246).
+
+    .. math::
+        h = (1, \hat x), \quad q = h^\top (H^\top H)^+ h, \quad
+        \kappa = \max\Big(\|h - P h\|_2^2, \frac{q}{1 + q}\Big), \quad
+        s(x) = \frac{1}{\log C} \log \sum_c \frac{p_c}{p_c + (1 - p_c) p_c^\kappa}
+
+    with x̂ = x/‖x‖, H ``[N, D + 1]`` the rows h of the fit split, P the projection onto their span
+    and p = softmax(W x̂ + b) in [1e-12, 1 − 1e-12]: the head on the unit feature, as in the
+    authors' code. Labels are not used.
+
+    Own: pytorch-ood leaves out the constant of h and the part of h outside the span.
+
+    Args:
+        fit_split: images that H is made of.
+    """
+
+    name = "pnml"
+
+    def __init__(self, fit_split: FitSplit = "train") -> None:
+        super().__init__(fit_split)
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for a head of one class."""
+        require_two_classes(self, bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """H^T H, its eigenvectors and LAPACK's work space ``[D + 1, D + 1] float64``."""
+        return 5 * 8 * (d + 1) ** 2 + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""
+        self.check(bank)
+        n, d = bank.features.shape
+        gram = torch.zeros(d + 1, d + 1, dtype=torch.float64)
+        for rows in row_chunks(n, d + 1):
+            h = _with_constant(bank.features[rows].double())
+            gram.addmm_(h.T, h)
+        values, vectors = spanned(require_finite(self, gram / n), 2.0)  # ‖h‖² = 2
+        self.fitted = {"values": values * n, "vectors": vectors}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Regret, ``[N]`` in [0, 1]."""
+        values, vectors = self.fitted["values"], self.fitted["vectors"]
+        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+
+        def regret(x: Tensor) -> Tensor:
+            h = _with_constant(x)
+            inside = h @ vectors
+            q = (inside.square() / values).sum(dim=1)
+            outside = (h.square().sum(dim=1) - inside.square().sum(dim=1)).clamp(min=0)
+            kappa = torch.maximum(outside, q / (1 + q))[:, None]
+            p = (h[:, 1:] @ weight.T + bias).softmax(dim=1).clamp(MARGIN, 1 - MARGIN)
+            return (p / (p + (1 - p) * p**kappa)).sum(dim=1).log()
+
+        return map_rows(regret, bank.features, width=len(weight)) / math.log(len(weight))
+
+    def describe(self) -> dict[str, Any]:
+        """Fit split and, after ``fit``, the rank of H."""
+        rank = len(self.fitted["values"]) if self.fitted else None
+        return {"fit_split": self.fit_split, "rank": rank}
+
+
+def _with_constant(x: Tensor) -> Tensor:
+    unit = torch.nn.functional.normalize(x, dim=1, eps=1e-12)
+    return torch.cat([torch.ones_like(unit[:, :1]), unit], dim=1)

@@ -1,0 +1,102 @@
+"""Relation: similarity to the fit images in feature and prediction."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.neighbours import (
+    bank_chunks,
+    choose_rows,
+    chosen_rows,
+    map_queries,
+    unit,
+)
+from ood_lab.detectors.numeric import CHUNK_BYTES
+from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.features.bank import FeatureBank
+
+
+class Relation(Detector):
+    r"""Neural relation graph (arXiv 2301.12321).
+
+    .. math::
+        k_j = \max(0, \hat x^\top \hat x_j) \cdot p^\top p_j, \qquad
+        s(x) = -\sum_j [k_j > \theta] \, k_j^t, \quad p = \mathrm{softmax}(z)
+
+    over all fit images j; labels are not used. The cost is that of an exact neighbour search over
+    D + C numbers an image, in float64, so that no image changes sides of θ by rounding.
+
+    Args:
+        power: t > 0; the authors' t for OOD detection is 1.
+        threshold: θ.
+        max_bank: keep that many random fit images at most; None = all.
+        seed: of the random choice.
+        fit_split: images in the bank.
+    """
+
+    name = "relation"
+
+    def __init__(
+        self,
+        power: float = 1,
+        threshold: float = 0.03,
+        max_bank: int | None = None,
+        seed: int = 0,
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.power = check_positive("relation.power", power)
+        self.threshold = threshold
+        self.max_bank = max_bank if max_bank is None else check_count("relation.max_bank", max_bank)
+        self.seed = seed
+
+    def _kept(self, n: int) -> int:
+        return n if self.max_bank is None else min(n, self.max_bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """The bank that scoring goes through, ``[M, D + C] float32``."""
+        return 4 * self._kept(n) * (d + c) + 4 * CHUNK_BYTES
+
+    def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
+        """The bank's size, and the largest ``max_bank`` within the limit."""
+        fitting = max(1, (limit_bytes - 4 * CHUNK_BYTES) // (4 * (d + c)))
+        remedy = f"set detector.{self.name}.max_bank={fitting}"
+        return f"bank {self._kept(n):,} x {d + c:,} float32", remedy
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``features [M, D]`` and ``logits [M, C]``: the bank itself, or chosen rows."""
+        rows = choose_rows(bank.labels, self.seed, self.max_bank)
+        self.fitted = {
+            "features": chosen_rows(bank.features, rows),
+            "logits": chosen_rows(bank.logits, rows),
+        }
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative sum of similarities, ``[N]``, up to 0."""
+        return map_queries(self._similarity, bank.features, bank.logits)
+
+    def _similarity(self, x: Tensor, z: Tensor) -> Tensor:
+        x, p = unit(x.double()), z.double().softmax(dim=1)
+        total = torch.zeros(len(x), dtype=torch.float64)
+        for features, logits in bank_chunks(self.fitted["features"], self.fitted["logits"]):
+            kernel = (x @ unit(features.double()).T).clamp_(min=0)
+            kernel *= p @ logits.double().softmax(dim=1).T
+            kernel *= kernel > self.threshold
+            total -= kernel.pow_(self.power).sum(dim=1)
+        return total
+
+    def describe(self) -> dict[str, Any]:
+        """Power, threshold, the bank's size after ``fit``, and how it was thinned."""
+        return {
+            "power": self.power,
+            "threshold": self.threshold,
+            "bank": len(self.fitted["features"]) if self.fitted else None,
+            "max_bank": self.max_bank,
+            "seed": self.seed,
+            "fit_split": self.fit_split,
+        }

@@ -1,0 +1,55 @@
+"""Residual: length of the feature outside the principal subspace."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES
+from ood_lab.detectors.requirements import check_count
+from ood_lab.detectors.subspace import fit_residual, principal_dimension, residual_norm
+from ood_lab.features.bank import FeatureBank
+
+
+class Residual(Detector):
+    r"""The residual of ViM on its own (arXiv 2203.10807).
+
+    .. math:: s(x) = \|R^\top (x - u)\|_2, \qquad u = -W^+ b
+
+    with R ``[D, D - dim]`` as in :class:`~ood_lab.detectors.ViM`, whose rule for ``dim`` holds
+    here too. Labels are not used. OpenOOD estimates R on validation images, and a dim of D or
+    more gives every image a score of 0 there.
+
+    Args:
+        dim: dimension of the principal subspace, or ``auto``.
+        fit_split: images that R is estimated on.
+    """
+
+    name = "residual"
+
+    def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
+        super().__init__(fit_split)
+        self.dim = dim
+        if dim != "auto":
+            check_count("residual.dim", dim)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Covariance, eigenvectors, R and LAPACK's work space ``[D, D]``; W, W^+ ``[C, D]``."""
+        return 8 * (6 * d * d + 4 * c * d) + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``origin [D]``, ``residual [D, D - dim]`` and ``dim``."""
+        dim = principal_dimension(self.dim, bank.features.shape[1])
+        self.fitted = fit_residual(self, bank, dim)
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Length of the residual, ``[N]``, from 0."""
+        return residual_norm(self.fitted, bank.features)
+
+    def describe(self) -> dict[str, Any]:
+        """Dimension as asked (``dim_asked``) and as used (``dim``), fit split."""
+        used = self.fitted["dim"].item() if self.fitted else self.dim
+        return {"dim": used, "dim_asked": self.dim, "fit_split": self.fit_split}

@@ -1,0 +1,62 @@
+"""RMDS: Mahalanobis distance to the closest class, less that to all images."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from torch import Tensor
+
+from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.mds import MDS
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.statistics import feature_mean
+from ood_lab.features.bank import FeatureBank
+
+
+class RMDS(MDS):
+    r"""Relative Mahalanobis distance (arXiv 2106.09022).
+
+    .. math::
+        s(x) = \min_c (x - \mu_c)^\top \Sigma^+ (x - \mu_c) - (x - \mu)^\top \Sigma_0^+ (x - \mu)
+
+    with class means and within-class covariance as :class:`MDS` estimates them, and the mean μ
+    and covariance Σ₀ of all images of the fit split, both divided by N. Directions that no image
+    varies in pass no judgement in either term.
+
+    Own: pytorch-ood's formula is the same; it adds 1e-6 to both diagonals and inverts them. A
+    class without fit images is refused here: OpenOOD's mean of it is NaN.
+
+    Args:
+        fit_split: images, with labels, that the moments are estimated on.
+    """
+
+    name = "rmds"
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without labels of every class."""
+        super().check(bank)
+        absent = set(range(bank.logits.shape[1])) - set(bank.labels.unique().tolist())
+        if absent:
+            raise DetectorRefusal(
+                f"RMDS: {len(absent):,} of {bank.logits.shape[1]:,} classes (first: "
+                f"{min(absent)}) have no {self.fit_split} image"
+            )
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """As MDS, and T of all images ``[D, D]``."""
+        return super().fit_memory(n, d, c) + 8 * d * d
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
+        super().fit(bank)
+        features = bank.features[bank.labels >= 0]
+        mean = feature_mean(features)
+        self.fitted["mean"] = mean
+        self.fitted["whiten_all"] = self._whitening(features, mean, None)
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Difference of squared distances, ``[N]``."""
+        mean, whiten = self.fitted["mean"], self.fitted["whiten_all"]
+        marginal = map_rows(lambda x: ((x - mean) @ whiten).square().sum(dim=1), bank.features)
+        return super().score(bank) - marginal

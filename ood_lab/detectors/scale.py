@@ -1,0 +1,50 @@
+"""SCALE: energy of the logits from scaled features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.requirements import check_percentile, require_non_negative
+from ood_lab.detectors.shaping import head_energy, kept_count, scale_ratio
+from ood_lab.features.bank import FeatureBank
+
+
+class SCALE(Detector):
+    r"""Energy of features scaled by how concentrated they are (arXiv 2310.00227).
+
+    .. math::
+        r = \frac{\sum_d x_d}{\sum_{d \in \mathrm{top}\ k} x_d}, \qquad
+        s(x) = -\log \sum_c \exp\big(e^r W x + b\big)_c
+
+    with k = D − round(D p / 100) (at least one). x is the pooled feature, as in the authors' and
+    OpenOOD's code; pytorch-ood's class takes the maps before pooling. Nothing is fitted.
+
+    Args:
+        percentile: p in [0, 100].
+        force: accept features below 0, where r can explode. The method presumes ReLU features.
+    """
+
+    name = "scale"
+
+    def __init__(self, percentile: float = 85, force: bool = False) -> None:
+        super().__init__()
+        self.percentile = check_percentile("scale.percentile", percentile)
+        self.force = force
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
+        if not self.force:
+            require_non_negative(self, bank)
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy of the logits of scaled features, ``[N]``."""
+        self.check(bank)
+        k = kept_count(bank.features.shape[1], self.percentile)
+        return head_energy(bank, lambda x: x * scale_ratio(x, k).exp())
+
+    def describe(self) -> dict[str, Any]:
+        """Percentile and force."""
+        return {"percentile": self.percentile, "force": self.force}

@@ -1,0 +1,46 @@
+"""What detectors that reshape features before the last layer share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from pytorch_ood.detector import EnergyBased
+from torch import Tensor
+
+from ood_lab.detectors.numeric import map_rows
+from ood_lab.features.bank import FeatureBank
+
+
+def head_energy(bank: FeatureBank, shape: Callable[[Tensor], Tensor]) -> Tensor:
+    """-log Σ_c exp(W x' + b)_c of x' = ``shape(x)``, ``[N] float64``.
+
+    Args:
+        bank: features and head.
+        shape: maps features ``[b, D] float64`` to as many; must not write to them.
+    """
+    weight, bias = bank.head_weight.double(), bank.head_bias.double()
+    return map_rows(
+        lambda x: EnergyBased.score(shape(x) @ weight.T + bias), bank.features, width=len(weight)
+    )
+
+
+def kept_count(d: int, percentile: float) -> int:
+    """K = D - round(D p / 100), the entries that remain of D; at least one."""
+    return max(1, d - round(d * percentile / 100))
+
+
+def scale_ratio(x: Tensor, k: int) -> Tensor:
+    """R = Σ x / Σ of the k largest, ``[n, 1]``, from 1 for x of at least 0; 1 for a zero vector."""
+    return _ratio(x, x.topk(k, dim=1).values.sum(dim=1, keepdim=True))
+
+
+def scale_ratio_each(x: Tensor, k: Tensor) -> Tensor:
+    """:func:`scale_ratio` with a k of its own for every row, ``[n] int64``."""
+    largest = x.sort(dim=1, descending=True).values.cumsum(dim=1)
+    return _ratio(x, largest.gather(1, k[:, None] - 1))
+
+
+def _ratio(x: Tensor, part: Tensor) -> Tensor:
+    whole = x.sum(dim=1, keepdim=True)
+    return torch.where(part == 0, 1, whole / torch.where(part == 0, 1, part))

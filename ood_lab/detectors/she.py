@@ -1,0 +1,93 @@
+"""SHE: agreement with the stored pattern of the predicted class."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
+from ood_lab.detectors.requirements import check_choice, require_labels
+from ood_lab.detectors.statistics import class_means
+from ood_lab.features.bank import FeatureBank
+
+
+def _inner_product(x: Tensor, pattern: Tensor) -> Tensor:
+    return (x * pattern).sum(dim=1)
+
+
+def _cosine(x: Tensor, pattern: Tensor) -> Tensor:
+    return torch.cosine_similarity(x, pattern, dim=1, eps=1e-12)
+
+
+def _euclidean(x: Tensor, pattern: Tensor) -> Tensor:
+    return -(x - pattern).norm(dim=1)
+
+
+AGREEMENT = {"inner_product": _inner_product, "cosine": _cosine, "euclidean": _euclidean}
+
+
+class SHE(Detector):
+    r"""Simplified Hopfield energy (ICLR 2023, openreview.net/forum?id=KkazG4lgKL).
+
+    .. math::
+        S_c = \mathrm{mean}\{x' : y' = \hat y' = c\}, \qquad s(x) = -x^\top S_{\hat y}
+
+    with one pattern a class from the fit images whose prediction ŷ is right. ``cosine`` is the
+    cosine in place of the inner product, ``euclidean`` the distance ‖x − S_ŷ‖. A class without a
+    correct image is refused: it has no pattern, though an image may be predicted as it.
+
+    Own: pytorch-ood's formula is the same in float32, over all rows at once.
+
+    Args:
+        metric: inner_product (the paper's), cosine or euclidean.
+        fit_split: images, with labels, that the patterns are the means of.
+    """
+
+    name = "she"
+
+    def __init__(
+        self,
+        metric: Literal["inner_product", "cosine", "euclidean"] = "inner_product",
+        fit_split: FitSplit = "train",
+    ) -> None:
+        super().__init__(fit_split)
+        self.metric = check_choice("she.metric", metric, AGREEMENT)
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` without a correct image of every class."""
+        require_labels(self, bank)
+        correct = bank.labels[bank.predictions == bank.labels]
+        classes = bank.logits.shape[1]
+        absent = set(range(classes)) - set(correct.unique().tolist())
+        if absent:
+            raise DetectorRefusal(
+                f"SHE: {len(absent):,} of {classes:,} classes (first: {min(absent)}) have no "
+                f"{self.fit_split} image that is predicted right"
+            )
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Sums and patterns, ``[C, D] float64``."""
+        return 2 * 8 * c * d + 3 * CHUNK_BYTES
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``patterns [C, D]``."""
+        self.check(bank)
+        right = bank.rows(bank.predictions == bank.labels)
+        self.fitted = {"patterns": class_means(right.features, right.labels, bank.logits.shape[1])}
+        return self
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Negative agreement, ``[N]``."""
+        patterns, agreement = self.fitted["patterns"], AGREEMENT[self.metric]
+
+        def negative(x: Tensor, z: Tensor) -> Tensor:
+            return -agreement(x, patterns[z.argmax(dim=1)])
+
+        return map_rows(negative, bank.features, bank.logits)
+
+    def describe(self) -> dict[str, Any]:
+        """Metric and fit split."""
+        return {"metric": self.metric, "fit_split": self.fit_split}

@@ -1,0 +1,122 @@
+"""VRA: energy of the logits from features that are cut off at both ends."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
+from ood_lab.detectors.requirements import check_choice, check_percentile, require_non_negative
+from ood_lab.detectors.shaping import head_energy
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+
+
+class VRA(Detector):
+    r"""Variational rectified activations (arXiv 2302.11716).
+
+    .. math::
+        v_d = \begin{cases} 0 & x_d < \alpha_d \\ x_d + \gamma & \alpha_d \le x_d \le \beta_d \\
+        \beta_d & x_d > \beta_d \end{cases}, \qquad
+        s(x) = -\log \sum_c \exp(W v + b)_c + a \sum_d (x_d - m)^2
+
+    with α and β percentiles of the fit split. VRA has γ = a = 0, VRA+ (which amplifies) γ > 0,
+    VRA++ γ = 0 and a > 0. In the paper α and β belong to each feature and are learned on training
+    images. OpenOOD takes one percentile of all entries of the validation images and raises what
+    lies below α to α instead of setting it to 0 (``below=clip``).
+
+    Own: pytorch-ood's class clips too, and takes the maps before pooling.
+
+    Args:
+        low: percentile (0 to 100) that α is.
+        high: percentile that β is.
+        per_feature: percentiles of every feature; else of all entries.
+        below: zero or clip, what becomes of entries below α.
+        gamma: γ, added between α and β.
+        quadratic: a, of VRA++.
+        center: m, of VRA++.
+        fit_split: images that α and β are estimated on.
+        force: accept features below 0. The method presumes ReLU features.
+    """
+
+    name = "vra"
+
+    def __init__(
+        self,
+        low: float = 60,
+        high: float = 90,
+        per_feature: bool = True,
+        below: Literal["zero", "clip"] = "zero",
+        gamma: float = 0,
+        quadratic: float = 0,
+        center: float = 0,
+        fit_split: FitSplit = "train",
+        force: bool = False,
+    ) -> None:
+        super().__init__(fit_split)
+        self.low, self.high = (
+            check_percentile("vra.low", low),
+            check_percentile("vra.high", high),
+        )
+        if low > high:
+            raise UserError(f"detector.vra.low={low}: must not exceed detector.vra.high={high}")
+        self.per_feature = per_feature
+        self.below = check_choice("vra.below", below, ("zero", "clip"))
+        self.gamma, self.quadratic, self.center = gamma, quadratic, center
+        self.force = force
+
+    def check(self, bank: FeatureBank) -> None:
+        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
+        if not self.force:
+            require_non_negative(self, bank)
+
+    def fit_memory(self, n: int, d: int, c: int) -> int:
+        """Working arrays of one chunk, or one feature of all images."""
+        return 6 * max(CHUNK_BYTES, 8 * n)
+
+    def fit(self, bank: FeatureBank) -> Self:
+        """Learns ``alpha [D]`` and ``beta [D]``."""
+        self.check(bank)
+        ends = self._of_each if self.per_feature else self._of_all
+        alpha, beta = ends(bank.features)
+        self.fitted = {"alpha": alpha, "beta": beta}
+        return self
+
+    def _of_each(self, features: Tensor) -> Tensor:
+        n, d = features.shape
+        ends = torch.empty(2, d, dtype=torch.float64)
+        wide = max(1, CHUNK_BYTES // (8 * n))
+        for start in range(0, d, wide):
+            columns = features[:, start : start + wide].double().numpy()
+            found = np.percentile(columns, [self.low, self.high], axis=0)
+            ends[:, start : start + wide] = torch.from_numpy(found)
+        return ends
+
+    def _of_all(self, features: Tensor) -> Tensor:
+        ends = [percentile(features, p) for p in (self.low, self.high)]
+        return torch.tensor(ends, dtype=torch.float64)[:, None].repeat(1, features.shape[1])
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Energy of the logits of cut features, ``[N]``."""
+        self.check(bank)
+        energy = head_energy(bank, self._cut)
+        if not self.quadratic:
+            return energy
+        far = map_rows(lambda x: (x - self.center).square().sum(dim=1), bank.features)
+        return energy + self.quadratic * far
+
+    def _cut(self, x: Tensor) -> Tensor:
+        alpha, beta = self.fitted["alpha"], self.fitted["beta"]
+        low = alpha if self.below == "clip" else torch.zeros_like(alpha)
+        cut = torch.where(x < alpha, low, x + self.gamma)
+        return torch.where(x > beta, beta, cut)
+
+    def describe(self) -> dict[str, Any]:
+        """All settings."""
+        names = ("low", "high", "per_feature", "below", "gamma", "quadratic", "center")
+        used = {name: getattr(self, name) for name in names}
+        return used | {"fit_split": self.fit_split, "force": self.force}

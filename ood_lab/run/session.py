@@ -84,7 +84,8 @@ def _open(cfg: DictConfig) -> Workspace:
     this = prepare(cfg, _overrides())
     if not this.done:
         this.check_settings()
-        _seed(this.seed)
+        if this.builds:
+            _seed(this.seed)
     if this.is_main:
         this.run_folder.open()
         if this.cfg.debug:

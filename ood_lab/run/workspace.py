@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
@@ -107,7 +108,8 @@ class Workspace:
     @property
     def trains(self) -> bool:
         """Whether train.py fits the model on the data; else the task does its own training."""
-        return self.cfg.model.classifier is not None
+        own = HydraConfig.get().job.name == "train"
+        return own and self.cfg.model.classifier is not None
 
     def build(self, key: str, **arguments: Any) -> Any:
         """Instantiates the configuration node ``key``; errors name the node."""
@@ -198,9 +200,11 @@ class Workspace:
     @cached_property
     def loggers(self) -> list[Logger]:
         """Experiment loggers; they live in the run folder."""
+        if not (self.is_main and self.cfg.logger):
+            return []
         from ood_lab.run.loggers import make_loggers
 
-        return make_loggers(self) if self.is_main else []
+        return make_loggers(self)
 
     def trainer(self) -> L.Trainer:
         """The Trainer that fits; its checkpoints lie in the run folder."""
@@ -238,19 +242,28 @@ class Workspace:
             UserError: a value that its target cannot take, a switch that is none, a Trainer that
                 this machine cannot serve, or a W&B account that is not there.
         """
-        from ood_lab.run.machine import check_machine
-        from ood_lab.run.trainers import dry_trainer
-        from ood_lab.run.wandb_login import check_login
-
         settings = self.settings
-        nodes.check_nodes(settings)
         if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
             raise UserError(f"force={self.cfg.force}: give true or false")
+        if self.builds:
+            nodes.check_nodes(settings)
+        else:  # what is never built need not be loaded to be checked
+            nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.task.uses:
+            from ood_lab.run.machine import check_machine
+            from ood_lab.run.trainers import dry_trainer
+
             check_machine(settings["trainer"])
             dry_trainer(self)
-        if self.is_main:
-            check_login(settings["logger"] or {})
+        if self.is_main and settings["logger"]:
+            from ood_lab.run.wandb_login import check_login
+
+            check_login(settings["logger"])
+
+    @property
+    def builds(self) -> bool:
+        """Whether this job builds data or networks, or only reads what others have left."""
+        return self.trains or bool(self.task.uses)
 
     def begin(self) -> None:
         """Makes the open folder ready; what other data or weights have made is put aside."""

@@ -17,6 +17,7 @@ from ood_lab.data.sizes import ImageSize
 from ood_lab.data.splits import stratified_split
 from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
+from ood_lab.run.resolvers import register_resolvers
 
 CONF = Path(__file__).parents[2] / "conf"
 
@@ -405,10 +406,18 @@ def test_folder_config_is_all_one_needs(root):
         built("+data=folder").setup()
 
 
+def vessels_of(*overrides):
+    """The vessels bring a preset along, which the whole configuration alone has a place for."""
+    register_resolvers()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        cfg = compose("eval", overrides=["paths.cache=null", "seed=5", *overrides])
+    return instantiate(cfg.data, _convert_="all")
+
+
 def test_vessels_configs():
     small = ["data.train=66", "data.val=44", "data.test=44", "data.per_shift_set=2"]
-    tail = built("+data=vessels_longtail", *small, "data.min_per_class=2", "data.per_cell=0")
-    plain = built("+data=vessels", *small, "data.per_cell=1")
+    tail = vessels_of("data=vessels_longtail", *small, "data.min_per_class=2", "data.per_cell=0")
+    plain = vessels_of("data=vessels", *small, "data.per_cell=1")
     tail.setup()
     plain.setup()
     assert set(np.bincount(plain.splits["train"].labels)) == {6}

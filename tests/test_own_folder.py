@@ -175,6 +175,7 @@ def test_a_network_that_says_no_size_takes_that_of_the_images(photos, capsys, mo
     assert "does not say what images it expects" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_network_that_enlarges_the_images_is_told_with_its_cost(photos, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     small = ("model.kwargs.layers=[1,1,1,1]", "model.kwargs.channels=[16,16,32,32]")

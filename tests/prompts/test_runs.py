@@ -55,6 +55,7 @@ def test_learned_prompts_of_other_classes_are_refused(coop, capsys):
     assert "n_ctx" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_runs_on_other_training_images_share_a_leaderboard(coop, tmp_path):
     folder, _ = coop
     outputs = folder.parents[2]

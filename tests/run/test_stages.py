@@ -157,6 +157,7 @@ def test_every_stage_of_the_experiments_composes(name):
     assert stages[-1].runs_of == tuple(s.name for s in stages if s.name in stages[-1].runs_of)
 
 
+@pytest.mark.slow
 def test_validation_lists_what_shifted_bronzes_lacks(tmp_path, capsys):
     arguments = ("experiment=shifted_bronzes", "study.clipn=nowhere.pt", f"data.root={tmp_path}/no")
     arguments += (f"paths.outputs={tmp_path}/outputs", "logger=none")

@@ -54,6 +54,7 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert last.endswith("/data_check/failures.csv")
 
 
+@pytest.mark.slow
 def test_a_folder_that_another_process_works_in_is_a_failure_of_that_job(sources):
     sweep = checks(sources, f"data.id.train={sources}/id", "seed=0,1")
     assert call("eval.py", *sweep) == 0

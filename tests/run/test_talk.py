@@ -134,6 +134,7 @@ def test_epochs_follow_from_the_size_of_the_data(batches, epochs):
     assert epochs_for(batches, min_epochs=5, min_steps=300) == epochs
 
 
+@pytest.mark.slow
 def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys):
     auto = ("trainer.max_epochs=null", "auto_length={min_epochs: 2, min_steps: 25}")
     assert train(tmp_path, *auto) == 0

@@ -40,6 +40,7 @@ def place(tmp_path_factory):
     return root
 
 
+@pytest.mark.slow
 def test_published_lists_run_as_they_are(place, capsys):
     status = call(
         "eval.py",

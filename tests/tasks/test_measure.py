@@ -10,6 +10,7 @@ from wandb_offline import read_run
 SMALL = ("trainer.accelerator=cpu", "task.report=false")
 
 
+@pytest.mark.slow
 def test_wandb_shows_the_shift_of_every_set(tmp_path):
     few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
     arguments = ("task=measure", *few, "data.per_cell=0", f"paths.outputs={tmp_path}")

@@ -1,6 +1,8 @@
 """Which room may import which (the table of the architecture)."""
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,3 +56,15 @@ def test_room_imports_only_what_it_may(room):
     for path in (ROOT / room).rglob("*.py"):
         allowed = {"data"} if str(path.relative_to(ROOT)) in OF_DATA_SETS else set()
         assert not imports(path) & FORBIDDEN[room] - allowed, path
+
+
+def test_every_task_has_one_file_and_one_yaml():
+    yamls = {p.stem for p in (ROOT.parent / "conf" / "task").glob("*.yaml")}
+    assert {p.stem for p in (ROOT / "tasks").glob("*.py")} - {"__init__"} == yamls
+
+
+def test_the_command_line_loads_no_framework():
+    heavy = ("torch", "lightning", "timm", "open_clip", "transformers", "wandb", "matplotlib")
+    code = f"import sys, ood_lab.run; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

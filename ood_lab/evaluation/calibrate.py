@@ -7,8 +7,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import torch
-
 from ood_lab.detectors import (
     CalibratedDetector,
     Detector,
@@ -20,6 +18,7 @@ from ood_lab.detectors import (
 )
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
+from ood_lab.evaluation.halves import cut_at
 from ood_lab.features.bank import FeatureBank
 
 log = logging.getLogger(__name__)
@@ -104,7 +103,8 @@ def fit_detectors(
         held_out = banks["val"]
         fit_bank = banks[detector.fit_split] if detector.fit_split else held_out
         if detector.fit_split == "val":
-            fit_bank, held_out = _halves(banks["val"], seed)
+            # The larger half to fit on.
+            fit_bank, held_out = cut_at(held_out, (len(held_out) + 1) // 2, seed)
         try:
             outputs, width = fit_bank.head_weight.shape
             check_memory(detector, len(fit_bank), width, outputs, limit)
@@ -125,11 +125,3 @@ def fit_detectors(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UserError(f"no chosen detector works here. {reasons}")
     return ready
-
-
-def _halves(bank: FeatureBank, seed: int) -> tuple[FeatureBank, FeatureBank]:
-    """To fit on and to calibrate on, the larger half first."""
-    order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(seed))
-    middle = (len(bank) + 1) // 2
-    first, second = order[:middle].sort().values, order[middle:].sort().values
-    return bank.rows(first), bank.rows(second)

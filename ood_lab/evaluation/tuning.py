@@ -8,14 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.overlap import shared_content
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.evaluation.grid_search import Candidate, GridSearch, Settings
+from ood_lab.evaluation.halves import cut_at
 from ood_lab.evaluation.synthetic import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
 from ood_lab.hints import suggestion
@@ -216,9 +215,7 @@ def _fit_and_judge(
     val = banks["val"]
     if detector.fit_split != "val":
         return (banks[detector.fit_split] if detector.fit_split else None), val
-    order = torch.randperm(len(val), generator=torch.Generator().manual_seed(seed))
-    half = len(val) // 2
-    return val.rows(order[:half].sort().values), val.rows(order[half:].sort().values)
+    return cut_at(val, len(val) // 2, seed)
 
 
 def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) -> list[str]:

@@ -108,7 +108,8 @@ class Workspace:
     @property
     def trains(self) -> bool:
         """Whether train.py fits the model on the data; else the task does its own training."""
-        own = HydraConfig.get().job.name == "train"
+        # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
+        own = HydraConfig.get().job.config_name == "train"
         return own and self.cfg.model.classifier is not None
 
     def build(self, key: str, **arguments: Any) -> Any:

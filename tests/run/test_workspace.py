@@ -1,0 +1,23 @@
+"""What a job knows of itself before anything is built."""
+
+import pytest
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import OmegaConf, open_dict
+
+from ood_lab.run.compose import composed
+from ood_lab.run.prepare import prepare
+from ood_lab.run.resolvers import register_resolvers
+
+
+@pytest.mark.parametrize(("script", "trains"), [("train", True), ("eval", False)])
+def test_every_process_of_a_job_trains_or_none(script, trains, tmp_path):
+    """Lightning gives the other processes of a DDP job another name."""
+    register_resolvers()
+    line = [f"paths.outputs={tmp_path}", "detector=[msp]"]
+    ws = prepare(composed(script, line), line)
+    for name in (script, f"{script}_ddp_process_1"):
+        cfg = OmegaConf.create({"hydra": HydraConfig.get()})
+        with open_dict(cfg):
+            cfg.hydra.job.name = name
+        HydraConfig.instance().cfg = cfg
+        assert ws.trains is trains

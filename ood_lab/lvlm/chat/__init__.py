@@ -1,0 +1,1 @@
+"""Chat models that see images: one contract, whatever answers."""

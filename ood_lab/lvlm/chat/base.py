@@ -1,0 +1,62 @@
+"""What a chat model is: requests in, replies out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+Message = Mapping[str, Any]
+"""A message in OpenAI's form: ``{"role": ..., "content": text or list of parts}``.
+
+A part is ``{"type": "text", "text": ...}`` or ``{"type": "image_url", "image_url": {"url": ...}}``,
+where the url is the path of a local file; a client turns it into what its server takes.
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request: ``key`` names it among those of a call."""
+
+    key: str
+    messages: Sequence[Message]
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back for a request.
+
+    Args:
+        key: of the request.
+        text: the reply, or ``""`` where ``error`` is set.
+        p_yes: P(first token means yes), renormalised over yes and no; None if unknown.
+        finish_reason: ``stop``, ``length``, ...
+        usage: token counts, as OpenAI's client names them.
+        latency_s: seconds.
+        error: why there is no reply; such a reply is never parsed.
+    """
+
+    key: str
+    text: str
+    p_yes: float | None = None
+    finish_reason: str | None = None
+    usage: Mapping[str, int] = field(default_factory=dict)
+    latency_s: float | None = None
+    error: str | None = None
+
+
+class ChatModel(Protocol):
+    """A model that answers messages about images."""
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Everything that can change a reply: model, revision, weights, generation settings."""
+        ...
+
+    def check(self) -> None:
+        """Raises a UserError where the model cannot answer, before any question is asked."""
+        ...
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yields one reply for each request, in any order, each as soon as it is there."""
+        ...

@@ -15,10 +15,11 @@ from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
+from ood_lab.run.compose import running_overrides
 from ood_lab.run.failures import record_failure
 from ood_lab.run.prepare import prepare
 from ood_lab.run.ranks import rank
@@ -45,7 +46,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     except Exception as error:
         _fail(_explained(error), cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
-    os.environ[JOB_VARIABLE] = json.dumps(_overrides())
+    os.environ[JOB_VARIABLE] = json.dumps(running_overrides())
     failed = True
     try:
         with _watched(this):
@@ -81,7 +82,7 @@ def _watched(this: Workspace) -> Iterator[None]:
 
 def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
-    this = prepare(cfg, _overrides())
+    this = prepare(cfg, running_overrides())
     if not this.done:
         this.check_settings()
         if this.builds:
@@ -93,7 +94,7 @@ def _open(cfg: DictConfig) -> Workspace:
                 "debug=true: two batches of every set and one epoch; the numbers mean nothing"
             )
         this.begin()
-        if recipe := recipe_of(this.cfg, _overrides()):
+        if recipe := recipe_of(this.cfg, running_overrides()):
             this.manifest["recipe"] = recipe
     return this
 
@@ -117,13 +118,6 @@ def _leave_frameworks(failed: bool) -> None:
             torch.distributed.destroy_process_group()
 
 
-def _overrides() -> list[str]:
-    """The command line of this job, ``${...}`` in it as they were typed."""
-    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    assert isinstance(typed, list)
-    return [str(override) for override in typed]
-
-
 def _explained(error: Exception) -> Exception:
     """A full disk is the user's affair, whoever noticed it first."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -143,7 +137,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
     elif not rank():
-        overrides = _overrides()
+        overrides = running_overrides()
         file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
         record_failure(file, overrides, folder, error)
     raise error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -18,14 +18,20 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed, parsed
+from ood_lab.run.compose import composed, differences, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import print_problems
-from ood_lab.run.values import values_of
 from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import CONF
 
-#: The override that asks for a validation instead of the work.
-REQUEST = "task=validate"
+
+def asks_for_validation(override: str) -> bool:
+    """Whether it chooses a task that answers for a whole command line (``dry: true``)."""
+    group, _, choice = override.partition("=")
+    file = CONF / "task" / f"{choice}.yaml"
+    return (
+        group == "task" and file.is_file() and bool(OmegaConf.select(OmegaConf.load(file), "dry"))
+    )
 
 
 @dataclass
@@ -71,13 +77,6 @@ def validate(
     blocked = sum(bool(job.problems) for job in jobs)
     console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
     return blocked
-
-
-def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
-    """The command line of every job of a sweep, in Hydra's order (the last key runs fastest)."""
-    own = [override for override in parsed(overrides) if not override.is_hydra_override()]
-    options = [values_of(override) for override in own]
-    return [list(line) for line in itertools.product(*options)]
 
 
 def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
@@ -136,7 +135,7 @@ def _data(job: Workspace, built: dict[str, Any]) -> None:
             raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))
         data.setup()
         built[key] = data
-    job.__dict__["data"] = built[key]
+    job.share(data=built[key])
 
 
 def _clip_files(job: Workspace) -> None:
@@ -156,7 +155,7 @@ def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
     if key not in built:
         built[key] = job.load_backbone(job.data.classes)
-    job.__dict__["backbone"] = built[key]
+    job.share(backbone=built[key])
 
 
 def _unwritable(folder: Path) -> str | None:
@@ -164,13 +163,6 @@ def _unwritable(folder: Path) -> str | None:
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return None
     return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
-
-
-def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """What all jobs of a sweep have in common, and what is each one's own, as text."""
-    shared = set.intersection(*map(set, lines))
-    own = [" ".join(o for o in line if o not in shared) for line in lines]
-    return [o for o in lines[0] if o in shared], own
 
 
 def _table(own: Sequence[str], jobs: Sequence[DryJob]) -> Table:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, inputs, nodes
+from ood_lab.run.compose import running_overrides
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.ranks import rank
 from ood_lab.run.task import Task
@@ -61,6 +62,11 @@ class Workspace:
     def is_main(self) -> bool:
         """True on the process that writes (rank 0)."""
         return not rank()
+
+    @property
+    def overrides(self) -> list[str]:
+        """The command line of this job, ``${...}`` in it as they were typed."""
+        return running_overrides()
 
     @property
     def seed(self) -> int:

@@ -75,6 +75,12 @@ def running_overrides() -> list[str]:
     return [str(override) for override in typed]
 
 
+def trains(cfg: DictConfig) -> bool:
+    """Whether train.py fits the model on the data; else the task does its own training."""
+    # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
+    return HydraConfig.get().job.config_name == "train" and cfg.model.classifier is not None
+
+
 def composed_again(overrides: Sequence[str]) -> DictConfig:
     """The configuration that the running job would have with other overrides.
 

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -21,9 +22,9 @@ from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
 from ood_lab.run.failures import record_failure
+from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
 from ood_lab.run.ranks import rank
-from ood_lab.run.recipe import recipe_of
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.workspace import Workspace
@@ -93,10 +94,18 @@ def _open(cfg: DictConfig) -> Workspace:
             log.warning(
                 "debug=true: two batches of every set and one epoch; the numbers mean nothing"
             )
+        _warn_of_ignored(this)
         this.begin()
-        if recipe := recipe_of(this.cfg, running_overrides()):
-            this.manifest["recipe"] = recipe
     return this
+
+
+def _warn_of_ignored(this: Workspace) -> None:
+    """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
+    ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
+    keys = [override.lstrip("+~").split("=", 1)[0] for override in running_overrides()]
+    for key in keys:
+        if re.split(r"[./]", key)[0] in ignored:
+            log.warning("%s changes nothing: this task does not read it", key)
 
 
 def _seed(seed: int) -> None:

@@ -104,7 +104,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]
-    elif config_name == "eval" and "backbone" in job.task.uses:
+    elif config_name == "eval" and "backbone" in job.uses:
         network = [partial(_backbone, job, built)]
     for step in (*network, lambda: job.task.check(job)):
         if not found:  # both need the data, the second the network too
@@ -142,9 +142,11 @@ def _clip_files(job: Workspace) -> None:
     """All files of the CLIP that are not on this machine, where the job needs one."""
     from ood_lab.clip import missing_files
 
-    node = {key: value for key, value in job.settings["clip"].items() if key != "_target_"}
-    needed = "clip" in job.task.uses or "clip" in (job.settings["model"]["backbone"] or {})
-    if needed and not node["download"] and (files := missing_files(**node)):
+    settings = job.settings
+    of_model = (settings.get("model", {}).get("backbone") or {}).get("clip")
+    found = settings["clip"] if "clip" in job.uses else of_model
+    node = {key: value for key, value in (found or {}).items() if key != "_target_"}
+    if node and not node["download"] and (files := missing_files(**node)):
         raise UserError(
             "\n".join(f"CLIP {node['name']}: {file} is not on this machine" for file in files)
         )

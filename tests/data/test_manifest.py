@@ -191,5 +191,5 @@ def test_bad_tables(photos):
 
 def test_folder_without_images_says_what_is_there(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"holds no image \(its files end in .npy\)"):
+    with pytest.raises(UserError, match=r"contains no images \(its files end in .npy\)"):
         read_manifest(tmp_path)

@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 from ood_lab import detectors as own
 from ood_lab.detectors.base import Detector, checked_score
 from ood_lab.features.extract import extract
-from ood_lab.features.passes import build_loader
+from ood_lab.features.extraction import build_loader
 from ood_lab.models.build import module_backbone
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -109,8 +109,8 @@ class Extractor(LightningModule):
 
     @property
     def chunk(self) -> Chunk | None:
-        """What the pass went on with; None before the first batch, and where others ran it."""
-        return self._search.chunk if self._search else None
+        """What was found to be fastest; None where the pass ended before that was known."""
+        return self._search.chunk if self._search and self._search.settled else None
 
     def on_predict_start(self) -> None:
         """Places the hooks once, in the process that predicts: they cannot travel to another."""

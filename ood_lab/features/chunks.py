@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from ood_lab.models.backbone import Backbone
 
-#: Pixels of the first chunk that is tried: on a CPU about what its caches hold.
-FIRST_PIXELS = {"cpu": 16 * 224**2, "cuda": 128 * 224**2}
+#: Pixels of the first chunk that is tried: on a CPU about what its caches hold. A batch of fewer
+#: goes through the network whole and as it is: there is little to gain, and timing cannot then
+#: move the last digit of a feature from run to run.
+FIRST_PIXELS = {"cpu": 2**20, "cuda": 2**23}
 #: Bytes of activations that a chunk may take on a CPU.
 MOST_BYTES = 2**30
 #: A chunk or a memory format is only taken for another if it saves more than this share.
@@ -73,6 +75,13 @@ class ChunkSearch:
         self._settle(self.chunk._replace(size=max(1, self.chunk.size // 2)))
         return fits
 
+    @classmethod
+    def settled_on(cls, size: int) -> ChunkSearch:
+        """Nothing is tried."""
+        search = cls(size, size)
+        search.settled = True
+        return search
+
     def _settle(self, chunk: Chunk) -> None:
         self.chunk, self.settled = chunk, True
 
@@ -125,13 +134,19 @@ def chunk_search(
     )
     known = _SEARCHES.setdefault(backbone, {})
     if key not in known:
-        if device == "cpu":
-            room = MOST_BYTES // max(1, activation_bytes(backbone, image[:1], graph))
-            largest = max(1, min(largest, room))
-        pixels = FIRST_PIXELS.get(device, FIRST_PIXELS["cuda"])
-        start = 2 ** int(math.log2(max(1, pixels / math.prod(image.shape[2:]))))
-        known[key] = ChunkSearch(start, largest)
+        known[key] = _new_search(backbone, image, largest, graph)
     return known[key]
+
+
+def _new_search(backbone: Backbone, image: Tensor, largest: int, graph: bool) -> ChunkSearch:
+    device, (height, width) = image.device.type, image.shape[2:]
+    pixels = FIRST_PIXELS.get(device, FIRST_PIXELS["cuda"])
+    if largest * height * width <= pixels:
+        return ChunkSearch.settled_on(largest)
+    if device == "cpu":
+        fitting = MOST_BYTES // max(1, activation_bytes(backbone, image[:1], graph))
+        largest = max(1, min(largest, fitting))
+    return ChunkSearch(2 ** int(math.log2(max(1, pixels / (height * width)))), largest)
 
 
 @torch.no_grad()

@@ -322,7 +322,7 @@ def chosen(n: int, backbone: Backbone) -> Usable:
     """The first ``n`` of a fixed list, as far as the network serves them."""
     detectors: list[Detector] = [
         own.MSP(), own.MLS(), own.EBO(), own.KLM(), own.OpenMax(), own.GradNorm(), own.KNN(),
-        own.MDS(), own.ViM(), own.DICE(), own.ReAct(), own.ODIN(), own.Gram(), own.RankFeat(),
+        own.MDS(), own.ViM(dim=32), own.DICE(), own.ReAct(), own.ODIN(), own.Gram(), own.RankFeat(),
         own.ASH(),
     ]  # fmt: skip
     usable = Usable([], [])

@@ -54,6 +54,25 @@ def test_the_rest_of_a_batch_says_nothing_about_speed():
     assert not search.settled
 
 
+def test_small_batches_go_through_whole_and_untimed(trainer, backbone, tmp_path):
+    bank = extract(trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16)
+    assert bank.manifest["chunk"] == 16
+    assert bank.manifest["memory_format"] == "contiguous_format"
+    assert backbone.forwards == 2 * 3
+
+
+def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
+    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 4 * 64)
+    tried = []
+    monkeypatch.setattr(
+        ChunkSearch, "record", lambda self, images, seconds: tried.append((images, seconds))
+    )
+    bank = extract(trainer, backbone, TinyImages(40), tmp_path, batch_size=16)
+    assert [images for images, _ in tried] == [4] * 10
+    assert all(seconds > 0 for _, seconds in tried)
+    assert "chunk" not in bank.manifest  # nothing was settled
+
+
 def test_activations_are_counted(backbone):
     maps = 6 * 6 * 6 * 4  # convolution and norm
     image = torch.zeros(1, 3, 8, 8)
@@ -64,6 +83,7 @@ def test_activations_are_counted(backbone):
 def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "ood_lab")
     columns = [MapPower(), GradientStep(), GradientStep(0.5)]
+    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 1)
     monkeypatch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(self.chunk))
     banks = []
     for chunk in (Chunk(200), Chunk(7), Chunk(7, channels_last=True)):

@@ -33,22 +33,10 @@ def frozen(backbone: Backbone) -> Iterator[None]:
             parameter.requires_grad_(required)
 
 
-def _arrange(backbone: Backbone, memory_format: torch.memory_format) -> None:
-    """Lays the weights out in memory."""
-    # Weights made in inference mode could never be trained again.
-    with torch.inference_mode(False):
-        backbone.to(memory_format=memory_format)
-
-
-@contextmanager
-def _memory_format_kept(backbone: Backbone) -> Iterator[None]:
-    """Lays the weights out as they were, afterwards."""
-    weights = [weight for weight in backbone.parameters() if weight.ndim == 4]
-    plain = all(weight.is_contiguous() for weight in weights)
-    try:
-        yield
-    finally:
-        _arrange(backbone, torch.contiguous_format if plain else torch.channels_last)
+def _memory_format(backbone: Backbone) -> torch.memory_format:
+    """How the weights of convolutions lie."""
+    plain = all(weight.is_contiguous() for weight in backbone.parameters() if weight.ndim == 4)
+    return torch.contiguous_format if plain else torch.channels_last
 
 
 def _clock(tensor: Tensor) -> float:
@@ -100,7 +88,7 @@ class Extractor(LightningModule):
         self._maps: dict[str, Tensor] = {}
         self._hooks = ExitStack()
         self._search: ChunkSearch | None = None
-        self._arranged: torch.memory_format | None = None
+        self._arranged = self._own_format = _memory_format(backbone)
 
     @property
     def column_keys(self) -> list[str]:
@@ -114,15 +102,27 @@ class Extractor(LightningModule):
 
     def on_predict_start(self) -> None:
         """Places the hooks once, in the process that predicts: they cannot travel to another."""
-        self._hooks.enter_context(_memory_format_kept(self.backbone))
         layers = sorted({layer for layers in self._layers.values() for layer in layers})
         if layers:
             self._maps = self._hooks.enter_context(self.backbone.capture(layers))
 
     def close(self) -> None:
-        """Removes the hooks; also needed after a pass that failed."""
+        """Leaves the backbone as it was; also needed after a pass that failed."""
         self._hooks.close()
         self._maps = {}
+        self._arrange(self._own_format)
+
+    def _arrange(self, memory_format: torch.memory_format) -> None:
+        """Lays the weights out in memory.
+
+        Those that lie that way are left alone: of a 1 x 1 convolution even the order of strides
+        that mean nothing decides which kernel PyTorch takes, and so the last digit.
+        """
+        if memory_format != self._arranged:
+            # Weights made in inference mode could never be trained again.
+            with torch.inference_mode(False):
+                self.backbone.to(memory_format=memory_format)
+            self._arranged = memory_format
 
     def predict_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
         """Computes what the class says of one batch of ``image``, ``index``, ``label``."""
@@ -148,9 +148,7 @@ class Extractor(LightningModule):
     def _attempt(self, image: Tensor, search: ChunkSearch) -> dict[str, Tensor] | None:
         """The rows of a chunk; None where it did not fit into memory and will be halved."""
         chosen = search.chunk.memory_format
-        if chosen != self._arranged:
-            _arrange(self.backbone, chosen)
-            self._arranged = chosen
+        self._arrange(chosen)
         image = image.contiguous(memory_format=chosen)
         start = _clock(image)
         try:

@@ -123,3 +123,14 @@ def test_a_chunk_beyond_the_memory_is_halved(trainer, backbone, images, tmp_path
     backbone.conv.forward = lambda image: small_memory(image.repeat(7, 1, 1, 1))
     with pytest.raises(torch.OutOfMemoryError):
         extract(make_trainer(), backbone, TinyImages(5, identity="b"), tmp_path / "none")
+
+
+def test_weights_that_lie_as_wanted_are_left_alone(trainer, backbone, images, tmp_path):
+    """PyTorch takes another kernel for the same weights where strides of size 1 differ."""
+    with torch.no_grad():
+        backbone.conv = torch.nn.Conv2d(3, 6, 1)
+        backbone.conv.weight.data = torch.randn(6, 1, 1, 3).permute(0, 3, 1, 2)
+    before = backbone.conv.weight.stride()
+    assert backbone.conv.weight.is_contiguous()
+    extract(trainer, backbone, images, tmp_path)
+    assert backbone.conv.weight.stride() == before

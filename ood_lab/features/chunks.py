@@ -76,10 +76,10 @@ class ChunkSearch:
         return fits
 
     @classmethod
-    def settled_on(cls, size: int) -> ChunkSearch:
+    def settled_on(cls, chunk: Chunk) -> ChunkSearch:
         """Nothing is tried."""
-        search = cls(size, size)
-        search.settled = True
+        search = cls(chunk.size, chunk.size)
+        search._settle(chunk)
         return search
 
     def _settle(self, chunk: Chunk) -> None:
@@ -142,11 +142,18 @@ def _new_search(backbone: Backbone, image: Tensor, largest: int, graph: bool) ->
     device, (height, width) = image.device.type, image.shape[2:]
     pixels = FIRST_PIXELS.get(device, FIRST_PIXELS["cuda"])
     if largest * height * width <= pixels:
-        return ChunkSearch.settled_on(largest)
+        as_it_is = memory_format_of(backbone) == torch.channels_last
+        return ChunkSearch.settled_on(Chunk(largest, as_it_is))
     if device == "cpu":
         fitting = MOST_BYTES // max(1, activation_bytes(backbone, image[:1], graph))
         largest = max(1, min(largest, fitting))
     return ChunkSearch(2 ** int(math.log2(max(1, pixels / (height * width)))), largest)
+
+
+def memory_format_of(backbone: Backbone) -> torch.memory_format:
+    """How the weights of convolutions lie."""
+    plain = all(weight.is_contiguous() for weight in backbone.parameters() if weight.ndim == 4)
+    return torch.contiguous_format if plain else torch.channels_last
 
 
 @torch.no_grad()

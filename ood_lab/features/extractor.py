@@ -12,7 +12,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from ood_lab.features.chunks import Chunk, ChunkSearch, chunk_search
+from ood_lab.features.chunks import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.column import Column, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -31,12 +31,6 @@ def frozen(backbone: Backbone) -> Iterator[None]:
             module.training = mode
         for parameter, required in gradients.items():
             parameter.requires_grad_(required)
-
-
-def _memory_format(backbone: Backbone) -> torch.memory_format:
-    """How the weights of convolutions lie."""
-    plain = all(weight.is_contiguous() for weight in backbone.parameters() if weight.ndim == 4)
-    return torch.contiguous_format if plain else torch.channels_last
 
 
 def _clock(tensor: Tensor) -> float:
@@ -88,7 +82,7 @@ class Extractor(LightningModule):
         self._maps: dict[str, Tensor] = {}
         self._hooks = ExitStack()
         self._search: ChunkSearch | None = None
-        self._arranged = self._own_format = _memory_format(backbone)
+        self._arranged = self._own_format = memory_format_of(backbone)
 
     @property
     def column_keys(self) -> list[str]:

@@ -125,6 +125,13 @@ def test_a_chunk_beyond_the_memory_is_halved(trainer, backbone, images, tmp_path
         extract(make_trainer(), backbone, TinyImages(5, identity="b"), tmp_path / "none")
 
 
+def test_small_batches_leave_channels_last_weights_alone(trainer, backbone, images, tmp_path):
+    backbone.to(memory_format=torch.channels_last)
+    bank = extract(trainer, backbone, images, tmp_path)
+    assert bank.manifest["memory_format"] == "channels_last"
+    assert not backbone.conv.weight.is_contiguous()
+
+
 def test_weights_that_lie_as_wanted_are_left_alone(trainer, backbone, images, tmp_path):
     """PyTorch takes another kernel for the same weights where strides of size 1 differ."""
     with torch.no_grad():

@@ -47,11 +47,12 @@ def write_page(
         manifest: what made the numbers.
         dating: the dating table, where there is one.
     """
-    evaluated = scores["dataset"].unique()
+    evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     figures = write_figures(
         folder / "figures",
         results,
-        scores,
+        # All that counts as ID is drawn as one.
+        scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
         protocol=manifest["protocol"],
         significance=best,
         features={name: banks[name].features.numpy() for name in evaluated},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -55,6 +56,8 @@ class ConsoleTables:
     ) -> Iterator[RenderableType]:
         """Headline, results, what they mean, levels, refused detectors."""
         yield Text(self._headline(options.max_width), style="bold")
+        if self.view.csid_accuracies:
+            yield Text(self._spectrum())
         if self.view.detectors and self.view.sets:
             for part in self._results(options.max_width):
                 yield Text()
@@ -85,6 +88,15 @@ class ConsoleTables:
             lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], part]
         return "\n".join(lines)
 
+    def _spectrum(self) -> str:
+        """Accuracy on the sets with shifted covariates, and its distance to that on ID test."""
+        own = self.view.get("id_accuracy", None).value
+        parts = [
+            f"{name} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
+            for name, found in self.view.csid_accuracies
+        ]
+        return f"ID accuracy under shifted covariates: {', '.join(parts)}"
+
     # Detectors × OOD sets
 
     def _results(self, width: int) -> Iterator[RenderableType]:
@@ -113,6 +125,9 @@ class ConsoleTables:
     def _stacked(self, metric: str, words: int) -> list[Column]:
         """One metric a table; ``words`` = width of set names in headers, 0 = numbers instead."""
         columns = [self._names(), *self._set_columns(words, lambda ood: self._cells(metric, ood))]
+        columns += [
+            Column((group, "mean"), self._group_cells(metric, group)) for group in self.view.groups
+        ]
         if len(self.view.sets) > 1:
             columns.append(Column(("mean",), self._mean_cells(metric)))
         return columns + (self._dad() if metric == "fpr95" else [])
@@ -127,6 +142,10 @@ class ConsoleTables:
         columns += self._set_columns(
             words, lambda ood: pair(lambda metric: self._cells(metric, ood)), "AUROC  FPR95"
         )
+        columns += [
+            Column((f"{g} mean", "AUROC  FPR95"), pair(partial(self._group_cells, group=g)))
+            for g in self.view.groups
+        ]
         if len(self.view.sets) > 1:
             columns.append(Column(("mean", "AUROC  FPR95"), pair(self._mean_cells)))
         return columns + self._dad()
@@ -157,6 +176,11 @@ class ConsoleTables:
     def _mean_cells(self, metric: str) -> list[Text]:
         means = [self.view.mean(metric, d) for d in self.view.detectors]
         return numbers([percent(m) for m in means], self._marked(metric, "mean", means))
+
+    def _group_cells(self, metric: str, group: str) -> list[Text]:
+        name = f"mean_{group}_{metric}"
+        means = [self.view.get(name, d).value for d in self.view.detectors]
+        return numbers([percent(m) for m in means], self._marked(metric, name, means))
 
     def _dad(self) -> list[Column]:
         dads = [self.view.get("dad", d) for d in self.view.detectors]

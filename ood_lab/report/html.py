@@ -102,6 +102,9 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         ends = f"95% interval {percent(accuracy.low)} to {percent(accuracy.high)}"
         remark = ends if accuracy.has_interval else ""
         facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
+    for name, found in view.csid_accuracies:
+        drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
+        facts.append((f"ID accuracy, {name}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
         best = view.detectors[0]
         auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))

@@ -90,6 +90,14 @@ def main_table(view: RunView) -> HtmlTable:
             best = view.best(metric, ood, {d: c.value for d, c in cells.items()})
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
+    for group in view.groups:
+        groups.append((f"mean {group}", "", 2))
+        for metric in ("auroc", "fpr95"):
+            name = f"mean_{group}_{metric}"
+            cells = {d: view.get(name, d) for d in view.detectors}
+            best = view.best(metric, name, {d: c.value for d, c in cells.items()})
+            columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
+            heads.append(_head(metric))
     if len(view.sets) > 1:
         groups.append(("mean", "", 2))
         for metric in ("auroc", "fpr95"):

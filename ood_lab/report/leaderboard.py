@@ -46,6 +46,21 @@ class Leaderboard:
     runs: Sequence[FinishedRun]
     warnings: tuple[str, ...] = ()
 
+    @property
+    def most_dad(self) -> int:
+        """Largest possible DAD."""
+        return max((run.view.most_dad for run in self.runs), default=0)
+
+    @property
+    def shift_words(self) -> str:
+        """The order that the DAD goes by."""
+        return next((run.shift_words for run in self.runs if run.shift_order), "")
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of OOD sets that have a mean of their own."""
+        return self.runs[0].view.groups
+
 
 def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     """Aggregates the seeds of each configuration and marks the best of every column.

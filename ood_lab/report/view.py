@@ -103,9 +103,25 @@ class RunView:
 
     @property
     def most_dad(self) -> int:
-        """Largest possible DAD, n(n-1)/2 of n sets with a place in the shift order."""
-        n = self.table["shift_level"].nunique()
-        return n * (n - 1) // 2
+        """Largest possible DAD: pairs of sets of which one has the larger declared shift."""
+        placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        alike = placed["shift_level"].value_counts()
+        return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of OOD sets that have a mean of their own, in order."""
+        means = self.table["metric"].drop_duplicates().str.extract(r"^mean_(.+)_auroc$")[0]
+        return list(means.dropna())
+
+    @property
+    def csid_accuracies(self) -> list[tuple[str, Estimate]]:
+        """ID accuracy on each set with shifted covariates, then on the full spectrum."""
+        names = self.table["metric"].drop_duplicates().str.extract(r"^id_accuracy_(.+)$")[0]
+        return [
+            ("full spectrum" if n == "full_spectrum" else n, self.get(f"id_accuracy_{n}", None))
+            for n in names.dropna()
+        ]
 
     @property
     def has_significance(self) -> bool:

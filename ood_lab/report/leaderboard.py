@@ -31,7 +31,7 @@ class Leaderboard:
         rows: columns :data:`COLUMNS`. ``value`` is the mean over ``n_seeds`` seeds and
             ``seed_std`` their standard deviation (n - 1; NaN for one seed);
             ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
-            ``ood`` = ``mean``: over all ``sets``.
+            ``ood`` = ``mean``: over all ``sets``; ``mean near``: over those of the group ``near``.
         sets: OOD sets in shift order.
         shift_order: the sets of the DAD.
         protocol: which FPR95 ``fpr95`` is.
@@ -131,6 +131,9 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
                 sizes = {"n_id": view.n_id, "n_ood": sum(cell["n_ood"] for cell in cells)}
                 missing = {"sampling_half_width": np.nan}  # sets share their ID images
                 yield {**cells[0], "ood": MEAN, "value": np.mean(values), **sizes, **missing}
+            for group in view.groups:
+                of_group = row(f"mean_{group}_{metric}", detector, None)
+                yield {**of_group, "metric": metric, "ood": f"{MEAN} {group}"}
         if "dad" in present:
             yield row("dad", detector, None)
 

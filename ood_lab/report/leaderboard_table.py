@@ -112,6 +112,8 @@ class _Layout:
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
+        for group in self.board.groups:
+            add_set(f"{MEAN} {group}", "")
         if most := self.board.most_dad:
             head = Head("DAD", note=f"of {most}")
             add(("", ""), (head, self._column("dad", None, "{:.1f}".format)))

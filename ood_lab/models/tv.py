@@ -73,7 +73,8 @@ def torchvision_backbone(
     head = _head(net, name, config["input_size"])
     if weights is not None and num_classes is None and not new_head:
         # The file's own number of classes, which need not be the published one.
-        if (saved := saved_outputs(weights, net, head)) not in (None, classes):
+        saved = saved_outputs(weights, net, head)
+        if saved not in (None, classes):
             net = zoo.get_model(name, num_classes=saved)
     if pretrained:
         net.load_state_dict(_download(published, name))

@@ -122,6 +122,14 @@ class FinishedRun:
         node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
 
+    def _tuned(self, detector: str) -> dict[str, str]:
+        """Settings that were chosen on this very network: its seeds are not told apart by them."""
+        name = detector.removesuffix("_tuned")
+        if name == detector:
+            return {}
+        record = (self.manifest.get("tuning") or {}).get("detectors", {}).get(name, {})
+        return dict.fromkeys(record.get("grid", {}), "tuned")
+
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
         used = self.manifest["detectors"].get(detector, {})
@@ -129,7 +137,7 @@ class FinishedRun:
         if asked is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
         else:
-            pairs = {k: used.get(k, v) for k, v in asked.items()}
+            pairs = {k: used.get(k, v) for k, v in asked.items()} | self._tuned(detector)
         return "; ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 

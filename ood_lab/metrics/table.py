@@ -13,6 +13,7 @@ from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.selective import FailureCell, failure_cells
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
 
 COLUMNS = [
@@ -46,6 +47,8 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and ood are None.
       With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
+    - ``aurc, e_aurc`` of the ID errors (ood is None) and of ID errors together with each OOD set,
+      where the predictions mean something; see :mod:`ood_lab.metrics.selective`.
 
     Args:
         evaluation: of one model.
@@ -64,6 +67,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *_group_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
+        *(row for cell in failure_cells(evaluation) for row in _failure_rows(evaluation, cell)),
     ]
     table = _table(rows, model, evaluation.seed, evaluation.n_id, evaluation.shift_levels)
     table.attrs["protocol"] = evaluation.protocol
@@ -120,6 +124,12 @@ def _group_rows(
         else:
             ends = percentile_interval(draws, n)
         yield from _rows(evaluation, metric, values, ends, n_ood=n_ood, **common)
+
+
+def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
+    sizes = {"n_id": cell.n_id, "n_ood": cell.n_ood}
+    for metric, values in cell.values.items():
+        yield from _rows(evaluation, metric, values, cell.ends[metric], ood=cell.ood, **sizes)
 
 
 def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[Row]:

@@ -10,7 +10,13 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.dating import dating_notes, dating_tables
-from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
+from ood_lab.report.html_tables import (
+    all_metrics_table,
+    failure_table,
+    flatten,
+    level_tables,
+    main_table,
+)
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
 from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
@@ -81,7 +87,9 @@ def write_report(
         main=main_table(view) if shown else None,
         stars=star_sentence(view.has_significance) if view.has_marks else "",
         refused=refused or {},
-        details=[*level_tables(view), all_metrics_table(view)] if shown else [],
+        details=[*level_tables(view), *failure_table(view), all_metrics_table(view)]
+        if shown
+        else [],
         left_out=view.left_out,
         figures=[embed(figure, path.parent) for figure in figures],
         mistakes=mistakes,

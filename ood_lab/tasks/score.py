@@ -116,7 +116,8 @@ class Score(Task):
         selection = ws.tuning.select(usable, banks, limit, ws.seed)
         usable = with_tuned(usable, selection.detectors)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
-        scores, timing = score_banks(ws.data, banks, usable, manifest["refused"], evaluated, limit)
+        rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in evaluated}
+        scores, timing = score_banks(rows, banks, usable, manifest["refused"], limit)
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
             known_columns(scores, ws.shift["axes"], accuracy),

@@ -50,6 +50,7 @@ class ASH(Detector):
     """
 
     name = "ash"
+    reads = "head"
 
     def __init__(
         self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False

@@ -46,6 +46,7 @@ class NNGuide(Detector):
     """
 
     name = "nnguide"
+    reads = "head"
 
     def __init__(
         self,

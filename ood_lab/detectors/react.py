@@ -35,6 +35,7 @@ class ReAct(Detector):
     """
 
     name = "react"
+    reads = "head"
 
     def __init__(
         self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False

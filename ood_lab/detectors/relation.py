@@ -39,6 +39,7 @@ class Relation(Detector):
     """
 
     name = "relation"
+    reads = "head"
 
     def __init__(
         self,

@@ -28,6 +28,7 @@ class SCALE(Detector):
     """
 
     name = "scale"
+    reads = "head"
 
     def __init__(self, percentile: float = 85, force: bool = False) -> None:
         super().__init__()

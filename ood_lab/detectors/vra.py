@@ -44,6 +44,7 @@ class VRA(Detector):
     """
 
     name = "vra"
+    reads = "head"
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.report.figures import write_dating_figure, write_figures
 from ood_lab.report.html import write_report
 from ood_lab.report.optional import optional
+from ood_lab.report.shown import reads_of
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -72,6 +73,7 @@ def write_page(
         manifest=manifest,
         protocol=manifest["protocol"],
         significance=best,
+        reads=reads_of(manifest),
         refused=manifest["refused"],
         load_image=data.load_image,
         classes=data.classes,

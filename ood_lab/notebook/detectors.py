@@ -20,8 +20,8 @@ Chosen = str | Sequence[str] | Mapping[str, Detector]
 def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
     """Detectors with the settings of their YAML, or those that are given."""
     if isinstance(chosen, Mapping):
-        for name, detector in chosen.items():
-            detector.name = name
+        for name, own in chosen.items():
+            own.name = name
         return dict(chosen)
     sets = {"default": detector_names(default=True), "all": detector_names()}
     names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)

@@ -48,7 +48,11 @@ class Outcome:
         console = Console(file=io.StringIO(), width=80, no_color=True)
         protocol = self.results.attrs["protocol"]
         tables = console_tables(
-            self.results, protocol=protocol, significance=self.best, refused=self.refused
+            self.results,
+            protocol=protocol,
+            significance=self.best,
+            reads={name: detector.reads for name, detector in self.detectors.items()},
+            refused=self.refused,
         )
         console.print(tables)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]

@@ -33,6 +33,7 @@ def write_report(
     manifest: Mapping[str, Any] | None = None,
     protocol: str = "openood",
     significance: pd.DataFrame | None = None,
+    reads: Mapping[str, str] | None = None,
     refused: Mapping[str, str] | None = None,
     load_image: LoadImage | None = None,
     classes: Sequence[str] = (),
@@ -53,6 +54,7 @@ def write_report(
             and the list ``warnings`` is shown first on the page.
         protocol: which FPR95 the results hold.
         significance: see :func:`ood_lab.report.console_tables`.
+        reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are left out.
@@ -68,7 +70,7 @@ def write_report(
         ValueError: the results hold several models or seeds.
     """
     path = Path(path)
-    view = RunView(results, significance)
+    view = RunView(results, significance, reads)
     given = dict(manifest or {})
     warnings = given.pop("warnings", [])
     shown = bool(view.detectors and view.sets)

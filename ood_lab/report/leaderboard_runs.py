@@ -19,7 +19,7 @@ from ood_lab.report.view import RunView
 _NEEDED = ("protocol", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
-_TIMING = ("fit_seconds", "score_seconds")
+_TIMING = ("reads", "fit_seconds", "score_seconds")  # no settings
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,9 @@ class Score(Task):
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         doubts = [lost] if lost else suspicious(scores, list(timing), ood_sets)
         manifest |= {
-            "detectors": {n: usable[n].describe() | timing[n] for n in timing},
+            "detectors": {
+                n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
+            },
             "tuning": selection.record,
             "warnings": [*manifest.get("warnings", []), *doubts, *selection.warnings],
         }

@@ -80,7 +80,7 @@ def torchvision_backbone(
         net.load_state_dict(_download(published, name))
     net.pretrained_cfg = config
     return module_backbone(
-        net.to(memory_format=torch.channels_last),  # type: ignore[call-overload]
+        net.to(memory_format=torch.channels_last),
         head,
         num_classes=num_classes,
         weights=weights,

@@ -90,7 +90,7 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     if any(other["n"] != facts[0]["n"] for other in facts[1:]):
         raise UserError(f"the runs in {place} have evaluated other images: name one of them")
     keys = ["detector", "ood", "semantic_level", "covariate_level", "metric"]
-    everything = pd.concat(tables, ignore_index=True)
+    everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
     means = everything.groupby(keys, dropna=False, sort=False)
     mean = means.agg(value=("value", "mean"), n_id=("n_id", "first"), n_ood=("n_ood", "first"))
     known = [fact["id_accuracy"] for fact in facts if fact["id_accuracy"] is not None]

@@ -33,6 +33,7 @@ from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.segmented import Segmenter
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
+from ood_lab.data.unresized import without_resize
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 
@@ -54,6 +55,8 @@ class OODDataModule(L.LightningDataModule):
             slightest to the largest shift: groups have means of their own, and without a
             ``shift_order`` the DAD counts pairs of sets of different groups. A group that is None
             is left out.
+        unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
+            they are normalised, but neither resized nor cropped.
         batch_size: images a training batch, on each device.
         eval_batch_size: images a batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0 = load in the main process.
@@ -98,6 +101,7 @@ class OODDataModule(L.LightningDataModule):
         *,
         shift_order: Sequence[str] | None = None,
         ood_groups: Mapping[str, Sequence[str] | None] | None = None,
+        unresized: Sequence[str] = (),
         batch_size: BatchSize = 64,
         eval_batch_size: BatchSize | None = None,
         num_workers: Workers = 0,
@@ -126,6 +130,7 @@ class OODDataModule(L.LightningDataModule):
         self.ood_groups = {g: list(names) for g, names in (ood_groups or {}).items() if names}
         self.csid_names: list[str] = []
         self.val_ood_names: list[str] = []
+        self.unresized = list(unresized)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
@@ -285,15 +290,15 @@ class OODDataModule(L.LightningDataModule):
         return self.splits[split].load_image(index)
 
     def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
-        """Gives every set the same ``eval`` transform, ID and OOD alike.
+        """Gives every set the same ``eval`` transform, ID and OOD alike, but for ``unresized``.
 
         Args:
             eval: PIL image to tensor, the backbone's own.
             train: used by :meth:`train_dataloader` alone; None = ``eval``.
         """
         self.setup()
-        for data in self.splits.values():
-            data.transform = eval
+        for name, data in self.splits.items():
+            data.transform = without_resize(eval) if name in self.unresized else eval
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def leave_out_images(self) -> None:

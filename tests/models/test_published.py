@@ -6,7 +6,9 @@ import torchvision.models as zoo
 from PIL import Image
 from torch import nn
 from torchvision.models.resnet import BasicBlock, ResNet
+from torchvision.transforms.functional import to_tensor
 
+from ood_lab.data.unresized import without_resize
 from ood_lab.errors import UserError
 from ood_lab.models import ResNet18For32, torchvision_backbone
 from ood_lab.models.tv import transform_of
@@ -67,3 +69,12 @@ def test_unknown_names_are_one_line():
         torchvision_backbone("resnet51")
     with pytest.raises(UserError, match=r"no weights 'IMAGENET1K_V9' of resnet50.*IMAGENET1K_V2"):
         torchvision_backbone("resnet50", weights_name="IMAGENET1K_V9")
+
+
+def test_images_of_the_right_size_are_only_normalised():
+    backbone = torchvision_backbone("resnet18")
+    image = Image.effect_noise((224, 224), 80).convert("RGB")
+    mean, std = (torch.tensor(backbone.data_config[k])[:, None, None] for k in ("mean", "std"))
+    expected = (to_tensor(image) - mean) / std
+    torch.testing.assert_close(without_resize(backbone.transform)(image), expected)
+    assert not torch.allclose(backbone.transform(image), expected)  # enlarged, then cropped

@@ -52,6 +52,7 @@ def test_every_benchmark_reads_the_lists_of_openood(name):
     assert data["ood"] == expected
     assert data["ood_groups"] == {"near": near, "far": far}
     assert data["ood_val"] == {val: f"{lists}/{val}.txt"}
+    assert data["unresized"] == ["imagenet_c"] * ("imagenet_c" in csid)
     assert data["csid"] == {s: f"{lists}/{file}.txt" for s, file in csid.items()}
 
 

@@ -64,7 +64,8 @@ class MDSEnsemble(InPassDetector):
         super().__init__(self._pooled, fit_split)
 
     def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without class labels."""
+        """Raises :class:`DetectorRefusal` without the column, or without class labels."""
+        super().check(bank)
         require_labels(self, bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -101,7 +102,8 @@ class MDSEnsemble(InPassDetector):
 
     def _by_layer(self, bank: FeatureBank) -> Iterator[FeatureBank]:
         """Banks whose features are the pooled maps of one layer."""
-        pooled, widths = split_layers(self.values(bank))
+        super().check(bank)  # scored images need no labels
+        pooled, widths = split_layers(bank.columns[self._pooled.key])
         for features in pooled.split(widths.tolist(), dim=1):
             yield replace(bank, features=features, columns={})
 

@@ -117,7 +117,7 @@ def test_a_module_becomes_a_bank():
     [
         ({"ood": {}}, "there is no OOD set"),
         ({"detectors": ["knm"]}, "no detector 'knm'.*knn"),
-        ({"detectors": ["odin"]}, "no chosen detector works here.*odin works on the network"),
+        ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it works on the network"),
     ],
 )
 def test_wrong_calls_are_one_line(banks, change, message):

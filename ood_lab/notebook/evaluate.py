@@ -136,13 +136,14 @@ def _with_columns(
         lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
         if lacking:
             refused[name] = (
-                f"{name} works on the network, inside the extraction pass: make the banks of "
+                "it works on the network, inside the extraction pass: make the banks of "
                 f"{', '.join(lacking)} with bank_from_module(..., detectors=['{name}'])"
             )
         else:
             usable[name] = detector
     if not usable:
-        raise UserError(f"no chosen detector works here. {'; '.join(refused.values())}")
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UserError(f"no chosen detector works here. {reasons}")
     return usable
 
 

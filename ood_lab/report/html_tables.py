@@ -9,7 +9,7 @@ from typing import Any
 
 from ood_lab.axes import AXES, Axis
 from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.view import HIGHER_IS_BETTER, SECTIONS, Estimate, RunView
+from ood_lab.report.view import HIGHER_IS_BETTER, Estimate, RunView
 
 _LABELS = {
     "auroc": "AUROC",
@@ -83,8 +83,7 @@ def main_table(view: RunView) -> HtmlTable:
     heads = [Head("detector", "ascending")]
     groups = [("", "", 1)]
     if any(map(view.reads, view.detectors)):
-        words = {d: SECTIONS.get(view.reads(d), view.reads(d)) for d in view.detectors}
-        columns.append({d: Cell(words[d], words[d]) for d in view.detectors})
+        columns.append({d: Cell(view.reads(d), view.reads(d)) for d in view.detectors})
         heads.append(Head("reads", "ascending"))
         groups = [("", "", 2)]
     for ood in view.sets:

@@ -17,13 +17,8 @@ HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
 
 #: Up to so many detectors one table needs no sections.
 UNGROUPED = 20
-#: Titles of the sections of a longer one, in order.
-SECTIONS = {
-    "logits": "logits",
-    "features": "features",
-    "head": "features and head",
-    "network": "network",
-}
+#: The sections of a longer one, in order.
+SECTIONS = ("logits", "features", "head", "network")
 
 
 class Estimate(NamedTuple):
@@ -122,7 +117,7 @@ class RunView:
             return [("", self.detectors)]
         titles = [*SECTIONS, *(t for t in self._reads.values() if t not in SECTIONS), ""]
         by_title = {t: [d for d in self.detectors if self.reads(d) == t] for t in titles}
-        return [(SECTIONS.get(t, t), names) for t, names in by_title.items() if names]
+        return [(t, names) for t, names in by_title.items() if names]
 
     def reads(self, detector: str) -> str:
         """What a detector looks at; empty where that is not known."""

@@ -32,6 +32,7 @@ from ood_lab.detectors.base import Detector, checked_score
 from ood_lab.features.extract import extract
 from ood_lab.features.passes import build_loader
 from ood_lab.models.build import module_backbone
+from ood_lab.notebook.detectors import chosen_detectors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 STAGES = ["act1", "layer1", "layer2", "layer3"]
@@ -231,6 +232,14 @@ def chosen(n: int) -> list[Detector]:
     return detectors[:n]
 
 
+def default(network: bool) -> list[Detector]:
+    """What runs by default; ``network``: those too that work inside the extraction pass."""
+    detectors = chosen_detectors("default", "openood") | {
+        "gram": own.Gram(layers=[f"net.{name}" for name in STAGES])
+    }
+    return [d for d in detectors.values() if network or d.column is None]
+
+
 def timed(work: Callable[[], None]) -> tuple[float, float]:
     cpu, wall = time.process_time(), time.perf_counter()
     work()
@@ -257,6 +266,8 @@ def main() -> None:
         "11, features and logits": lambda: bench.shared(chosen(11)),
         "13, with ODIN and Gram": lambda: bench.shared(chosen(13)),
         "15, with RankFeat and ASH": lambda: bench.shared(chosen(15)),
+        f"{len(default(False))}, default without network": lambda: bench.shared(default(False)),
+        f"{len(default(True))}, default": lambda: bench.shared(default(True)),
     }
     if args.peer:
         plans["13, pytorch-ood one by one"] = bench.one_by_one

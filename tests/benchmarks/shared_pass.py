@@ -43,6 +43,7 @@ from ood_lab.features.extract import extract
 from ood_lab.features.extraction import build_loader
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.build import module_backbone, timm_backbone
+from ood_lab.notebook.detectors import chosen_detectors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 10
@@ -336,6 +337,21 @@ def chosen(n: int, backbone: Backbone) -> Usable:
     return usable
 
 
+def default(network: bool, backbone: Backbone) -> Usable:
+    """What runs by default; ``network``: those too that work inside the extraction pass."""
+    usable = Usable([], [])
+    for detector in chosen_detectors("default", "openood").values():
+        if detector.column is not None and not network:
+            continue
+        try:
+            if detector.column is not None:
+                detector.column.layers(backbone)
+            usable.detectors.append(detector)
+        except DetectorRefusal as refusal:
+            usable.refused.append(str(refusal))
+    return usable
+
+
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
     """Processor and wall seconds."""
     cpu, wall = time.process_time(), time.perf_counter()
@@ -387,6 +403,10 @@ def main() -> None:
     for reason in usable.refused:
         print(reason)
     peak = peak_above(plans[name])
+    for network in (False, True):
+        found = default(network, bench.backbone).detectors
+        text = "default" if network else "default without network"
+        plans[f"{len(found)}, {text}"] = lambda d=found: bench.shared(d)
     plans["Trainer.predict"] = bench.predict
     if args.peer:
         plans["pytorch-ood one by one"] = bench.one_by_one

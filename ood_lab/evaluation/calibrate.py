@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,18 +9,15 @@ from pathlib import Path
 from ood_lab.detectors import (
     CalibratedDetector,
     Detector,
-    DetectorRefusal,
     Rule,
-    check_memory,
     checked_score,
     load_detector,
 )
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
+from ood_lab.evaluation.fitting import each_that_works, fit_within
 from ood_lab.evaluation.halves import cut_at
 from ood_lab.features.bank import FeatureBank
-
-log = logging.getLogger(__name__)
 
 
 def chosen_rule(rule: str | None, tpr: float | None, alpha: float | None) -> Rule | None:
@@ -98,30 +94,21 @@ def fit_detectors(
     Raises:
         UserError: too few held-out images; no detector works.
     """
-    ready: dict[str, CalibratedDetector] = {}
-    for name, detector in detectors.items():
+
+    def calibrated(name: str, detector: Detector) -> CalibratedDetector:
         held_out = banks["val"]
-        fit_bank = banks[detector.fit_split] if detector.fit_split else held_out
+        fit_bank = banks[detector.fit_split or "val"]
         if detector.fit_split == "val":
             # The larger half to fit on.
             fit_bank, held_out = cut_at(held_out, (len(held_out) + 1) // 2, seed)
-        try:
-            outputs, width = fit_bank.head_weight.shape
-            check_memory(detector, len(fit_bank), width, outputs, limit)
-            if detector.fit_split:
-                detector.fit(fit_bank)
-            ready[name] = CalibratedDetector.of(
-                detector,
-                checked_score(detector, held_out),
-                rule,
-                classes=classes,
-                weights_sha256=held_out.manifest["weights_sha256"],
-                transform=held_out.manifest["transform"],
-            )
-        except DetectorRefusal as refusal:
-            refused[name] = str(refusal)
-            log.warning("%s is left out: %s", name, refusal)
-    if not ready:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
-        raise UserError(f"no chosen detector works here. {reasons}")
-    return ready
+        fit_within(detector, fit_bank, limit)
+        return CalibratedDetector.of(
+            detector,
+            checked_score(detector, held_out),
+            rule,
+            classes=classes,
+            weights_sha256=held_out.manifest["weights_sha256"],
+            transform=held_out.manifest["transform"],
+        )
+
+    return each_that_works(detectors, calibrated, refused)

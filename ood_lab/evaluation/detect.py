@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Mapping, Sequence
 
@@ -10,13 +9,11 @@ import pandas as pd
 import psutil
 
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
-from ood_lab.errors import UserError
+from ood_lab.detectors import Detector, checked_score
 from ood_lab.evaluation import tables
+from ood_lab.evaluation.fitting import each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import score_warning
-
-log = logging.getLogger(__name__)
 
 
 def memory_limit(gigabytes: float | None) -> int:
@@ -40,28 +37,20 @@ def score_banks(
         The scores table and ``{detector: {fit_seconds, score_seconds}}``.
     """
     parts = {name: tables.rows_of(data.splits[name], banks[name]) for name in evaluated}
-    timing: dict[str, dict[str, float]] = {}
-    for name, detector in detectors.items():
-        try:
-            start = time.perf_counter()
-            fit_bank = banks[detector.fit_split] if detector.fit_split else banks["test"]
-            classes, width = fit_bank.head_weight.shape
-            check_memory(detector, len(fit_bank), width, classes, limit)
-            if detector.fit_split:
-                detector.fit(fit_bank)
-            fitted = time.perf_counter()
-            scored = {s: checked_score(detector, banks[s]) for s in evaluated}
-        except DetectorRefusal as refusal:
-            refused[name] = str(refusal)
-            log.warning("%s is left out: %s", name, refusal)
-            continue
+
+    def fit_and_score(name: str, detector: Detector) -> dict[str, float]:
+        start = time.perf_counter()
+        fit_within(detector, banks[detector.fit_split or "test"], limit)
+        fitted = time.perf_counter()
+        scored = {split: checked_score(detector, banks[split]) for split in evaluated}
         for split, values in scored.items():
             parts[split][name] = values.numpy()
-        end = time.perf_counter()
-        timing[name] = {"fit_seconds": fitted - start, "score_seconds": end - fitted}
-    if not timing:
-        reasons = "; ".join(f"{n}: {reason}" for n, reason in refused.items())
-        raise UserError(f"no chosen detector works here. {reasons}")
+        return {
+            "fit_seconds": fitted - start,
+            "score_seconds": time.perf_counter() - fitted,
+        }
+
+    timing = each_that_works(detectors, fit_and_score, refused)
     return pd.concat(parts.values(), ignore_index=True), timing
 
 

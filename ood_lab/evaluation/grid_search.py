@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ood_lab.detectors import Detector, check_memory, checked_score
+from ood_lab.detectors import Detector, checked_score
 from ood_lab.errors import UserError
+from ood_lab.evaluation.fitting import fit_within
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import SortedScores
 
@@ -61,10 +62,7 @@ class GridSearch:
         detector = self.build(self.name, **settings)
         try:
             bank = self.banks["val"] if self.fit is None else self.fit
-            classes, width = bank.head_weight.shape
-            check_memory(detector, len(bank), width, classes, self.limit)
-            if self.fit is not None:
-                detector.fit(self.fit)
+            fit_within(detector, bank, self.limit)
             scores = {s: checked_score(detector, b).numpy() for s, b in self.banks.items()}
         except UserError as error:
             return str(error)

@@ -14,12 +14,18 @@ from hydra.errors import HydraException
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed
 from ood_lab.run.line import check_overrides, read_arguments
+from ood_lab.run.pipeline import (
+    Stage,
+    is_one_experiment,
+    own_overrides,
+    read_stages,
+    run_stages,
+    validate_stages,
+)
 from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.staged import run_stages, validate_stages
-from ood_lab.run.stages import Stage, is_one_experiment, own_overrides, read_stages
 from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
-from ood_lab.run.validate import REQUEST, validate
+from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import quoted
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
@@ -51,7 +57,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
 
 def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int:
     """Does what the command line asks for; returns the exit status."""
-    overrides = [override for override in arguments.overrides if override != REQUEST]
+    overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
     only_jobs = not _other_flags(arguments)
     if only_jobs and (stages := _stages(config_name, overrides)):

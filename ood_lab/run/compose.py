@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -14,6 +15,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from ood_lab.run.values import values_of
 from ood_lab.scripts import CONF
 
 
@@ -66,6 +68,19 @@ def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
     ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
 
 
+def running_overrides() -> list[str]:
+    """The command line of the running job, ``${...}`` in it as they were typed."""
+    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(typed, list)
+    return [str(override) for override in typed]
+
+
+def trains(cfg: DictConfig) -> bool:
+    """Whether train.py fits the model on the data; else the task does its own training."""
+    # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
+    return HydraConfig.get().job.config_name == "train" and cfg.model.classifier is not None
+
+
 def composed_again(overrides: Sequence[str]) -> DictConfig:
     """The configuration that the running job would have with other overrides.
 
@@ -93,3 +108,17 @@ def composed(script: str, overrides: Sequence[str]) -> DictConfig:
     cfg = chosen(script, [str(o.input_line) for o in given if is_choice(o)])
     apply(cfg, [o for o in given if not is_choice(o)])
     return cfg
+
+
+def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
+    """The command line of every job of a sweep, in Hydra's order (the last key runs fastest)."""
+    own = [override for override in parsed(overrides) if not override.is_hydra_override()]
+    options = [values_of(override) for override in own]
+    return [list(line) for line in itertools.product(*options)]
+
+
+def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
+    """What all jobs of a sweep have in common, and what is each one's own, as text."""
+    shared = set.intersection(*map(set, lines))
+    own = [" ".join(o for o in line if o not in shared) for line in lines]
+    return [o for o in lines[0] if o in shared], own

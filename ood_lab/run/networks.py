@@ -102,6 +102,6 @@ def weights_origin(ws: Workspace) -> str:
         return f"weights of {model['weights']}"
     if model.get("trunk_weights"):
         return f"trunk with the weights of {model['trunk_weights']}"
-    if "clip" in (model.get("backbone") or {}):
-        return f"CLIP {ws.cfg.clip.name} with its weights"
+    if clip := (model.get("backbone") or {}).get("clip"):
+        return f"CLIP {clip['name']} with its weights"
     return "pretrained weights" if model.get("pretrained") else "random weights"

@@ -17,8 +17,10 @@ from omegaconf.errors import (
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, debug, nodes
+from ood_lab.run.compose import trains
 from ood_lab.run.folder import RunFolder
-from ood_lab.run.identity import config_hash
+from ood_lab.run.identity import config_hash, unread, used
+from ood_lab.run.recipe import recipe_of
 from ood_lab.run.workspace import Workspace
 
 
@@ -42,11 +44,17 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     check_name(str(cfg.name))
-    digest = config_hash({**settings, "ckpt": checkpoints.origin(cfg.ckpt, int(cfg.seed))})
-    path = Path(cfg.paths.outputs) / str(cfg.name) / digest / f"seed={cfg.seed}"
+    ignored = frozenset() if trains(cfg) else unread(used(settings["task"]))
+    told = {key: value for key, value in settings.items() if key not in ignored}
+    if "ckpt" in told:
+        told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
+    path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
     if cfg.debug:
         debug.keep_apart(cfg, path)
-    return Workspace(cfg, RunFolder(path))
+    recipe = recipe_of(cfg, overrides)
+    if ignored:
+        cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
+    return Workspace(cfg, RunFolder(path), recipe)
 
 
 def check_name(name: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -15,14 +16,15 @@ from typing import NoReturn
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
+from ood_lab.run.compose import running_overrides
 from ood_lab.run.failures import record_failure
+from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
 from ood_lab.run.ranks import rank
-from ood_lab.run.recipe import recipe_of
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.workspace import Workspace
@@ -45,7 +47,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     except Exception as error:
         _fail(_explained(error), cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
-    os.environ[JOB_VARIABLE] = json.dumps(_overrides())
+    os.environ[JOB_VARIABLE] = json.dumps(running_overrides())
     failed = True
     try:
         with _watched(this):
@@ -81,7 +83,7 @@ def _watched(this: Workspace) -> Iterator[None]:
 
 def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
-    this = prepare(cfg, _overrides())
+    this = prepare(cfg, running_overrides())
     if not this.done:
         this.check_settings()
         if this.builds:
@@ -92,10 +94,18 @@ def _open(cfg: DictConfig) -> Workspace:
             log.warning(
                 "debug=true: two batches of every set and one epoch; the numbers mean nothing"
             )
+        _warn_of_ignored(this)
         this.begin()
-        if recipe := recipe_of(this.cfg, _overrides()):
-            this.manifest["recipe"] = recipe
     return this
+
+
+def _warn_of_ignored(this: Workspace) -> None:
+    """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
+    ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
+    keys = [override.lstrip("+~").split("=", 1)[0] for override in running_overrides()]
+    for key in keys:
+        if re.split(r"[./]", key)[0] in ignored:
+            log.warning("%s changes nothing: this task does not read it", key)
 
 
 def _seed(seed: int) -> None:
@@ -117,13 +127,6 @@ def _leave_frameworks(failed: bool) -> None:
             torch.distributed.destroy_process_group()
 
 
-def _overrides() -> list[str]:
-    """The command line of this job, ``${...}`` in it as they were typed."""
-    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    assert isinstance(typed, list)
-    return [str(override) for override in typed]
-
-
 def _explained(error: Exception) -> Exception:
     """A full disk is the user's affair, whoever noticed it first."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -143,7 +146,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
     elif not rank():
-        overrides = _overrides()
+        overrides = running_overrides()
         file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
         record_failure(file, overrides, folder, error)
     raise error

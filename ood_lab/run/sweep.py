@@ -13,10 +13,9 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed
+from ood_lab.run.compose import composed, differences, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import fail, one_line, print_problems
-from ood_lab.run.validate import differences, jobs_of
 
 _FAILURES = "failures.csv"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 class Task(ABC):
     """Hydra builds it from its YAML; its fields are its settings.
 
-    Attributes:
-        uses: what it asks the workspace for that takes long to build, so that a dry run knows.
+    Its YAML says in ``_uses_`` what it asks the workspace for (:data:`~ood_lab.run.identity.USES`):
+    a run is made of that part of the configuration alone, and a dry run builds no more.
     """
-
-    uses: ClassVar[frozenset[str]] = frozenset()
 
     def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check
         """Raises :class:`UserError` where this task cannot work, before any long work."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -11,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -18,14 +18,20 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed, parsed
+from ood_lab.run.compose import composed, differences, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import print_problems
-from ood_lab.run.values import values_of
 from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import CONF
 
-#: The override that asks for a validation instead of the work.
-REQUEST = "task=validate"
+
+def asks_for_validation(override: str) -> bool:
+    """Whether it chooses a task that answers for a whole command line (``dry: true``)."""
+    group, _, choice = override.partition("=")
+    file = CONF / "task" / f"{choice}.yaml"
+    return (
+        group == "task" and file.is_file() and bool(OmegaConf.select(OmegaConf.load(file), "dry"))
+    )
 
 
 @dataclass
@@ -73,13 +79,6 @@ def validate(
     return blocked
 
 
-def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
-    """The command line of every job of a sweep, in Hydra's order (the last key runs fastest)."""
-    own = [override for override in parsed(overrides) if not override.is_hydra_override()]
-    options = [values_of(override) for override in own]
-    return [list(line) for line in itertools.product(*options)]
-
-
 def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
     dry = DryJob(overrides)
     cfg = composed(config_name, overrides)
@@ -105,7 +104,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]
-    elif config_name == "eval" and "backbone" in job.task.uses:
+    elif config_name == "eval" and "backbone" in job.uses:
         network = [partial(_backbone, job, built)]
     for step in (*network, lambda: job.task.check(job)):
         if not found:  # both need the data, the second the network too
@@ -136,16 +135,18 @@ def _data(job: Workspace, built: dict[str, Any]) -> None:
             raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))
         data.setup()
         built[key] = data
-    job.__dict__["data"] = built[key]
+    job.share(data=built[key])
 
 
 def _clip_files(job: Workspace) -> None:
     """All files of the CLIP that are not on this machine, where the job needs one."""
     from ood_lab.clip import missing_files
 
-    node = {key: value for key, value in job.settings["clip"].items() if key != "_target_"}
-    needed = "clip" in job.task.uses or "clip" in (job.settings["model"]["backbone"] or {})
-    if needed and not node["download"] and (files := missing_files(**node)):
+    settings = job.settings
+    of_model = (settings.get("model", {}).get("backbone") or {}).get("clip")
+    found = settings["clip"] if "clip" in job.uses else of_model
+    node = {key: value for key, value in (found or {}).items() if key != "_target_"}
+    if node and not node["download"] and (files := missing_files(**node)):
         raise UserError(
             "\n".join(f"CLIP {node['name']}: {file} is not on this machine" for file in files)
         )
@@ -156,7 +157,7 @@ def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
     if key not in built:
         built[key] = job.load_backbone(job.data.classes)
-    job.__dict__["backbone"] = built[key]
+    job.share(backbone=built[key])
 
 
 def _unwritable(folder: Path) -> str | None:
@@ -164,13 +165,6 @@ def _unwritable(folder: Path) -> str | None:
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return None
     return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
-
-
-def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """What all jobs of a sweep have in common, and what is each one's own, as text."""
-    shared = set.intersection(*map(set, lines))
-    own = [" ".join(o for o in line if o not in shared) for line in lines]
-    return [o for o in lines[0] if o in shared], own
 
 
 def _table(own: Sequence[str], jobs: Sequence[DryJob]) -> Table:

@@ -11,12 +11,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, inputs, nodes
+from ood_lab.run.compose import running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
+from ood_lab.run.identity import used
 from ood_lab.run.ranks import rank
 from ood_lab.run.task import Task
 
@@ -39,16 +40,17 @@ class Workspace:
     Args:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
+        recipe: which file gave a method its settings, in words; None where no file did.
 
     Attributes:
         manifest: filled by those who work with what made the numbers.
     """
 
-    def __init__(self, cfg: DictConfig, run_folder: RunFolder) -> None:
+    def __init__(self, cfg: DictConfig, run_folder: RunFolder, recipe: str | None = None) -> None:
         self.cfg = cfg
         self.run_folder = run_folder
         self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
-        self.manifest |= environment()
+        self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
     # What is known of a job before anything is built.
 
@@ -63,6 +65,11 @@ class Workspace:
         return not rank()
 
     @property
+    def overrides(self) -> list[str]:
+        """The command line of this job, ``${...}`` in it as they were typed."""
+        return running_overrides()
+
+    @property
     def seed(self) -> int:
         """Seed of the bootstrap and of every draw."""
         return int(self.cfg.seed)
@@ -70,7 +77,7 @@ class Workspace:
     @cached_property
     def model_seed(self) -> int:
         """The seed that the evaluated weights were trained with; the run's own if none is known."""
-        found = checkpoints.training_seed(self.cfg.ckpt)
+        found = checkpoints.training_seed(self.cfg.get("ckpt"))
         return self.seed if found is None else found
 
     @property
@@ -105,12 +112,15 @@ class Workspace:
         """The resolved ``shift`` node."""
         return dict(self.settings["shift"])
 
-    @property
+    @cached_property
     def trains(self) -> bool:
         """Whether train.py fits the model on the data; else the task does its own training."""
-        # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
-        own = HydraConfig.get().job.config_name == "train"
-        return own and self.cfg.model.classifier is not None
+        return trains(self.cfg)
+
+    @cached_property
+    def uses(self) -> frozenset[str]:
+        """What the task asks this workspace for."""
+        return used(self.settings["task"])
 
     def build(self, key: str, **arguments: Any) -> Any:
         """Instantiates the configuration node ``key``; errors name the node."""
@@ -250,7 +260,7 @@ class Workspace:
             nodes.check_nodes(settings)
         else:  # what is never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
-        if self.trains or {"trainer", "extractor"} & self.task.uses:
+        if self.trains or {"trainer", "extractor"} & self.uses:
             from ood_lab.run.machine import check_machine
             from ood_lab.run.trainers import dry_trainer
 
@@ -264,7 +274,7 @@ class Workspace:
     @property
     def builds(self) -> bool:
         """Whether this job builds data or networks, or only reads what others have left."""
-        return self.trains or bool(self.task.uses)
+        return self.trains or bool(self.uses)
 
     def begin(self) -> None:
         """Makes the open folder ready; what other data or weights have made is put aside."""
@@ -381,7 +391,8 @@ class Workspace:
 
     @cached_property
     def _named_paths(self) -> dict[str, Path]:
-        weights = checkpoints.weights_file(Path(self.cfg.ckpt)) if self.cfg.ckpt else None
+        ckpt = self.cfg.get("ckpt")
+        weights = checkpoints.weights_file(Path(ckpt)) if ckpt else None
         return inputs.named_paths(self.settings, weights, self.folder)
 
     def note_inputs(self, identities: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -44,8 +43,6 @@ class ClipReport(Task):
         export: folder of the model; None = ``clip`` in the run folder.
         like: folder that the model was made from.
     """
-
-    uses: ClassVar = frozenset({"data", "backbone"})
 
     export: str | None = None
     like: str | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 import pandas as pd
 
@@ -25,8 +24,6 @@ class IsOOD(Divide):
     Args:
         memory_limit_gb: see :class:`~ood_lab.tasks.score.Score`.
     """
-
-    uses: ClassVar = Divide.uses | Score.uses
 
     memory_limit_gb: Positive | None = None
 

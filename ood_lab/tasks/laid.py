@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -36,8 +36,6 @@ class TrainLaid(Task):
     Raises:
         UserError: too few words, a template without ``{}``.
     """
-
-    uses: ClassVar = frozenset({"clip", "trainer"})
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns held-out triplet accuracies, orthogonality error and energy shares."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -38,8 +38,6 @@ class LaidZeroShot(Task):
     Raises:
         UserError: ID has no labels.
     """
-
-    uses: ClassVar = frozenset({"data", "clip", "extractor"})
 
     laid: str | None = None
     classnames: Sequence[str] | None = None

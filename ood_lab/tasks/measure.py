@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -56,8 +56,6 @@ class Measure(Task):
     Raises:
         UserError: see :meth:`measured`.
     """
-
-    uses: ClassVar = frozenset({"data", "clip", "extractor"})
 
     laid: str | None = None
     k: Count | None = None

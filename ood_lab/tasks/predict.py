@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from rich.console import Console
@@ -65,8 +65,6 @@ class Predict(Task):
     Raises:
         UserError: see the checks; a saved detector of another backbone.
     """
-
-    uses: ClassVar = frozenset({"data", "extractor"})
 
     images: str | Mapping[str, str]
     detector_file: str | Sequence[str] | None = None

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 
@@ -54,8 +54,6 @@ class Score(Task):
     Raises:
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
     """
-
-    uses: ClassVar = frozenset({"data", "backbone", "extractor"})
 
     memory_limit_gb: Positive | None = None
     report: bool = True

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import pandas as pd
 from rich.console import Console
@@ -44,8 +43,6 @@ class Separability(Task):
     Raises:
         UserError: no backbone, one run twice, an unknown split, a set of fewer than two images.
     """
-
-    uses: ClassVar = frozenset({"data", "extractor"})
 
     runs: Sequence[str]
     clip: bool = False

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pandas as pd
 from PIL import Image
@@ -83,8 +83,6 @@ class Synthesize(Task):
         UserError: an option cannot work, models are missing, cells are short (``on_short=stop``),
             the folder holds another plan, or the disk is too small.
     """
-
-    uses: ClassVar = frozenset({"data", "clip", "extractor"})
 
     out: str
     labels: str | None = None

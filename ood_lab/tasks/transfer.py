@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -86,8 +86,6 @@ class Transfer(Task):
         UserError: models, masks or images are missing, an exemplar is not of ID test or also
             elsewhere in the ID data, the folder holds another plan, or the disk is too small.
     """
-
-    uses: ClassVar = frozenset({"data"})
 
     out: str
     content: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ood_lab.errors import UserError
@@ -14,22 +13,23 @@ from ood_lab.run.workspace import Workspace
 class Validate(Task):
     """Builds jobs dry and lists all that is missing, see :func:`ood_lab.run.validate.validate`.
 
-    ``train.py -m task=validate ...`` is answered for the whole sweep before Hydra starts a job.
+    ``train.py -m task=validate ...`` is answered for the whole sweep before Hydra starts a job;
+    what runs here is the task of an experiment that chooses it in its YAML.
 
     Args:
         config_name: ``train`` or ``eval``.
-        overrides: of the command line to look at.
+        dry: marks, in the YAML, a task that answers for a whole command line.
 
     Raises:
         UserError: a job could not run.
     """
 
     config_name: str
-    overrides: Sequence[str] = ()
+    dry: bool = True
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
         from ood_lab.run.validate import validate
 
-        if ws.is_main and (blocked := validate(self.config_name, list(self.overrides))):
-            raise UserError(f"{blocked} job(s) cannot run: see the list above")
+        if ws.is_main and (blocked := validate(self.config_name, ws.overrides)):
+            raise UserError(f"{blocked} jobs cannot run: see the list above")

@@ -13,10 +13,9 @@ from cli import ROOT
 from mutations import mutations
 
 from ood_lab.run import commandline
-from ood_lab.run.compose import composed
+from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.line import read_arguments
 from ood_lab.run.prepare import prepare
-from ood_lab.run.validate import jobs_of
 
 COUNT = 300
 #: A run of seconds; what the mutated lines say comes after it and wins.

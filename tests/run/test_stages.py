@@ -10,11 +10,9 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.run.compose import composed
+from ood_lab.run.compose import composed, jobs_of
+from ood_lab.run.pipeline import Stage, best_runs, own_overrides, read_stages, run_stages
 from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.staged import best_runs, run_stages
-from ood_lab.run.stages import Stage, own_overrides, read_stages
-from ood_lab.run.validate import jobs_of
 
 EXPERIMENT = """
 study: {data: folder, both: ["data=${study.data}", "seed=7"], file: "???"}

@@ -1,0 +1,327 @@
+"""Staged experiments: several command lines, run one after another by a single one.
+
+An experiment's YAML may have a list ``stages``. Each of them is a command line that could be typed
+as well, so finished runs are skipped and the same command goes on where it was stopped:
+
+    stages:
+      - name: akg              # shown, and named by later stages
+        script: train          # train.py or eval.py
+        overrides: [...]       # may sweep; an item may be a list, as in "${study.trunk}"
+        takes: [paths]         # keys of the user's own overrides that are passed on; all if absent
+        best_of: [akg, nts]    # ckpt=<the run of these stages with the best validation accuracy>
+        runs_of: [akg, nts]    # runs=[<the finished runs of these stages>]
+
+``study:`` beside it holds what the overrides share; ``skip: [NAME]`` leaves stages out.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import InterpolationToMissingValueError
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ood_lab.errors import UserError
+from ood_lab.io import read_json
+from ood_lab.run.compose import composed, jobs_of
+from ood_lab.run.prepare import prepare
+from ood_lab.run.terminal import INTERRUPTED
+from ood_lab.run.validate import validate
+from ood_lab.run.values import quote, quoted, values_of
+from ood_lab.scripts import run_script
+
+log = logging.getLogger(__name__)
+
+SCRIPTS = ("train", "eval")
+_KEYS = ("name", "script", "overrides", "takes", "best_of", "runs_of")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One command line of a staged experiment.
+
+    Attributes:
+        name: what other stages call it.
+        script: ``train`` or ``eval``.
+        overrides: its command line, the user's overrides at the end.
+        best_of: stages; the run with the best validation accuracy among theirs becomes ``ckpt``.
+        runs_of: stages; their finished runs become ``runs``.
+    """
+
+    name: str
+    script: str
+    overrides: tuple[str, ...]
+    best_of: tuple[str, ...] = ()
+    runs_of: tuple[str, ...] = ()
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The stages whose results it is made of."""
+        return self.best_of + self.runs_of
+
+    def line(self, *more: str) -> list[str]:
+        """Its command line, with ``-m`` where it is a sweep."""
+        overrides = [*self.overrides, *more]
+        parsed = OverridesParser.create().parse_overrides(overrides)
+        return ["-m"] * any(o.is_sweep_override() for o in parsed) + overrides
+
+
+def own_overrides(overrides: Sequence[str]) -> list[str]:
+    """Those that choose and describe a staged experiment, not its stages."""
+    return [o for o in overrides if _key(o) in ("experiment", "skip") or _within(o, ["study"])]
+
+
+def is_one_experiment(overrides: Sequence[str]) -> bool:
+    """Whether the command line names an experiment, and one alone."""
+    chosen = [o for o in overrides if _key(o) == "experiment"]
+    parsed = OverridesParser.create().parse_overrides(chosen)
+    return len(chosen) == 1 and len(values_of(parsed[0])) == 1
+
+
+def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
+    """The stages of a composed experiment; none where it has none.
+
+    The user's overrides go to the end of every command line, and replace what the stage says of
+    the same key.
+
+    Args:
+        cfg: composed with :func:`own_overrides` of the command line.
+        overrides: the whole command line.
+
+    Raises:
+        UserError: a value is missing, the list of stages is not one, or ``debug=true``.
+    """
+    if not cfg.get("stages"):
+        return []
+    if any(_key(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
+        raise UserError(
+            "debug=true is for one command line: give it to that of a stage; task=validate checks "
+            "all stages and starts none"
+        )
+    skipped = list(cfg.get("skip") or [])
+    names = [str(node.name) for node in cfg.stages]
+    if unknown := [name for name in skipped if name not in names]:
+        raise UserError(f"skip={unknown[0]} is no stage: there is {', '.join(names)}")
+    kept = [name for name in names if name not in skipped]
+    own = own_overrides(overrides)
+    users = [o for o in overrides if o not in own]
+    return [_stage(_resolved(node), users, kept, names) for node in cfg.stages if node.name in kept]
+
+
+def _resolved(node: DictConfig) -> dict[str, Any]:
+    try:
+        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+    except InterpolationToMissingValueError as error:
+        missing = str(error).split("Missing mandatory value: ")[-1].split()[0]
+        raise UserError(
+            f"give a value to {missing}=..., or leave this stage out: skip=[{node.name}]"
+        ) from error
+    assert isinstance(plain, dict)
+    return {str(key): value for key, value in plain.items()}
+
+
+def _stage(
+    node: dict[str, Any], users: Sequence[str], kept: Sequence[str], names: Sequence[str]
+) -> Stage:
+    if wrong := [key for key in node if key not in _KEYS]:
+        raise UserError(f"stage {node['name']}: '{wrong[0]}' is none of {', '.join(_KEYS)}")
+    if node.get("script") not in SCRIPTS:
+        raise UserError(f"stage {node['name']}: script is train or eval, not {node.get('script')}")
+    earlier = names[: names.index(node["name"])]
+    waits: dict[str, tuple[str, ...]] = {}
+    for key in ("best_of", "runs_of"):
+        wanted = node.get(key) or []
+        if wrong := [name for name in wanted if name not in earlier]:
+            raise UserError(f"stage {node['name']}: {key} names '{wrong[0]}', no earlier stage")
+        waits[key] = tuple(name for name in wanted if name in kept)
+        if wanted and not waits[key]:
+            raise UserError(
+                f"skip leaves nothing for stage {node['name']}: leave it out too, "
+                f"skip=[...,{node['name']}]"
+            )
+    takes = node.get("takes")
+    passed = [o for o in users if takes is None or _within(o, takes)]
+    if waits["best_of"]:
+        # Every seed of the best has its own run, and is evaluated under its own seed.
+        passed = [o for o in passed if _key(o) not in ("seed", "ckpt")]
+    replaced = {_key(o) for o in passed}
+    own = [quoted(o) for o in _flat(node.get("overrides") or []) if _key(o) not in replaced]
+    return Stage(node["name"], node["script"], (*own, *passed), **waits)
+
+
+def _flat(items: Any) -> Iterator[str]:
+    for item in items:
+        if isinstance(item, list):
+            yield from _flat(item)
+        else:
+            yield str(item)
+
+
+def _key(override: str) -> str:
+    return override.lstrip("+~").split("=", 1)[0]
+
+
+def _within(override: str, keys: Sequence[str]) -> bool:
+    key = _key(override)
+    return any(key == k or key.startswith(f"{k}.") for k in keys)
+
+
+def validate_stages(stages: Sequence[Stage]) -> int:
+    """``task=validate`` for every stage; returns the number of jobs that cannot run.
+
+    Of a stage that waits for others only the command line is known.
+    """
+    console = Console()
+    built: dict[str, Any] = {}
+    blocked = 0
+    for number, stage in enumerate(stages, 1):
+        _announce(console, stages, number, stage.line())
+        if stage.waits_for:
+            console.print(f"its command line is sound; it waits for {', '.join(stage.waits_for)}")
+        else:
+            blocked += validate(stage.script, stage.overrides, built)
+    return blocked
+
+
+def run_stages(stages: Sequence[Stage]) -> int:
+    """Runs the stages in order; one that fails is noted, those that need it are left out.
+
+    Returns:
+        Exit status: 0 where all stages are finished, 130 after an interruption, else 1.
+    """
+    console = Console()
+    folders: dict[str, list[Path]] = {}
+    states: dict[str, tuple[str, float]] = {}
+    for number, stage in enumerate(stages, 1):
+        start = time.monotonic()
+        try:
+            line = stage.line(*_results_for(stage, folders))
+        except UserError as error:
+            log.error("stage %s is left out: %s", stage.name, error)
+            states[stage.name] = ("left out", 0.0)
+            continue
+        _announce(console, stages, number, line)
+        status = _call(stage.script, line)
+        if status == INTERRUPTED:
+            return status
+        folders[stage.name] = _folders_of(stage.script, line)
+        states[stage.name] = ("failed" if status else "finished", time.monotonic() - start)
+    console.print(_summary(stages, states))
+    return int(any(state != "finished" for state, _ in states.values()))
+
+
+def _announce(console: Console, stages: Sequence[Stage], number: int, line: list[str]) -> None:
+    stage = stages[number - 1]
+    console.rule(f"stage {number} of {len(stages)}: {stage.name}")
+    console.print(Text(f"python {stage.script}.py {shlex.join(line)}", "bold"), soft_wrap=True)
+
+
+def _call(script: str, line: list[str]) -> int:
+    """``python <script>.py <line>`` in this process, which has imported everything already."""
+    before = sys.argv
+    sys.argv = [f"{script}.py", *line]
+    try:
+        run_script(script)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception:  # of a job; it ends this stage alone
+        traceback.print_exc()
+        return 1
+    finally:
+        sys.argv = before
+    return 0
+
+
+def _folders_of(script: str, line: Sequence[str]) -> list[Path]:
+    """The run folders of all jobs of a command line, whatever became of them."""
+    found = []
+    for overrides in jobs_of([o for o in line if o != "-m"]):
+        try:
+            found.append(prepare(composed(script, overrides), overrides).folder)
+        except UserError as error:  # a job that could not begin has none
+            log.debug("no run folder: %s", error)
+    return found
+
+
+def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
+    """The overrides that hand over what earlier stages made.
+
+    Raises:
+        UserError: there is nothing to hand over.
+    """
+    given = []
+    if stage.best_of:
+        best = best_runs({name: folders.get(name, []) for name in stage.best_of})
+        given.append(f"ckpt={','.join(quote(str(f)) for f in best)}")
+    if stage.runs_of:
+        found = [f for name in stage.runs_of for f in folders.get(name, []) if _done(f)]
+        if not found:
+            raise UserError(f"none of {', '.join(stage.runs_of)} is finished")
+        if left := [n for n in stage.runs_of if not all(map(_done, folders.get(n) or [Path()]))]:
+            log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
+        given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
+    return given
+
+
+def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
+    """All seeds of the configuration with the best validation accuracy, the mean over its seeds.
+
+    The test set has no say. Of equals the first wins.
+
+    Args:
+        folders: run folders of each stage to choose from, all of which must be finished: the
+            best of some would not be the best of all.
+
+    Raises:
+        UserError: a stage is not finished, or a run does not say its validation accuracy.
+    """
+    if waiting := [name for name, runs in folders.items() if not (runs and all(map(_done, runs)))]:
+        raise UserError(f"the best cannot be chosen before {', '.join(waiting)} is finished")
+    accuracies: dict[Path, list[float]] = {}
+    runs = [run for found in folders.values() for run in found]
+    for run in runs:
+        accuracies.setdefault(run.parent, []).append(_val_accuracy(run))
+    means = {place: fmean(values) for place, values in accuracies.items()}
+    best = max(means, key=lambda place: means[place])
+    ranking = sorted(means, key=lambda place: means[place], reverse=True)
+    shown = ", ".join(f"{place.parent.name} {means[place]:.1%}" for place in ranking)
+    log.info("best by validation accuracy: %s (%s)", best, shown)
+    return [run for run in runs if run.parent == best]
+
+
+def _val_accuracy(run: Path) -> float:
+    value = read_json(run / "manifest.json").get("val_accuracy")
+    if value is None:
+        raise UserError(
+            f"{run}/manifest.json has no val_accuracy: only a training that keeps its best epoch "
+            "by val/acc (callbacks=default) has one; force=true repeats it"
+        )
+    return float(value)
+
+
+def _done(folder: Path) -> bool:
+    return (folder / "DONE").exists()
+
+
+def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:
+    table = Table(title="stages", title_justify="left", box=None, padding=(0, 1))
+    for heading in ("stage", "state", "seconds"):
+        table.add_column(heading, justify="right" if heading == "seconds" else "left")
+    for stage in stages:
+        state, seconds = states[stage.name]
+        style = None if state == "finished" else "red"
+        table.add_row(stage.name, state, f"{seconds:.0f}", style=style)
+    return table

@@ -59,7 +59,9 @@ class Blip2Scores:
             )
         except (OSError, ValueError) as error:
             reason = " ".join(str(error).split())[:200]
-            raise UserError(f"image_text path={path}: no BLIP-2 can be loaded ({reason})") from error
+            raise UserError(
+                f"image_text path={path}: no BLIP-2 can be loaded ({reason})"
+            ) from error
         self.name = name
         self.path = path
         self.head = head

@@ -124,3 +124,61 @@ def test_annotations_of_another_format_are_one_line(tmp_path, capsys):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert "a.json" in error
     assert "COCO instances" in error
+
+
+@pytest.fixture(scope="module")
+def weaker(finished):
+    """Another model on the same questions."""
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    questions = f"task.questions={finished}/questions.jsonl"
+    assert run(outputs, questions, "lvlm=oracle", "lvlm.accuracy=0.7", NO_PAGE) == 0
+    return folder_of(outputs, before)
+
+
+def statistics(outputs, *arguments):
+    return call("eval.py", "task=oodbench_statistics", f"paths.outputs={outputs}", *arguments)
+
+
+def test_statistics_of_several_models(finished, weaker, tmp_path):
+    names = [f"oracle ({folder.parent.name})" for folder in (finished, weaker)]
+    texts = pd.DataFrame({"image": ["1", "2"], "text": ["a mug", "nothing"]})
+    texts.to_csv(tmp_path / "corpus.csv", index=False)
+    done = statistics(
+        tmp_path,
+        f"task.runs=['{finished}','{weaker}']",
+        f"task.open=['{names[0]}']",
+        f"task.hard=['{finished}','{weaker}']",
+        f"task.train='{finished}'",
+        f"+task.corpora.m={tmp_path}/corpus.csv",
+        "task.draws=100",
+        "task.mmd_draws=20",
+        "clip=open_clip",
+        "clip.name=scenes_96",
+    )
+    assert done == 0
+    folder = folder_of(tmp_path)
+    found = {file.stem: pd.read_csv(file) for file in folder.glob("*.csv")}
+    assert {"degradation", "signature", "tost", "hard", "mmd", "overlap", "screening"} <= set(found)
+    assert set(found["degradation"]["model"]) == set(names)
+    assert set(found["tost"]["model"]) == {names[1]}
+    assert (found["tost"]["eta_resample"] == 100).all()
+    # The training split and the questions are the same pairs here.
+    mmd = found["mmd"].set_index("quantity")["value"]
+    assert float(mmd["mmd2"]) == pytest.approx(0, abs=1e-9)
+    assert found["overlap"]["expressed"].iloc[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["task.runs=[nowhere]"], "no finished run of task=oodbench"),
+        (["task.runs=['{a}','{a}']"], "named twice"),
+        (["task.runs=['{a}','{b}']", "task.open=[orcale]"], "did you mean 'oracle"),
+        (["task.runs=['{a}']", "+task.corpora.m=x.csv"], "task.corpora needs task.train"),
+    ],
+)
+def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, message):
+    filled = [text.format(a=finished, b=weaker) for text in arguments]
+    assert statistics(tmp_path, *filled) == 1
+    assert message in capsys.readouterr().err

@@ -59,7 +59,7 @@ def check_values(function: Callable[..., Any], values: Mapping[str, Any], key: s
     """Checks plain values against the hints of the parameters that they are for.
 
     Objects, and parameters without a hint that can be read, are left alone. A number is no
-    substitute for another kind: 2.0 and "2" are no whole numbers, 1 is not true.
+    substitute for another kind: 2.0 and "2" are not whole numbers, 1 is not true.
 
     Args:
         function: a function, or a class that is built from them.

@@ -19,6 +19,6 @@ def cell_file(covariate: int, semantic: int) -> str:
 
 
 def cell_of_file(name: str) -> tuple[int, int] | None:
-    """Covariate and semantic level of a file's name; None if it is no cell's."""
+    """Covariate and semantic level of a file's name; None if it is not a cell's."""
     match = _CELL.fullmatch(name)
     return None if match is None else (int(match[1]), int(match[2]))

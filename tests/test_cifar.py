@@ -1,6 +1,6 @@
 """Real images and weights: AUROC and both FPR95 equal those of the reference implementations.
 
-Skips where the data, which is no part of the project, is absent.
+Skips where the data, which is not a part of the project, is absent.
 """
 
 import json

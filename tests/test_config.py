@@ -159,7 +159,7 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()
     for file in FILES:
-        if file.parts[0] == "hydra":  # how jobs are launched is no part of a job
+        if file.parts[0] == "hydra":  # how jobs are launched is not a part of a job
             continue
         cfg = composed_file("train", file).copy()
         with open_dict(cfg):

@@ -58,7 +58,9 @@ def load_clip(
             activation, weights of another architecture, or a tower that is not supported.
     """
     if precision not in _PRECISIONS:
-        raise UserError(f"clip.precision={precision} is unknown; one of {', '.join(_PRECISIONS)}")
+        raise UserError(
+            f"clip.precision={precision} is unknown; choose one of {', '.join(_PRECISIONS)}"
+        )
     source = find_source(name, pretrained, cache_dir)
     quick = _activation(source, name, pretrained, quick_gelu)
     missing = source.missing(cache_dir)

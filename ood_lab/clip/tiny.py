@@ -24,8 +24,8 @@ def untrained_clip(folder: str | Path | None = None) -> ClipModel:
 
     Args:
         folder: with ``open_clip_config.json`` and, for an own vocabulary, ``vocabulary.txt``
-            (one token a line, see :class:`WordTokenizer`); None = those of the shipped CLIP: a
-            ResNet of 4 blocks at 64 pixels, a text transformer of 2 layers, 32 tokens a text.
+            (one token per line, see :class:`WordTokenizer`); None = those of the shipped CLIP: a
+            ResNet of 4 blocks at 64 pixels, a text transformer of 2 layers, 32 tokens per text.
 
     Raises:
         UserError: the folder lacks something.

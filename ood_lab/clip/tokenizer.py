@@ -48,7 +48,7 @@ class WordTokenizer:
 
     @classmethod
     def load(cls, path: Path, context_length: int) -> WordTokenizer:
-        """Reads a vocabulary file: one token a line."""
+        """Reads a vocabulary file: one token per line."""
         return cls(path.read_text(encoding="utf-8").split(), context_length)
 
     def knows(self, text: str) -> bool:

@@ -50,7 +50,7 @@ class FolderBackgrounds:
             raise missing_path(place)
         self.paths = list(read_folder(place, labelled=False)["path"])
         if not self.paths:
-            raise UserError(f"data.background_source={place} holds no image{instead(place)}")
+            raise UserError(f"data.background_source={place} contains no images{instead(place)}")
         self._cache_dir = cache_dir
 
     @property

@@ -154,7 +154,7 @@ class BronzesDataModule(OODDataModule):
         for folder in self.folders[name]:
             part = read_folder(folder, labelled=False)
             if part.empty:
-                raise UserError(f"'{folder}' holds no image{instead(folder)}")
+                raise UserError(f"'{folder}' contains no images{instead(folder)}")
             parts.append(part.assign(kind=folder.name))
         table = pd.concat(parts, ignore_index=True)
         known = annotated.set_index("path")["category"]

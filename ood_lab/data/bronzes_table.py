@@ -49,7 +49,7 @@ def read_annotations(root: Path) -> pd.DataFrame:
 
 
 def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
-    """Reads ``boxes.csv``: a row a box, ``path, characteristic``; coordinates are not read.
+    """Reads ``boxes.csv``: a row per box, ``path, characteristic``; coordinates are not read.
 
     A characteristic is present (1) where a box of its name is on the image. Boxes on other images
     are left out, and so are characteristics that no image of ``images`` shows.
@@ -59,7 +59,7 @@ def read_boxes(root: Path, images: pd.Series) -> pd.DataFrame:
         images: paths below ``root``.
 
     Returns:
-        One row an image, columns ``attribute_<characteristic> float32`` (sorted); none without
+        One row per image, columns ``attribute_<characteristic> float32`` (sorted); none without
         the file.
     """
     file = root / "boxes.csv"
@@ -101,7 +101,7 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
         for image in _read(file, ("image",))["image"]:
             if image not in row_of:
                 raise UserError(
-                    f"'{file}' lists '{image}', which annotations.csv has not: "
+                    f"'{file}' lists '{image}', which is not in annotations.csv: "
                     f"{suggestion(image, row_of)}"
                 )
             if image in seen:

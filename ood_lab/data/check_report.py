@@ -67,7 +67,7 @@ class CheckReport:
     """The result of :func:`~ood_lab.data.checks.check_data`; print it with rich.
 
     Attributes:
-        sets: one summary a set, in order.
+        sets: one summary per set, in order.
         overlaps: the same content in sets that must not share any.
         differences: what tells an OOD set from ID without looking at the content.
         notes: how the check was done and what was done to the data.

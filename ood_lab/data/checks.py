@@ -17,7 +17,7 @@ from ood_lab.data.class_counts import count_by_class
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import Facts, content_hashes, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
-from ood_lab.data.giveaways import giveaways
+from ood_lab.data.shortcuts import shortcuts
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
 
@@ -79,7 +79,7 @@ def check_data(
         differences=[
             *_empty_classes(splits),
             *_tiny(_readable(facts)),
-            *giveaways(_readable(facts)),
+            *shortcuts(_readable(facts)),
         ],
         notes=notes,
         broken=broken,
@@ -232,7 +232,7 @@ def _tiny(facts: pd.DataFrame) -> Iterable[str]:
         first = part.iloc[0]
         yield (
             f"images of {name} with a side below {TINY} pixels: {len(part):,}, such as "
-            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is no picture"
+            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is not a picture"
         )
 
 

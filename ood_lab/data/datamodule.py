@@ -23,12 +23,12 @@ from ood_lab.data.check_report import CheckReport
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
-from ood_lab.data.draws import EpochSampler, TrainingView, class_chances
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
+from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.segmented import Segmenter
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
@@ -221,7 +221,8 @@ class OODDataModule(L.LightningDataModule):
         for name in self.shift_order:
             if name not in ood:
                 raise UserError(
-                    f"data.shift_order names '{name}', which is no OOD set: {suggestion(name, ood)}"
+                    f"data.shift_order names '{name}', which is not an OOD set: "
+                    f"{suggestion(name, ood)}"
                 )
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")

@@ -1,4 +1,4 @@
-"""The dataset contract: a table with one row an image, and a way to load row ``i``."""
+"""The dataset contract: a table with one row per image, and a way to load row ``i``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ImageDataset(Dataset[dict[str, Any]], ABC):
 
     Args:
         name: ``train``, ``val``, ``test`` or the name of an OOD set.
-        table: one row an image, columns ``path`` (str) and ``label`` (int64) at least.
+        table: one row per image, columns ``path`` (str) and ``label`` (int64) at least.
         classes: names of the ID classes, position = label; empty for an OOD set.
         identity: sha256 (hex) of everything that determines the pixels and the labels.
         names: of the values of a column (``category``, ``shape``, ``level_<n>``), position =

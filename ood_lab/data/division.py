@@ -29,7 +29,7 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
 
     Args:
         sets: the OOD sets by name.
-        table: ``dataset, index, path, semantic_level, covariate_level``, one row an image.
+        table: ``dataset, index, path, semantic_level, covariate_level``, one row per image.
         source: what messages call the table.
 
     Raises:

@@ -58,7 +58,9 @@ def few_shot(data: ImageDataset, shots: int, seed: int | None = None) -> ImageDa
     if shots == ALL:
         return data
     if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
-        raise UserError(f"data.shots={shots}: a whole number from 1, or {ALL} for all images")
+        raise UserError(
+            f"data.shots={shots}: give a whole number of at least 1, or {ALL} for all images"
+        )
     labels, paths = data.table["label"].to_numpy(), data.table["path"].to_numpy(str)
     if not (labels != UNKNOWN).any():
         raise UserError(f"data.shots={shots} needs class labels, and no training image has one")

@@ -120,7 +120,7 @@ class FolderDataModule(OODDataModule):
     def _check_sources(self) -> None:
         for name in self.id_sources:
             if name not in ID_SPLITS:
-                raise UserError(f"data.id.{name} is no split: {suggestion(name, ID_SPLITS)}")
+                raise UserError(f"data.id.{name} is not a split: {suggestion(name, ID_SPLITS)}")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
         for name in self.ood_sources:

@@ -62,7 +62,7 @@ def _check_class_folders(folder: Path, files: dict[str, list[str]], loose: list[
     empty = [name for name, paths in files.items() if not paths]
     if empty:
         raise UserError(
-            f"class folder '{folder / empty[0]}' holds no image: fill it or remove it"
+            f"class folder '{folder / empty[0]}' contains no images: fill it or remove it"
             + (f" ({len(empty)} such folders)" if len(empty) > 1 else "")
         )
     if {name.lower() for name in files} <= _SPLIT_NAMES:

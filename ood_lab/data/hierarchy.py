@@ -22,7 +22,7 @@ CLASS = "class"
 def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
     """Reads a table of the classes and what is above them.
 
-    A CSV file has the column ``class`` and one column a level, coarse to fine, all of names::
+    A CSV file has the column ``class`` and one column per level, coarse to fine, all of names::
 
         class,dynasty
         early Shang,Shang
@@ -32,7 +32,7 @@ def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
     A YAML file is the list of these rows: ``- {class: early Shang, dynasty: Shang}``.
 
     Returns:
-        Index = class, one column of text a level, coarse to fine.
+        Index = class, one column of text per level, coarse to fine.
 
     Raises:
         UserError: a missing file or column, an empty cell, a class twice, a label with two parents.
@@ -45,7 +45,7 @@ def read_hierarchy(source: str | os.PathLike[str]) -> pd.DataFrame:
         raise UserError(f"'{file}' has no column 'class': {suggestion(CLASS, map(str, table))}")
     levels = [c for c in table if c != CLASS]
     if not levels:
-        raise UserError(f"'{file}' has no level beside 'class': add a column such as 'dynasty'")
+        raise UserError(f"'{file}' has no level besides 'class': add a column such as 'dynasty'")
     for column in table:
         if (table[column] == "").any():
             row = int((table[column] == "").to_numpy().argmax()) + 1
@@ -61,7 +61,7 @@ def _read(file: Path) -> pd.DataFrame:
             rows = yaml.safe_load(file.read_text("utf-8-sig"))
             if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
                 raise ValueError(
-                    "it is no list of rows such as {class: late Shang, dynasty: Shang}"
+                    "it is not a list of rows such as {class: late Shang, dynasty: Shang}"
                 )
             table = _same_columns(rows)
         else:
@@ -95,7 +95,7 @@ def check_hierarchy(hierarchy: pd.DataFrame, source: str) -> pd.DataFrame:
     """
     twice = hierarchy.index[hierarchy.index.duplicated()]
     if len(twice):
-        raise UserError(f"{source}: class '{twice[0]}' is there twice")
+        raise UserError(f"{source}: class '{twice[0]}' appears twice")
     for upper, lower in zip(hierarchy.columns, hierarchy.columns[1:], strict=False):
         for label, parents in hierarchy.groupby(lower)[upper].unique().items():
             if len(parents) > 1:

@@ -69,7 +69,7 @@ def read_manifest(
             given = table["mask"].notna()
             table.loc[given, "mask"] = _absolute(table.loc[given, "mask"], place, root)
     if table.empty:
-        raise UserError(f"'{place}' holds no image{instead(place)}")
+        raise UserError(f"'{place}' contains no images{instead(place)}")
     table = _check_columns(table, place)
     labels, names = _encode(table["label"], classes, place)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
@@ -207,7 +207,7 @@ def _encode(
     # Folder names are names even if they look like numbers: 001, 002, ...
     numbers = source.is_file() and all(name.removeprefix("-").isdecimal() for name in given)
     if numbers and any(name.startswith("-") for name in given):
-        raise UserError(f"'{source}' has label {given[0]}: an unknown class is {NO_LABEL}")
+        raise UserError(f"'{source}' has label {given[0]}: write {NO_LABEL} for an unknown class")
     if classes is None or classes:
         _check_no_fractions(labels, source)
     if classes is not None:

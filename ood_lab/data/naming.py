@@ -43,7 +43,8 @@ def encode_names(
         Names by column, position = value.
 
     Raises:
-        UserError: val or test has a name that train has not, or names where train has numbers.
+        UserError: val or test has a name that train does not have, or names where train has
+            numbers.
     """
     columns = dict.fromkeys(c for table in identity.values() for c in map(str, table))
     for table in outside.values():
@@ -73,7 +74,7 @@ def _encode(
         unknown = sorted(set(given) - set(position))
         if unknown:
             raise UserError(
-                f"{name} has {column} '{unknown[0]}', which {next(iter(inside))} has not: "
+                f"{name} has {column} '{unknown[0]}', which {next(iter(inside))} does not have: "
                 f"{suggestion(unknown[0], names)}"
             )
         table[column] = given.map(position).astype(np.int64)

@@ -81,7 +81,7 @@ class Replacement:
         for name in self.sets:
             if name not in splits:
                 raise UserError(
-                    f"data.background_sets names '{name}', which is no set: "
+                    f"data.background_sets names '{name}', which is not a set: "
                     f"{suggestion(name, splits)}"
                 )
             data = self._with_masks(splits[name], cache_dir)

@@ -86,7 +86,7 @@ class AdaSCALE(InPassDetector):
     the image's own percentile P, of max(x, 0).
 
     Computed inside the extraction pass, whose forward supplies x: one backward and one forward
-    pass an image, once for both variants. k1 and k2 are OpenOOD's names; the paper swaps them.
+    pass per image, once for both variants. k1 and k2 are OpenOOD's names; the paper swaps them.
     Both sums have at least one feature (OpenOOD drops Q below 100 features, which turns the
     adaptation round); ``k2=0`` leaves Q out.
 
@@ -116,7 +116,7 @@ class AdaSCALE(InPassDetector):
             )
         check_positive(f"{self.name}.k1", k1)
         if check_positive(f"{self.name}.o", o) > 1:
-            raise UserError(f"detector.{self.name}.o={o}: is a share, 1 at most")
+            raise UserError(f"detector.{self.name}.o={o}: give a share of at most 1")
         if k2 < 0:
             raise UserError(f"detector.{self.name}.k2={k2}: must be 0 or above")
         super().__init__(AdaSCALEColumn(k1, k2, o), fit_split)
@@ -124,7 +124,7 @@ class AdaSCALE(InPassDetector):
         self.k1, self.k2, self.weight, self.o = k1, k2, weight, o
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """One number an image."""
+        """One number per image."""
         return 3 * 8 * n + 4 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:

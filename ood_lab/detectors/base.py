@@ -93,7 +93,7 @@ def check_memory(detector: Detector, n: int, d: int, c: int, limit_bytes: int) -
     Args:
         detector: not yet fitted.
         n: rows of the fit split.
-        d: features a row.
+        d: features per row.
         c: classes of the head.
         limit_bytes: what ``detector.fit_memory(n, d, c)`` may not exceed.
 

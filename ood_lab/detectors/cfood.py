@@ -57,7 +57,7 @@ class CFOOD(Detector):
         super().__init__(fit_split)
         for key, value in (("alpha", alpha), ("k", k)):
             if check_positive(f"cfood.{key}", value) > 1:
-                raise UserError(f"detector.cfood.{key}={value}: is a share, 1 at most")
+                raise UserError(f"detector.cfood.{key}={value}: give a share of at most 1")
         self.alpha, self.k, self.seed = alpha, k, seed
         self.max_bank = check_count("cfood.max_bank", max_bank)
 

@@ -22,7 +22,7 @@ class GradUncertainty(Detector):
     trains a classifier on the norms of all layers; the score and its sign are pytorch-ood's,
     taken at the last layer. Nothing is fitted; the bias is left out.
 
-    Own: pytorch-ood needs the network and a backward pass an image, whose float32 gradient breaks
+    Own: pytorch-ood needs the network and a backward pass per image, whose float32 gradient breaks
     down where a probability is below 1e-12, on most images of a confident network.
     """
 

@@ -62,7 +62,7 @@ class Gram(InPassDetector):
         fit_split: FitSplit = "train",
     ) -> None:
         if not powers:
-            raise UserError("detector.gram.powers=[]: give one power at least")
+            raise UserError("detector.gram.powers=[]: give at least one power")
         powers = [check_count("gram.powers", p) for p in powers]
         if not 0 < held_out < 1:
             raise UserError(f"detector.gram.held_out={held_out}: must lie between 0 and 1")
@@ -73,7 +73,7 @@ class Gram(InPassDetector):
         super().__init__(self._gram, fit_split)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Two ranges a class, the held-out rows, one chunk.
+        """Two ranges per class, the held-out rows, one chunk.
 
         0 before the column knows its backbone (:meth:`GramColumn.layers`).
         """

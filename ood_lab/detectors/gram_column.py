@@ -73,7 +73,7 @@ class GramColumn(Column):
     def layers(self, backbone: Backbone) -> list[str]:
         """Resolves the layer list on this backbone.
 
-        Also kept as ``names``; ``width`` is then the number of floats an image adds to the bank.
+        Also kept as ``names``; ``width`` is then the number of floats per image adds to the bank.
         """
         maps = probe(backbone).maps
         names = self._choose(backbone, maps)

@@ -52,13 +52,13 @@ class GROOD(Detector):
         """Raises :class:`DetectorRefusal` without labels, or where no prediction is right."""
         require_labels(self, bank)
         if not bool((bank.predictions == bank.labels).any()):
-            raise DetectorRefusal(f"GROOD: no {self.fit_split} image is predicted right")
+            raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
 
     def _kept(self, n: int) -> int:
         return n if self.max_bank is None else min(n, self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Gradients ``[M, D] float32`` with a number a row, prototypes ``[C, D] float64``."""
+        """Gradients ``[M, D] float32`` with a number per row, prototypes ``[C, D] float64``."""
         return 4 * self._kept(n) * (d + 1) + 2 * 8 * c * d + 3 * CHUNK_BYTES
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:

@@ -31,7 +31,7 @@ class IODIN(ODIN):
         s = -\log\max_c \mathrm{softmax}(f(\tilde x)/T)_c
 
     Score, σ and arguments are those of :class:`ODIN`. At an equal temperature both share one
-    backward pass; each adds one forward pass an image.
+    backward pass; each adds one forward pass per image.
 
     Args:
         temperature: T > 0.

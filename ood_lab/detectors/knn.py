@@ -35,7 +35,7 @@ class KNN(Detector):
     1000.
 
     Own: pytorch-ood's score is the same, but scikit-learn behind it holds a second, normalised
-    bank. Here the bank is the feature bank itself plus two numbers a row, and
+    bank. Here the bank is the feature bank itself plus two numbers per row, and
     :class:`ood_lab.neighbours.NeighbourSearch` reads it in blocks, so that memory does not grow
     with it. Only the distance to the k-th neighbour is used, so ties need no order. Products are
     float32 and so is the resolution near 0: about 3e-4.
@@ -88,7 +88,7 @@ class KNN(Detector):
         return min(n, per_class, n if self.max_bank is None else self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring searches, ``[M, D] float32``, with two numbers a row."""
+        """The bank that scoring searches, ``[M, D] float32``, with two numbers per row."""
         return 4 * self._kept(n, c) * (d + 2)
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:

@@ -76,7 +76,7 @@ class MDS(Detector):
         if whiten.shape[1] == 0:
             raise DetectorRefusal(
                 f"{type(self).__name__}: every {self.fit_split} image equals its class mean: it "
-                "needs several different images a class"
+                "needs several different images per class"
             )
         return whiten
 

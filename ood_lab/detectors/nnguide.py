@@ -67,7 +67,7 @@ class NNGuide(Detector):
         return n if self.max_bank is None else min(n, self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """The bank that scoring searches, ``[M, D] float32``, with a number a row."""
+        """The bank that scoring searches, ``[M, D] float32``, with a number per row."""
         return 4 * self._kept(n) * (d + 1)
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:

@@ -86,7 +86,7 @@ class ODIN(InPassDetector):
     in the authors' code; OpenOOD takes σ from a table by the name of the data set instead.
 
     Computed inside the extraction pass, whose forward supplies f(x): it adds one backward pass
-    (no parameter gradients) and one forward pass an image. pytorch-ood's version needs σ given
+    (no parameter gradients) and one forward pass per image. pytorch-ood's version needs σ given
     by hand, repeats the first forward and returns the float32 softmax, which ties at high T;
     its ranking is the same otherwise.
 

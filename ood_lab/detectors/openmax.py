@@ -70,7 +70,7 @@ class OpenMax(Detector):
         require_labels(self, bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Means ``[C, C]``, tails ``[C, tail]`` and one distance an image, all float64."""
+        """Means ``[C, C]``, tails ``[C, tail]`` and one distance per image, all float64."""
         return 8 * (3 * c * c + 8 * c * self.tail + 4 * n) + 3 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:

@@ -99,7 +99,7 @@ def _timm_stages(backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
 
 
 def check_names(detector: str, backbone: Backbone, names: list[str], found: list[str]) -> None:
-    """Raises :class:`DetectorRefusal` for a name that is no sub-module or yields no map."""
+    """Raises :class:`DetectorRefusal` for a name that is not a sub-module or yields no map."""
     known = dict(backbone.named_modules())
     for name in names:
         if name not in known:

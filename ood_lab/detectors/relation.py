@@ -28,7 +28,7 @@ class Relation(Detector):
         s(x) = -\sum_j [k_j > \theta] \, k_j^t, \quad p = \mathrm{softmax}(z)
 
     over all fit images j; labels are not used. The cost is that of an exact neighbour search over
-    D + C numbers an image, in float64, so that no image changes sides of θ by rounding.
+    D + C numbers per image, in float64, so that no image changes sides of θ by rounding.
 
     Args:
         power: t > 0; the authors' t for OOD detection is 1.

@@ -33,7 +33,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
     """Writes the file, whole or not at all.
 
     Raises:
-        UserError: a constructor's argument is no plain value, or the file cannot be written.
+        UserError: a constructor's argument is not a plain value, or the file cannot be written.
     """
     place, detector = Path(path), calibrated.detector
     positional, keyword = detector.arguments
@@ -115,8 +115,8 @@ def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise UserError(
-            f"'{place}' is no detector file, or damaged: give a file of <run>/detectors/, as "
-            "task=predict writes it"
+            f"'{place}' is not a detector file, or it is damaged: give a file of <run>/detectors/, "
+            "as task=predict writes it"
         ) from error
     return (description if isinstance(description, dict) else {}), tensors
 

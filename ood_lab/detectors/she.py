@@ -35,7 +35,7 @@ class SHE(Detector):
     .. math::
         S_c = \mathrm{mean}\{x' : y' = \hat y' = c\}, \qquad s(x) = -x^\top S_{\hat y}
 
-    with one pattern a class from the fit images whose prediction ŷ is right. ``cosine`` is the
+    with one pattern per class from the fit images whose prediction ŷ is right. ``cosine`` is the
     cosine in place of the inner product, ``euclidean`` the distance ‖x − S_ŷ‖. A class without a
     correct image is refused: it has no pattern, though an image may be predicted as it.
 
@@ -65,7 +65,7 @@ class SHE(Detector):
         if absent:
             raise DetectorRefusal(
                 f"SHE: {len(absent):,} of {classes:,} classes (first: {min(absent)}) have no "
-                f"{self.fit_split} image that is predicted right"
+                f"{self.fit_split} image that is classified correctly"
             )
 
     def fit_memory(self, n: int, d: int, c: int) -> int:

@@ -56,7 +56,7 @@ def second_moment(features: Tensor, center: Tensor, codes: Tensor | None = None)
 
 
 def spanned(moment: Tensor, square: float) -> tuple[Tensor, Tensor]:
-    """Eigenvalues λ ``[r]``, ascending, and vectors ``[D, r]`` of the directions that are no noise.
+    """Eigenvalues λ ``[r]``, ascending, and vectors ``[D, r]`` of directions that are not noise.
 
     Those whose λ exceeds what rounding the features to float32 can make, eps32² E‖x‖², and eigh's
     error, D eps64 λ_max. The others are collinear or dead features.

@@ -18,8 +18,8 @@ def fit_weibull(values: Tensor) -> tuple[Tensor, Tensor]:
     value, so that any k is finite: y^k never appears.
 
     Args:
-        values: ``[S, n] float64`` above 0, one sample a row, padded with NaN; at least two
-            different values a row.
+        values: ``[S, n] float64`` above 0, one sample per row, padded with NaN; at least two
+            different values per row.
 
     Returns:
         ``k [S]`` and ``log(scale) [S]``.

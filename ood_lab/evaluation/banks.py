@@ -96,7 +96,7 @@ def extract_banks(
     selection: Sequence[str] = (),
     of_test: Sequence[Column] = (),
 ) -> dict[str, FeatureBank]:
-    """One bank a split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
+    """One bank per split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
 
     Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
     ``of_test`` is computed on ID test besides.

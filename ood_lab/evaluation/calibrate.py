@@ -16,7 +16,7 @@ from ood_lab.detectors import (
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
 from ood_lab.evaluation.fitting import each_that_works, fit_within
-from ood_lab.evaluation.halves import cut_at
+from ood_lab.evaluation.parts import cut_at
 from ood_lab.features.bank import FeatureBank
 
 

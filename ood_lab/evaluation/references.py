@@ -22,7 +22,7 @@ PROTOCOL = (
     *("model", "transform", "dataset", "id_accuracy", "fpr95", "aupr", "shift_order"),
     *("n", "detectors"),
 )
-#: Metrics that are no share, so that they are printed as they are and not in percent.
+#: Metrics that are not a share, so that they are printed as they are and not in percent.
 PLAIN_METRICS = ("dad", "correlation")
 
 Field = tuple[str, ...]
@@ -118,14 +118,14 @@ def matching_rows(rows: Iterable[PublishedRow], pattern: str) -> list[PublishedR
         return found
     depth = pattern.count("/") + 1
     names = dict.fromkeys("/".join(row.name.split("/")[:depth]) for row in rows)
-    raise UserError(f"task.row={pattern} fits no published number: {suggestion(pattern, names)}")
+    raise UserError(f"task.row={pattern} matches no published number: {suggestion(pattern, names)}")
 
 
 def _read(file: Traversable) -> Iterator[PublishedRow]:
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise UserError(f"{file} is no valid YAML: {' '.join(str(error).split())}") from error
+        raise UserError(f"{file} is not valid YAML: {' '.join(str(error).split())}") from error
     keys = {*ABOUT, "protocol", "tolerance", "rows"}
     if not isinstance(content, Mapping) or set(content) != keys:
         given = set(content) if isinstance(content, Mapping) else set()
@@ -139,7 +139,9 @@ def _read(file: Traversable) -> Iterator[PublishedRow]:
     reference = Reference(file.name.removesuffix(".yaml"), about, protocol, content["tolerance"])
     for path, value in _flat(content["rows"]):
         if len(path) != 3 or not isinstance(value, int | float):
-            raise UserError(f"{file}: rows.{'.'.join(path)} is no detector.set.metric: number")
+            raise UserError(
+                f"{file}: rows.{'.'.join(path)} is not of the form detector.set.metric: number"
+            )
         if path[2] not in reference.tolerance:
             raise UserError(f"{file}: tolerance.{path[2]} is missing")
         yield PublishedRow(reference, *path, float(value))

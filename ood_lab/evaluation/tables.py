@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
-    """The scores table of one set, without detectors yet: one row an image, in dataset order."""
+    """The scores table of one set, without detectors yet: one row per image, in dataset order."""
     table = pd.DataFrame({"dataset": dataset.name, "index": bank.index.numpy()})
     table["path"] = dataset.table["path"].to_numpy()
     table["label"] = bank.labels.numpy()

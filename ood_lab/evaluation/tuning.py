@@ -14,7 +14,7 @@ from ood_lab.data.splits import ID_SPLITS
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.evaluation.grid_search import Candidate, GridSearch, Settings
-from ood_lab.evaluation.halves import cut_at
+from ood_lab.evaluation.parts import cut_at
 from ood_lab.evaluation.synthetic import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
 from ood_lab.hints import suggestion
@@ -103,7 +103,7 @@ class Tuning:
         for name in self.sets:
             if name not in data.ood_names:
                 raise UserError(
-                    f"tuning.sets names '{name}', which is no OOD set: "
+                    f"tuning.sets names '{name}', which is not an OOD set: "
                     f"{suggestion(name, data.ood_names)}"
                 )
 

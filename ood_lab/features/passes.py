@@ -46,7 +46,7 @@ def build_loader(
 ) -> DataLoader[dict[str, Any]]:
     """Images in dataset order; Lightning shares them out among the processes."""
     return DataLoader(
-        dataset,  # type: ignore[arg-type]  # a protocol, as this room does not know the data room
+        dataset,  # type: ignore[arg-type]  # a protocol, as this package does not import data
         batch_size=batch_size,
         num_workers=num_workers,
         collate_fn=_collate,

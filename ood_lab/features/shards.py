@@ -120,7 +120,7 @@ def check_contents(folder: Path) -> dict[str, Any]:
 
 
 def gather(folder: Path) -> dict[str, Tensor]:
-    """Reads all shards into one tensor a name, row ``i`` at position ``i``.
+    """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
     itself. Each is compared with its checksum just before, so that the disk is read once. 16-bit
@@ -142,7 +142,7 @@ def gather(folder: Path) -> dict[str, Tensor]:
                     f"feature bank shard '{folder / name}' is damaged: delete '{folder}'"
                 )
             seen[index] = True
-            for key in shard.keys():  # noqa: SIM118 - a safetensors handle is no mapping
+            for key in shard.keys():  # noqa: SIM118 - a safetensors handle is not a mapping
                 values = shard.get_tensor(key)
                 if key not in tensors:
                     narrow = values.dtype in _STORED_NARROW

@@ -1,4 +1,6 @@
-"""OOD metrics, their intervals and tests, as pure functions of scores; imports no other room.
+"""OOD metrics, their intervals and tests, as pure functions of scores.
+
+Imports no other package of ``ood_lab``.
 
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """

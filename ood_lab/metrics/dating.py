@@ -25,7 +25,7 @@ def dating_table(
 
     - ``accuracy`` = #(prediction = label) / n over the n labelled images (micro average).
     - ``recall`` of class c = #(prediction = label = c) / #(label = c), the "independent accuracy"
-      of ShiftedBronzes (arXiv 2412.12683). It is no precision: the divisor counts labels.
+      of ShiftedBronzes (arXiv 2412.12683). It is not a precision: the divisor counts labels.
 
     Both with Wilson's 95% interval. Images without a label (< 0) are left out.
 
@@ -41,7 +41,7 @@ def dating_table(
         interval are NaN.
 
     Raises:
-        ValueError: lengths differ, or a label is no class.
+        ValueError: lengths differ, or a label is not a class.
     """
     label, prediction = np.asarray(labels), np.asarray(predictions)
     if label.shape != prediction.shape or label.ndim != 1:

@@ -40,9 +40,9 @@ class LevelCells:
 
     Attributes:
         ood: name of the set.
-        cells: one row a cell with ``semantic_level`` and ``covariate_level`` (NaN for an axis the
+        cells: one row per cell with ``semantic_level`` and ``covariate_level`` (NaN for an axis the
             set does not have).
-        measured: its metrics, one group a cell.
+        measured: its metrics, one group per cell.
     """
 
     ood: str

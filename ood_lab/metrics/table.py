@@ -50,7 +50,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
     Returns:
         Columns ``COLUMNS``; values are shares in [0, 1] except ``dad`` (pairs), correlations, and
-        sensitivities (share a level). ``shift_level`` is 1..n in shift order, else NaN;
+        sensitivities (share per level). ``shift_level`` is 1..n in shift order, else NaN;
         ``attrs["protocol"]`` is that of the evaluation.
     """
     rows = [
@@ -90,7 +90,7 @@ def _table(
 def _rows(
     evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
 ) -> Iterator[Row]:
-    """One row a detector from ``values [D]`` and the two ends of the intervals."""
+    """One row per detector from ``values [D]`` and the two ends of the intervals."""
     for detector, value, low, high in zip(evaluation.detectors, values, *ends, strict=True):
         yield {
             "detector": detector,

@@ -102,7 +102,7 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
         if tensor.ndim != 2 or tensor.shape[1] != last:
             raise UserError(
                 f"{name} gives {key} {list(tensor.shape)}, expected [2, {last}]: the head must be "
-                "the last layer, applied to one vector an image (after pooling the tokens or map)"
+                "the last layer, applied to one vector per image (after pooling the tokens or map)"
             )
 
 

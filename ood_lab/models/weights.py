@@ -151,7 +151,7 @@ def _check_exists(path: Path) -> None:
         return
     folder = path if path.is_dir() else path.parent
     if not folder.is_dir():
-        raise UserError(f"weights file {path} does not exist: neither does its folder {folder}")
+        raise UserError(f"weights file {path} does not exist, and neither does its folder {folder}")
     files = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES)
     near = nearest(path.name, files, 3, 0.4) or files[:3]
     problem = "is a folder, not a file" if path.is_dir() else "does not exist"
@@ -166,7 +166,7 @@ def _unwrap(checkpoint: dict[str, Any], path: Path) -> dict[str, Tensor]:
     tensors = {k: v for k, v in checkpoint.items() if isinstance(v, Tensor)}
     if not tensors:
         keys = ", ".join(str(k) for k in list(checkpoint)[:5])
-        raise UserError(f"{path} holds no state dict (its entries: {keys or 'none'})")
+        raise UserError(f"{path} contains no state dict (its entries: {keys or 'none'})")
     return tensors
 
 

@@ -142,6 +142,6 @@ def _largest_last(values: Tensor, n: int, pool: Executor) -> None:
 def check_k(k: int, rows: int, what: str) -> None:
     """Raises :class:`UserError` unless there is a k-th among so many rows."""
     if k < 1:
-        raise UserError(f"k={k}: give a neighbour from 1")
+        raise UserError(f"k={k}: give a whole number of at least 1")
     if k > rows:
         raise UserError(f"k={k} neighbours: {what} {rows:,} images; lower k or give more ID images")

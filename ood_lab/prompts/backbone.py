@@ -105,7 +105,7 @@ class PromptBackbone(TextHead):
 
 
 class IDLikeBackbone(PromptBackbone):
-    """A :class:`PromptBackbone` with prompts for what is no class (ID-like, arXiv:2311.15243).
+    """A :class:`PromptBackbone` with prompts for what is not a class (ID-like, arXiv:2311.15243).
 
     Args:
         clip: the model, frozen.

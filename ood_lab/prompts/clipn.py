@@ -127,10 +127,10 @@ def load_clipn(name: str, checkpoint_path: str | Path) -> tuple[ClipModel, NoTex
     path = Path(checkpoint_path)
     saved = saved_entry(path, "state_dict")
     if saved is None:
-        raise UserError(f"{path} holds no state_dict: give the epoch_10.pt of CLIPN's authors")
+        raise UserError(f"{path} contains no state_dict: give the epoch_10.pt of CLIPN's authors")
     state = {key.removeprefix("module."): value for key, value in saved.items()}
     if lacking := [n for n in (*_NO, _PROMPT) if not any(key.startswith(n) for key in state)]:
-        raise UserError(f"{path} is no checkpoint of CLIPN: it has no {lacking[0]}")
+        raise UserError(f"{path} is not a checkpoint of CLIPN: it has no {lacking[0]}")
     prompt = state.pop(_PROMPT)
     no = {key: value for key, value in state.items() if key.startswith(_NO)}
     clip = _architecture(name)

@@ -92,7 +92,7 @@ class LearnedTexts(nn.Module):
 
 
 class ContextPrompts(nn.Module):
-    """One text a class: M learned vectors around the class name, ended by a full stop.
+    """One text per class: M learned vectors around the class name, ended by a full stop.
 
     ``[ctx] name .`` (end), ``[first half] name [second half] .`` (middle), ``name [ctx] .``
     (front). As in CoOp's code, ``name.`` is encoded as a whole and its first k tokens are the

@@ -15,7 +15,7 @@ _GAP = 2  # blanks between two columns
 
 @dataclass(frozen=True)
 class Column:
-    """A header of one or more lines and one cell a row."""
+    """A header of one or more lines and one cell per row."""
 
     header: tuple[str, ...]
     cells: list[Text]

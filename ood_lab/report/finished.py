@@ -31,7 +31,7 @@ def finished_runs(
     whole = sorted(path for path in found if any((path / table).exists() for table in tables))
     if not whole:
         raise UserError(
-            f"task.runs={', '.join(patterns)} holds no finished run (DONE and "
+            f"task.runs={', '.join(patterns)} contains no finished run (DONE and "
             f"{' or '.join(tables)}): name folders written by train.py or eval.py"
         )
     return whole

@@ -106,7 +106,7 @@ def main_table(view: RunView) -> HtmlTable:
 
 
 def all_metrics_table(view: RunView) -> HtmlTable:
-    """One row a detector and OOD set with every metric the results hold, both FPR95."""
+    """One row per detector and OOD set with every metric the results hold, both FPR95."""
     known = set(view.table["metric"])
     metrics = [m for m in _LABELS if m in known and m != "fpr95"]
     metrics = metrics if "fpr95_ood" in metrics else [*metrics, "fpr95"]
@@ -123,7 +123,7 @@ def all_metrics_table(view: RunView) -> HtmlTable:
 
 
 def level_tables(view: RunView) -> list[HtmlTable]:
-    """AUROC by level with correlation and sensitivity, one table a set and axis."""
+    """AUROC by level with correlation and sensitivity, one table per set and axis."""
     tables = []
     for ood in view.level_sets:
         for axis in AXES:
@@ -133,7 +133,7 @@ def level_tables(view: RunView) -> list[HtmlTable]:
             heads = [Head("detector", "ascending")]
             n = [view.at_level("auroc", view.detectors[0], ood, axis, x).n_ood for x in levels]
             heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
-            heads += [Head("correlation"), Head("points a level")]
+            heads += [Head("correlation"), Head("points per level")]
             rows = [[_name(d), *_level_cells(view, d, ood, axis)] for d in view.detectors]
             tables.append(HtmlTable(f"AUROC in % by {axis} level ({ood})", heads, rows))
     return tables

@@ -129,7 +129,7 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         single: one row a number of a run: ``run``, ``weights``, ``seed``, ``value``, ...
         configuration: columns that together name one.
     """
-    # Where a number was found is no part of it, and draws decide the intervals.
+    # Where a number was found is not a part of it, and draws decide the intervals.
     told = single.drop(columns=["run", "sampling_half_width"])
     numbers = pd.Series(map(repr, told.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()

@@ -47,7 +47,7 @@ class FinishedRun:
         """``<name>/<config hash>``: the same for all seeds of one configuration.
 
         With the folder's own seed where that is not the training's: weights that are evaluated
-        under several seeds are no seeds of a training.
+        under several seeds are not seeds of a training.
         """
         *place, folder = self.path.absolute().parts[-3:]
         own = [] if folder == f"seed={self.seed}" else [folder]

@@ -33,7 +33,7 @@ class WideTable:
 
 
 def wide_table(board: Leaderboard) -> WideTable:
-    """One row a detector of a run, best mean AUROC first; then the sets in shift order."""
+    """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
     return _Layout(board).table()
 
 
@@ -69,7 +69,7 @@ class _Layout:
     def _telling(self, named: pd.DataFrame) -> pd.Series:
         """Settings that differ between the rows of a model, or were asked to differ.
 
-        What follows from another model (the layers that Gram reads) is no choice.
+        What follows from another model (the layers that Gram reads) is not a choice.
         """
         by_model = named.groupby(["detector", "model", "training"])["settings"]
         told = by_model.transform(differing)
@@ -190,7 +190,7 @@ class _Layout:
         if halves.notna().any():
             notes.append(
                 "95% sampling: half-width of the bootstrap interval over images (mean over seeds); "
-                "it is no spread over seeds."
+                "it is not a spread over seeds."
             )
         if self.board.shift_order:
             order = " < ".join(self.board.shift_order)

@@ -15,7 +15,7 @@ FPR95 = {
 MISSING = "N/A"
 
 DEFINITIONS = (
-    ("Score", "One number an image, higher = more OOD, in any range; ties count half."),
+    ("Score", "One number per image, higher = more OOD, in any range; ties count half."),
     (
         "AUROC",
         "Probability that a random OOD image scores above a random ID image; 50% is chance, "

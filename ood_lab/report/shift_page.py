@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.report.extremes import extremes
 from ood_lab.report.figures import FigureFile, write_figure
 from ood_lab.report.figures.examples import contact_sheet
 from ood_lab.report.figures.shift import ShiftInputs, build_shift_figures, label_of
@@ -17,6 +16,7 @@ from ood_lab.report.figures.style import rc
 from ood_lab.report.html import embed, page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.shift_tables import (
     DEGREE,
@@ -86,7 +86,7 @@ def write_shift_page(
 
     Args:
         folder: run folder.
-        degrees: one row an image: ``dataset, index, path``, ``semantic`` and ``covariate``, and
+        degrees: one row per image: ``dataset, index, path``, ``semantic`` and ``covariate``, and
             ``<axis>_pca``, ``<axis>_clip`` by the baselines.
         summary: see :func:`ood_lab.report.shift_tables.summary_table`.
         load_image: gives the image of a set by its row; None or an error where it is gone.
@@ -171,7 +171,7 @@ def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str
 def _write_figures(
     folder: Path, inputs: ShiftInputs, pictures: Pictures
 ) -> tuple[list[FigureFile], dict[Axis, FigureFile]]:
-    """The figures of the page, and one contact sheet an axis."""
+    """The figures of the page, and one contact sheet per axis."""
     sheets: dict[Axis, FigureFile] = {}
     with rc():
         figures = [write_figure(folder, *parts) for parts in build_shift_figures(inputs)]
@@ -194,7 +194,7 @@ class Examples(NamedTuple):
 def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails) -> Examples:
     strips = []
     for axis in AXES:
-        found = extremes(degrees, name, axis, _SHOWN)
+        found = nearest_farthest(degrees, name, axis, _SHOWN)
         for which, rows in (("nearest", found.nearest), ("farthest", found.farthest)):
             items = [
                 Example(

@@ -139,7 +139,7 @@ def compare(folder: Path, named: Mapping[str, Path], code: str) -> Changes:
 
 
 def _decides_alone(key: str, named: Mapping[str, Path]) -> bool:
-    """Whether the content of this one file counts; levels are no part of a set's identity."""
+    """Whether the content of this one file counts; levels are not part of a set's identity."""
     own = not key.startswith("data.") or key == "data.levels"
     return own and key in named and named[key].is_file()
 

@@ -42,7 +42,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
         if not _KEY.fullmatch(key):
-            refuse(f"'{key}' in '{override}' is no key of the configuration")
+            refuse(f"'{key}' in '{override}' is not a key of the configuration")
     return found
 
 

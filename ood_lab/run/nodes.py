@@ -61,7 +61,7 @@ def check_nodes(node: Any, key: str = "") -> None:
         key: of the part, for messages.
 
     Raises:
-        UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is no name.
+        UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is not a name.
     """
     if isinstance(node, list):
         for position, part in enumerate(node):

@@ -114,7 +114,7 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     skipped = list(cfg.get("skip") or [])
     names = [str(node.name) for node in cfg.stages]
     if unknown := [name for name in skipped if name not in names]:
-        raise UserError(f"skip={unknown[0]} is no stage: there is {', '.join(names)}")
+        raise UserError(f"skip={unknown[0]} is not a stage: choose among {', '.join(names)}")
     kept = [name for name in names if name not in skipped]
     own = own_overrides(overrides)
     users = [o for o in overrides if o not in own]
@@ -137,7 +137,9 @@ def _stage(
     node: dict[str, Any], users: Sequence[str], kept: Sequence[str], names: Sequence[str]
 ) -> Stage:
     if wrong := [key for key in node if key not in _KEYS]:
-        raise UserError(f"stage {node['name']}: '{wrong[0]}' is none of {', '.join(_KEYS)}")
+        raise UserError(
+            f"stage {node['name']} has the unknown key '{wrong[0]}': use {', '.join(_KEYS)}"
+        )
     if node.get("script") not in SCRIPTS:
         raise UserError(f"stage {node['name']}: script is train or eval, not {node.get('script')}")
     earlier = names[: names.index(node["name"])]
@@ -145,7 +147,9 @@ def _stage(
     for key in ("best_of", "runs_of"):
         wanted = node.get(key) or []
         if wrong := [name for name in wanted if name not in earlier]:
-            raise UserError(f"stage {node['name']}: {key} names '{wrong[0]}', no earlier stage")
+            raise UserError(
+                f"stage {node['name']}: {key} names '{wrong[0]}', which is not an earlier stage"
+            )
         waits[key] = tuple(name for name in wanted if name in kept)
         if wanted and not waits[key]:
             raise UserError(

@@ -61,9 +61,11 @@ def check_name(name: str) -> None:
     """Raises :class:`UserError` for a name that would lead out of the folder of all runs."""
     path = Path(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
-        raise UserError(f"name='{name}' is no folder below paths.outputs: give a plain name")
+        raise UserError(f"name='{name}' is not a directory below paths.outputs: give a plain name")
     if not name.isprintable():
-        raise UserError(f"name={name!r} holds letters that cannot be shown: give a plain name")
+        raise UserError(
+            f"name={name!r} contains characters that cannot be printed: give a plain name"
+        )
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:

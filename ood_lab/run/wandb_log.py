@@ -17,8 +17,9 @@ from ood_lab.run.wandb_charts import charts
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
 
-    Levels stay in the table: 500 scalars a run would bury the dashboard. ``mean/<detector>/auroc``
-    and ``/fpr95`` are means over the whole OOD sets, for sorting runs and as the goal of a sweep.
+    Levels stay in the table: 500 scalars per run would bury the dashboard.
+    ``mean/<detector>/auroc`` and ``/fpr95`` are means over the whole OOD sets, for sorting
+    runs and as the goal of a sweep.
     """
     whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
     values = {}

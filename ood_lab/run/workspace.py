@@ -216,7 +216,7 @@ class Workspace:
         names = map(str, self.cfg.get("detector") or {})
         detectors = {name: self._detector(name) for name in names}
         if not detectors:
-            raise UserError("no detector chosen: set detector=[knn,vim] or leave it at all of them")
+            raise UserError("no detector chosen: set detector=[knn,vim] or leave it at its default")
         return detectors
 
     def _detector(self, name: str, **settings: Any) -> Detector:

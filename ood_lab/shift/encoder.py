@@ -1,4 +1,4 @@
-"""The CLIP that measures shift: its features of every set, and the ways to split them."""
+"""The CLIP that measures shift: its features of every set, and the decompositions of them."""
 
 from __future__ import annotations
 

@@ -109,6 +109,6 @@ def _read(place: Path) -> tuple[dict[str, Any], Tensor]:
             W = file.get_tensor("W")
     except (OSError, SafetensorError, KeyError, ValueError) as error:
         raise UserError(
-            f"'{place}' is no decomposition, or damaged: give a file that model=laid wrote"
+            f"'{place}' is not a decomposition, or it is damaged: give a file that model=laid wrote"
         ) from error
     return (description if isinstance(description, dict) else {}), W

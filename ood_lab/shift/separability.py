@@ -37,7 +37,7 @@ class Separability(NamedTuple):
     """What :func:`separability` finds.
 
     Attributes:
-        table: one row a set, nearest first: ``set, n, components, bhattacharyya, mean_term,
+        table: one row per set, nearest first: ``set, n, components, bhattacharyya, mean_term,
             covariance_term``.
         projection: the first components, for a figure.
         points: name -> coordinates ``[n, 2] float64``; ``id`` first.
@@ -82,7 +82,7 @@ def bhattacharyya(a: Tensor, b: Tensor, ridge: float = _RIDGE) -> tuple[float, f
         ValueError: fewer than two samples on a side, or no variance at all.
     """
     if min(len(a), len(b)) < 2:
-        raise ValueError(f"Bhattacharyya distance: needs 2 samples a set, got {len(a)}, {len(b)}")
+        raise ValueError(f"Bhattacharyya distance: needs 2 samples per set, got {len(a)}, {len(b)}")
     covariances = [torch.cov(x.double().T).reshape(x.shape[1], x.shape[1]) for x in (a, b)]
     floor = ridge * float(sum(c.diagonal().mean() for c in covariances)) / 2
     if floor <= 0:

@@ -31,8 +31,8 @@ def summarise_degrees(
         seed: of the bootstrap; a set's draws do not depend on the other sets.
 
     Returns:
-        One row a set: ``set, n, mean, mean_low, mean_high, median, median_low, median_high, order,
-        p_next, differs_from_next``; the last two are missing for the last set.
+        One row per set: ``set, n, mean, mean_low, mean_high, median, median_low, median_high,
+        order, p_next, differs_from_next``; the last two are missing for the last set.
 
     Raises:
         ValueError: no set, an empty one, or a NaN degree.

@@ -46,7 +46,7 @@ def read_texts(path: str | os.PathLike[str]) -> list[str]:
         raise UserError(f"text list '{path}' cannot be read: {error}") from error
     texts = list(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
     if not texts:
-        raise UserError(f"text list '{path}' is empty: write one text a line")
+        raise UserError(f"text list '{path}' is empty: write one text per line")
     return texts
 
 

@@ -54,7 +54,7 @@ class LaidTraining(LightningModule):
         orthogonality: ``penalty`` or ``cayley``.
         penalty: lambda.
         lr: of Adam.
-        batch_size: triplets a step.
+        batch_size: triplets per step.
         steps_per_epoch: steps between validations.
         held_out: share of labels, and of templates, kept for validation; at least 2 of each.
         k: neighbour that shift degrees will be measured to, kept with the exported W.

@@ -39,7 +39,7 @@ def find_masks(masks: str, contents: pd.DataFrame) -> dict[str, str]:
     """
     place = Path(masks).expanduser()
     if not place.is_dir():
-        raise UserError(f"task.masks={masks} is no folder")
+        raise UserError(f"task.masks={masks} is not a directory")
     found = {p.stem: str(p) for p in place.iterdir() if p.suffix.lower() in image_extensions()}
     stems = {path: Path(path).stem for path in contents["path"]}
     lacking = [path for path, stem in stems.items() if stem not in found]

@@ -49,8 +49,8 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
         source: folder, table or list of the exemplars; None = all ID test images.
 
     Raises:
-        UserError: an exemplar is no ID test image, or has the sha256 of a training or validation
-            image; or the ID data has no files to compare with.
+        UserError: an exemplar is not an ID test image, or has the sha256 of a training or
+            validation image; or the ID data has no files to compare with.
     """
     data.setup()
     test = data.splits["test"]
@@ -69,7 +69,7 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
     strangers = [p for p, digest in zip(paths, digests, strict=True) if digest not in row_of]
     if strangers:
         raise UserError(
-            f"exemplar '{strangers[0]}' is no ID test image ({len(strangers)} such): materials "
+            f"exemplar '{strangers[0]}' is not an ID test image ({len(strangers)} such): materials "
             "must come from ID test images alone; leave task.exemplars null to take all of them"
         )
     return Materials(test, sorted({row_of[digest] for digest in digests}))

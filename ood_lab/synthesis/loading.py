@@ -44,7 +44,7 @@ def model_problems(folders: Mapping[str, str | None], variant: str | None = None
         if folder is None:
             problems.append(f"{option} is not set: give the folder of a model")
         elif not Path(folder).expanduser().is_dir():
-            problems.append(f"{option}={folder} is no folder")
+            problems.append(f"{option}={folder} is not a directory")
         elif missing := missing_files(Path(folder).expanduser(), variant):
             also = f" (task.variant={variant}; null = the plain weights)" if variant else ""
             problems.append(f"{option} lacks {', '.join(missing)}{also}")

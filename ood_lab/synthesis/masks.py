@@ -17,7 +17,7 @@ class Segmenter:
 
     Args:
         folder: of a semantic, instance or panoptic segmentation model of transformers.
-        background: labels that are no foreground.
+        background: labels that are not foreground.
         device: where to run.
     """
 

@@ -48,7 +48,7 @@ def check_transfer(
         problems += model_problems({f"task.{name}": given}, variant if name == "pipeline" else None)
     folder = Path(adapter.get("folder") or "").expanduser()
     if not adapter.get("folder") or not folder.is_dir():
-        problems.append(f"task.ip_adapter.folder={adapter.get('folder')} is no folder")
+        problems.append(f"task.ip_adapter.folder={adapter.get('folder')} is not a directory")
     else:
         weights, encoder = (folder / str(adapter.get(key)) for key in ("weights", "image_encoder"))
         if not weights.is_file():

@@ -1,4 +1,4 @@
-"""Which prompts are drawn: measured against the ID images, divided into levels, n a cell."""
+"""Which prompts are drawn: measured against the ID images, divided into levels, n per cell."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def plan_table(
     seed: int,
     suffix: str,
 ) -> pd.DataFrame:
-    """One row an image to make.
+    """One row per image to make.
 
     Args:
         prompts: all texts.

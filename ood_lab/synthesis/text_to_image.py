@@ -32,7 +32,9 @@ def check_pipeline(source: str, variant: str | None, download: bool) -> str:
     place = Path(source).expanduser()
     if place.is_dir():
         if not (place / "model_index.json").exists():
-            raise UserError(f"task.pipeline={source} has no model_index.json: it is no pipeline")
+            raise UserError(
+                f"task.pipeline={source} has no model_index.json, so it is not a pipeline"
+            )
         check_model({"task.pipeline": source}, variant)
         return str(place)
     if place.is_absolute() or source.count("/") != 1:

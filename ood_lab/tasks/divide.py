@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Divide(Measure):
-    """Measures the pool and writes ``levels.parquet``, ``edges.json`` and a list a cell.
+    """Measures the pool and writes ``levels.parquet``, ``edges.json`` and a list per cell.
 
     ``cells/cov_<i>_sem_<j>.txt`` holds the lines ``path label`` of a cell (IS-OOD's naming, levels
     from 0); ``counts.csv`` and ``figures/cells`` how many images each has. Levels of a data set:
@@ -62,7 +62,7 @@ class Divide(Measure):
         names = ws.data.ood_names
         for name in self.sets or ():
             if name not in names:
-                raise UserError(f"task.sets: '{name}' is no OOD set; {suggestion(name, names)}")
+                raise UserError(f"task.sets: '{name}' is not an OOD set; {suggestion(name, names)}")
         measured = self.measured(ws)
         if measured is None:
             return None
@@ -85,14 +85,14 @@ class Divide(Measure):
 
 
 def divided(pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, np.ndarray]:
-    """The pool with ``semantic_level`` and ``covariate_level`` from 0, and images a cell."""
+    """The pool with ``semantic_level`` and ``covariate_level`` from 0, and images per cell."""
     semantic, covariate = edges.levels(pool["semantic"], pool["covariate"])
     counts = cell_counts(covariate, semantic, edges.shape)
     return pool.assign(semantic_level=semantic, covariate_level=covariate), counts
 
 
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
-    """Writes the table of levels, the edges, the counts and one list a cell."""
+    """Writes the table of levels, the edges, the counts and one list per cell."""
     write_table(pool, folder / "levels.parquet")
     save_edges(folder / "edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)

@@ -35,7 +35,7 @@ class Measurement(NamedTuple):
     """What was measured, and what it says of each set.
 
     Attributes:
-        degrees: one row an image: ``dataset, index, path, label``, ``semantic`` and ``covariate``
+        degrees: one row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate``
             by LAID, and ``<axis>_pca``, ``<axis>_clip`` by the baselines.
         summary: see :func:`summarised`.
     """

@@ -45,7 +45,7 @@ BankOf = Callable[..., FeatureBank | None]
 class Predict(Task):
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
 
-    The table has a row an image: ``path, predicted``, for every detector ``<name>_score``
+    The table has a row per image: ``path, predicted``, for every detector ``<name>_score``
     (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood``, and ``error`` (why an image
     could not be read). Held-out ID images are the val split, see
     :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values and thresholds are those of

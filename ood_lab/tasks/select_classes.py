@@ -176,7 +176,7 @@ def _check(
     if detector is not None and images is None:
         raise UserError("task.detector looks at images: give task.images=DIR (DIR/<wnid>/<image>)")
     if images is not None and not Path(images).expanduser().is_dir():
-        raise UserError(f"task.images={images} is no folder: give that of ImageNet-21K")
+        raise UserError(f"task.images={images} is not a directory: give that of ImageNet-21K")
     models = {"task.llm": llm, "task.detector": detector}
     wanted = {option: folder for option, folder in models.items() if folder is not None}
     if wanted:

@@ -58,7 +58,8 @@ class Separability(Task):
             )
         if self.id_split not in _SPLITS:
             raise UserError(
-                f"task.id_split={self.id_split} is no ID set: {suggestion(self.id_split, _SPLITS)}"
+                f"task.id_split={self.id_split} is not an ID set: "
+                f"{suggestion(self.id_split, _SPLITS)}"
             )
         data = ws.data
         sets = [name for name in ("test", *data.ood_names) if name != self.id_split]

@@ -67,7 +67,7 @@ class Synthesize(Task):
         k: neighbour; None = the decomposition's.
         edges: file of edges; None = from the degrees of the prompts.
         levels: an axis, where the edges are not given.
-        per_cell: images a cell.
+        per_cell: images per cell.
         on_short: ``go_on`` or ``stop`` where a cell has fewer prompts than ``per_cell``.
         plan_only: stop after the plan; no pipeline is needed.
         pipeline: folder or id of a text-to-image pipeline of diffusers.

@@ -64,10 +64,10 @@ class Transfer(Task):
         content: folder, table or list of the images that give the shapes; their labels are kept.
         exemplars: folder, table or list; None = all ID test images.
         per_content: exemplars of a content image, at random.
-        masks: folder with a mask a content image, of the same name up to the ending; white =
+        masks: folder with a mask per content image, of the same name up to the ending; white =
             foreground.
         segmenter: folder of a segmentation model, where there are no masks.
-        background: its labels that are no foreground.
+        background: its labels that are not foreground.
         pipeline: folder of a Stable Diffusion (XL) pipeline.
         controlnet: folder of a depth ControlNet of the same family.
         depth: folder of a depth estimator.

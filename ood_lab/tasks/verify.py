@@ -86,7 +86,7 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
         raise missing_path(run)
     if not (run / "results.parquet").exists() or not (run / "manifest.json").exists():
         raise UserError(
-            f"{run} holds no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
+            f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
             "with results.parquet and manifest.json"
         )
     results = read_table(run / "results.parquet")

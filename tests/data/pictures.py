@@ -1,4 +1,4 @@
-"""Small generated image files for the tests of this room."""
+"""Small generated image files for the tests of this package."""
 
 from pathlib import Path
 

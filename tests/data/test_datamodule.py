@@ -291,7 +291,7 @@ def test_mistakes_are_named(root):
     refuse(r"shift_order names 'nere', .*'near'", shift_order=["nere", "far"])
     refuse("names a set twice", shift_order=["near", "near"])
     refuse("'.*/neer' does not exist; nearest: '.*/near'", ood=("neer",))
-    refuse("data.id.tset is no split: did you mean 'test'", id=("train", "tset"))
+    refuse("data.id.tset is not a split: did you mean 'test'", id=("train", "tset"))
     refuse("cannot be called 'test'", ood=("test",))
     refuse("sum 1", id=("train",), split=[0.5, 0.1])
     refuse("identify is 'content' or 'stat'", identify="name")

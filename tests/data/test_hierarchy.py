@@ -73,7 +73,7 @@ def test_yaml_is_the_same(tmp_path, hierarchy):
 
 WRONG = {
     "class missing": ("owl,feather,owls\n", "", "lacks the class 'owl' of train"),
-    "class twice": ("yak,fur,cows", "cat,fur,cats", "class 'cat' is there twice"),
+    "class twice": ("yak,fur,cows", "cat,fur,cats", "class 'cat' appears twice"),
     "two parents": ("feather,owls", "feather,cats", "family 'cats' has two parents in kingdom"),
     "no class column": ("class,", "clas,", "no column 'class': did you mean 'clas'?"),
     "empty cell": ("dog,fur,dogs", "dog,,dogs", "row 2 has no kingdom"),
@@ -106,7 +106,7 @@ def test_other_files_that_are_no_hierarchy(tmp_path, source):
         read_hierarchy(odd)
     bare = tmp_path / "bare.csv"
     bare.write_text("class\ncat\n")
-    with pytest.raises(UserError, match="no level beside 'class'"):
+    with pytest.raises(UserError, match="no level besides 'class'"):
         read_hierarchy(bare)
     with pytest.raises(UserError, match=r"nearest: .*bare\.csv"):
         module(source, hierarchy=tmp_path / "bear.csv").setup()

@@ -33,7 +33,7 @@ def test_hidden_and_foreign_files_are_left_out(photos):
 
 def test_empty_class_folder_is_named(photos):
     (photos / "train" / "cat").mkdir()
-    with pytest.raises(UserError, match=r"class folder '.*train/cat' holds no image"):
+    with pytest.raises(UserError, match=r"class folder '.*train/cat' contains no images"):
         read_manifest(photos / "train")
     assert len(read_manifest(photos / "train", classes=[])[0]) == 8  # no matter in an OOD set
 
@@ -176,7 +176,7 @@ def test_bad_tables(photos):
 
     here = b"train/2/b 3.JPG"
     refuse(b"paths,label\na,b\n", "no column 'path': did you mean 'paths'")
-    refuse(b"path,label\n", "holds no image: it has no rows")
+    refuse(b"path,label\n", "contains no images: it has no rows")
     refuse(b"path,label\n,1\n", "row 1 has no path")
     refuse(
         b"path,semantic_level\n" + here + b",much\n",
@@ -191,5 +191,5 @@ def test_bad_tables(photos):
 
 def test_folder_without_images_says_what_is_there(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"x")
-    with pytest.raises(UserError, match=r"holds no image \(its files end in .npy\)"):
+    with pytest.raises(UserError, match=r"contains no images \(its files end in .npy\)"):
         read_manifest(tmp_path)

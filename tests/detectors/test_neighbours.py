@@ -138,5 +138,5 @@ def test_grood_stands_an_image_at_the_prototype_and_refuses_without_a_correct_on
     bank = make_bank(torch.eye(2), torch.arange(2), *identity_head(2))
     middle = make_bank(torch.full((1, 2), 0.5), torch.zeros(1).long(), *identity_head(2))
     assert GROOD().fit(bank).score(middle).isfinite().all()
-    with pytest.raises(DetectorRefusal, match="GROOD: no train image is predicted right"):
+    with pytest.raises(DetectorRefusal, match="GROOD: no train image is classified correctly"):
         GROOD().fit(relabelled(bank, torch.tensor([1, 0])))

@@ -203,7 +203,7 @@ def test_other_files_are_refused(blobs, tmp_path):
         (tmp_path / name).write_bytes(content)
     save_file({"weight": torch.ones(2)}, tmp_path / "foreign")
     for name in (*wrong, "foreign"):
-        with pytest.raises(UserError, match=f"{name}' is no detector file, or damaged"):
+        with pytest.raises(UserError, match=f"{name}' is not a detector file, or it is damaged"):
             load_detector(tmp_path / name)
     with pytest.raises(UserError, match="nowhere' does not exist"):
         load_detector(tmp_path / "nowhere")

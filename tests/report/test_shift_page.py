@@ -12,10 +12,10 @@ from rich.console import Console
 from test_html import Page
 
 from ood_lab.data.files import load_rgb
-from ood_lab.report.extremes import extremes
 from ood_lab.report.figures.cells import cells_figure, write_cells_figure
 from ood_lab.report.figures.separability import separability_figure, write_separability_figure
 from ood_lab.report.figures.style import rc
+from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table, separability_table, summary_table
 from ood_lab.shift import separability, summarise_degrees
@@ -131,7 +131,7 @@ def test_the_figure_of_cells_names_the_missing(tmp_path):
 
 
 def test_extremes_are_those_of_a_full_sort(degrees):
-    found = extremes(degrees, "far_looks", "covariate", 4)
+    found = nearest_farthest(degrees, "far_looks", "covariate", 4)
     values = np.sort(degrees[degrees.dataset == "far_looks"].covariate.to_numpy())
     np.testing.assert_array_equal(found.nearest.covariate, values[:4])
     np.testing.assert_array_equal(found.farthest.covariate, values[::-1][:4])
@@ -150,7 +150,7 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
     assert "10th nearest of 1,234 ID images, CLIP tiny" in text
     assert "Semantic shift degree" in text
     assert text.count("data:image/svg+xml") == 3
-    names = ["scatter", "order", "ways", "images_semantic", "images_covariate"]
+    names = ["scatter", "order", "decompositions", "images_semantic", "images_covariate"]
     for name in names:
         for kind in ("png", "svg"):
             assert (page / "figures" / f"shift_{name}.{kind}").stat().st_size > 5000

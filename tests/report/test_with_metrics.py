@@ -1,4 +1,4 @@
-"""The tables that the metrics room writes are the tables this room reads."""
+"""The tables that metrics writes are the tables that report reads."""
 
 import math
 

@@ -63,10 +63,13 @@ def changed(old, new):
 
 WRONG = {
     "missing value": (EXPERIMENT, "give a value to study.file=..., or leave this stage out"),
-    "skip": (changed("skip: []", "skip: [c]"), "skip=c is no stage"),
+    "skip": (changed("skip: []", "skip: [c]"), "skip=c is not a stage"),
     "skip too much": (changed("skip: []", "skip: [file, a, b]"), "leaves nothing for stage best"),
-    "later": (changed("best_of: [a, b]", "best_of: [table]"), "'table', no earlier stage"),
-    "key": (changed("takes: [paths]", "take: [paths]"), "'take' is none of"),
+    "later": (
+        changed("best_of: [a, b]", "best_of: [table]"),
+        "'table', which is not an earlier stage",
+    ),
+    "key": (changed("takes: [paths]", "take: [paths]"), "unknown key 'take'"),
     "script": (changed("script: eval, overrides: [task", "script: evil, overrides: [task"), "evil"),
 }
 

@@ -26,7 +26,10 @@ BEFORE_TRAINING = {
         "model.classifier.scheduler: Expected float between 0 and 1 pct_start",
     ),
     "neighbour": (["detector=[knn]", "detector.knn.k=1000"], "k=1,000 exceeds the bank of 44"),
-    "order": (["data.shift_order=[sketch]"], "data.shift_order names 'sketch', which is no OOD"),
+    "order": (
+        ["data.shift_order=[sketch]"],
+        "data.shift_order names 'sketch', which is not an",
+    ),
 }
 
 

@@ -216,7 +216,7 @@ def test_other_files_are_refused(tmp_path):
     with pytest.raises(UserError, match="does not exist"):
         load_decomposition(tmp_path / "none")
     save_file({"W": torch.eye(2)}, tmp_path / "plain")
-    with pytest.raises(UserError, match="is no decomposition"):
+    with pytest.raises(UserError, match="is not a decomposition"):
         load_decomposition(tmp_path / "plain")
     key = {"ood_lab_decomposition": json.dumps({"format": 99})}
     save_file({"W": torch.eye(2)}, tmp_path / "newer", metadata=key)

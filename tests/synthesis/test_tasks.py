@@ -264,13 +264,16 @@ def test_transfer(photos, models, tmp_path):
     by_hand = {"masks": f"{tmp_path}/masks", "segmenter": None}
     for wrong, said in (
         ({"exemplars": str(leak.parent)}, r"renamed\.png' is also a train image, '.*gui/0\.png'"),
-        ({"exemplars": f"{photos}/ood"}, "is no ID test image"),
+        ({"exemplars": f"{photos}/ood"}, "is not an ID test image"),
         (by_hand, r"no mask for 1 of 2 content images: 1\.png"),
         ({"segmenter": None}, "what is foreground"),
         ({"per_content": 13}, "there are 12 exemplars"),
         ({"background": ["sky"]}, "no label 'sky'; it has background, thing"),
         ({"arguments": {"colour": 1}}, r"takes no task\.arguments\.colour"),
-        ({"depth": None, "controlnet": "x"}, r"controlnet=x is no folder; task\.depth is not set"),
+        (
+            {"depth": None, "controlnet": "x"},
+            r"controlnet=x is not a directory; task\.depth is not set",
+        ),
     ):
         with pytest.raises(UserError, match=said):
             direct(Transfer, tmp_path / "c", **options | wrong)

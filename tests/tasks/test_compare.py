@@ -134,7 +134,7 @@ def test_equal_results_appear_once(outputs, capsys):
 
 WRONG = {
     "nothing there": ("runs={0}/nowhere*", "matches no folder"),
-    "nothing finished": ("runs={0}/two/cccc", "holds no finished run"),
+    "nothing finished": ("runs={0}/two/cccc", "contains no finished run"),
 }
 
 

@@ -127,7 +127,7 @@ def test_wrong_input_is_one_line(predict, pictures, fitted, tmp_path, capsys):
         "set one of them": (knn, images, "task.tpr=0.9", "task.alpha=0.1"),
         "rule=mean is unknown": (knn, images, "task.rule=mean"),
         "needs 999 held-out": (knn, images, "task.alpha=0.001"),
-        "is no detector file": (images, f"task.detector_file={tmp_path}/file"),
+        "is not a detector file": (images, f"task.detector_file={tmp_path}/file"),
         "holds no .safetensors file": (images, f"task.detector_file={tmp_path}"),
         "two files hold a detector 'knn'": (
             images,

@@ -41,7 +41,7 @@ LABELS = (
     "traffic light",
     "vegetation",
 )
-#: Left out there: "train" is what the site calls "on rails"; the last five are no scenery.
+#: Left out there: "train" is what the site calls "on rails"; the last five are not scenery.
 _DROPPED = (
     *("train", "polegroup", "terrain", "sky", "ground", "dynamic", "static"),
     *("ego vehicle", "rectification border", "out of roi", "license plate", "unlabeled"),

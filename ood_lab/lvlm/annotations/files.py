@@ -43,13 +43,13 @@ def read_json(file: Path, kind: type[T], name: str, hint: str = "") -> T:
         hint: what else to say about a file of another format.
 
     Raises:
-        UserError: the file is missing, no JSON, cut short, or of another format.
+        UserError: the file is missing, not JSON, cut short, or of another format.
     """
     need("msgspec", "lvlm", f"reading {name}")
     import msgspec
 
     if not file.is_file():
-        raise missing_path(file) if not file.exists() else UserError(f"'{file}' is no file")
+        raise missing_path(file) if not file.exists() else UserError(f"'{file}' is not a file")
     try:
         return msgspec.json.decode(file.read_bytes(), type=kind)
     except msgspec.ValidationError as error:
@@ -57,8 +57,8 @@ def read_json(file: Path, kind: type[T], name: str, hint: str = "") -> T:
         raise UserError(f"'{file}' is not {name}: {_plain(error)}{more}") from error
     except msgspec.DecodeError as error:
         cut = "truncated" in str(error)
-        what = "ends in the middle" if cut else f"is no JSON ({_plain(error)})"
-        raise UserError(f"'{file}' {what}: get the file once more") from error
+        what = "ends in the middle" if cut else f"is not valid JSON ({_plain(error)})"
+        raise UserError(f"'{file}' {what}: download the file again") from error
     except OSError as error:
         raise UserError(f"'{file}' cannot be read: {error.strerror}") from error
 

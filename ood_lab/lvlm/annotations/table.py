@@ -28,11 +28,11 @@ class Annotations:
         name: of the data, for folders and tables.
         categories: the label space, in the order of the source; also those that no image has.
         root: folder that the files of the images start from.
-        images: one row an image, those without objects included: ``image`` (id in the source),
+        images: one row per image, those without objects included: ``image`` (id in the source),
             ``file`` (relative to ``root``), ``width``, ``height``; where the source has them,
             ``semantic_level``, ``covariate_level``, ``attributes`` (a dict), and the lists of
             names ``absent`` and ``not_exhaustive`` of federated data.
-        objects: one row an object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
+        objects: one row per object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
             ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
             ``attributes`` (a dict, empty where nothing is known); where the source has it,
             ``semantic_level`` (of this object in this image).
@@ -46,7 +46,7 @@ class Annotations:
 
     @property
     def table(self) -> pd.DataFrame:
-        """One row an object, with what is known of its image; ``file`` is absolute."""
+        """One row per object, with what is known of its image; ``file`` is absolute."""
         merged = self.objects.merge(self.images, on="image", suffixes=("", "_of_image"))
         return merged.assign(file=[str(self.root / file) for file in merged["file"]])
 
@@ -112,7 +112,7 @@ def objects_table(
         boxes: ``[N, 4]``: left, top, width, height in pixels.
         area: pixels.
         crowd: a group in one box.
-        attributes: a dict an object; None = nothing is known of any.
+        attributes: a dict per object; None = nothing is known of any.
     """
     left, top, width, height = np.asarray(boxes, np.float64).reshape(-1, 4).T
     codes = np.asarray(category, np.int32)

@@ -1,4 +1,4 @@
-"""Fine-grained classifiers, one short file a method."""
+"""Fine-grained classifiers, one short file per method."""
 
 from ood_lab.models.fgvc.akg import AKG, AKGNet
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet

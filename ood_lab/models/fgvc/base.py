@@ -54,7 +54,7 @@ class FGVCNet(Backbone):
         settings: of the method, handed to :meth:`add_heads`.
 
     Raises:
-        UserError: unknown model, strides or labels the method needs and has not, wrong weights.
+        UserError: unknown model, missing strides or labels that the method needs, wrong weights.
     """
 
     method: str = "FGVC"

@@ -54,7 +54,7 @@ class Hierarchy:
         """The hierarchy of the classes.
 
         Raises:
-            UserError: its finest level is not the classes, or it is no forest.
+            UserError: its finest level is not the classes, or it is not a forest.
         """
         finest = labels.level_sizes[-1]
         if finest != labels.classes:
@@ -118,7 +118,7 @@ class Hierarchy:
         return -(log_p * known).sum() / known.sum().clamp(min=1)
 
     def _path_sums(self, potentials: Tensor) -> list[Tensor]:
-        """Sum of the potentials from the root to each node, a tensor a level."""
+        """Sum of the potentials from the root to each node, a tensor per level."""
         own = potentials.split(self.level_sizes, dim=1)
         paths = [own[0]]
         for level in range(1, len(own)):

@@ -30,7 +30,7 @@ class HRNOutput(NamedTuple):
 
 
 class HRNNet(FGVCNet):
-    """A branch a level on the last map, each level adding to what the coarser ones found.
+    """A branch per level on the last map, each level adding to what the coarser ones found.
 
         e_l = Branch_l(map)              l = 1 (coarsest) .. L
         h_l = ReLU(e_1 + ... + e_l)

@@ -166,7 +166,7 @@ class PartProposals(nn.Module):
 
     Args:
         channels: of the map of stride 32.
-        count: M, parts an image.
+        count: M, parts per image.
         size: side of a crop in pixels.
         anchor_scale: size of the parts; 1 is meant for images of 448 pixels.
     """

@@ -56,7 +56,7 @@ class LevelClassifiers(nn.Module):
 
 
 class YourFLNet(FGVCNet):
-    """The max-pooled last map, embedded and cut into one chunk a level.
+    """The max-pooled last map, embedded and cut into one chunk per level.
 
         v = ELU(BN(Linear(BN(GMP(map)))))   [B, width]
         v = [x_1, ..., x_L]                 see :class:`LevelClassifiers`

@@ -21,7 +21,7 @@ _MAX_CLOUDS = 8
 
 
 def styles_of(names: Sequence[str], id_name: str) -> dict[str, Style]:
-    """One style a set, the same in all figures of a page; ID is grey."""
+    """One style per set, the same in all figures of a page; ID is grey."""
     others = [name for name in names if name != id_name]
     return {
         id_name: Style(ID_COLOUR, "-", "o"),

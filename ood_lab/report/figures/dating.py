@@ -24,7 +24,7 @@ _ALL = "all"
 
 
 def recall_by_category(dating: pd.DataFrame) -> Figure | None:
-    """One row a class of the finest level, one mark a category; None without labelled images.
+    """One row per class of the finest level, one mark a category; None without labelled images.
 
     Of more than 30 classes the 30 with the lowest recall are shown.
     """

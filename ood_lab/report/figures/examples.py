@@ -11,9 +11,9 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ood_lab.axes import Axis
-from ood_lab.report.extremes import extremes
 from ood_lab.report.figures.shift import label_of
 from ood_lab.report.figures.style import new_figure, wrapped
+from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.pictures import Pictures
 
 _COUNT = 5  # at each end
@@ -26,10 +26,10 @@ _NAMES = 2.1  # width of the names
 def contact_sheet(
     degrees: pd.DataFrame, names: Sequence[str], axis: Axis, pictures: Pictures, footer: str
 ) -> Figure:
-    """One row a set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
+    """One row per set: the 5 nearest images on an axis, the 5 farthest, each with its degree.
 
     Args:
-        degrees: one row an image: ``dataset, index`` and the degrees.
+        degrees: one row per image: ``dataset, index`` and the degrees.
         names: the sets, in order.
         axis: ``semantic`` or ``covariate``.
         pictures: loads the images.
@@ -46,7 +46,7 @@ def contact_sheet(
     for place, name in enumerate(names):
         top = _STEP * place
         axes.text(-_NAMES, top + 0.5, wrapped(label_of(name), 16), va="center", fontsize=7)
-        found = extremes(degrees, name, axis, _COUNT)
+        found = nearest_farthest(degrees, name, axis, _COUNT)
         for left, rows in ((0.0, found.nearest), (far, found.farthest[::-1])):
             for step, row in enumerate(rows.to_dict("records")):
                 image = pictures.small(name, int(row["index"]), _SIDE)

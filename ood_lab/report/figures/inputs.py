@@ -22,7 +22,7 @@ class FigureInputs:
 
     Attributes:
         view: the results.
-        scores: ``dataset, label, pred, <one column a detector>``, higher = more OOD.
+        scores: ``dataset, label, pred, <one column per detector>``, higher = more OOD.
         protocol: which FPR95 ``view`` holds.
         id_dataset: name of the ID test set in ``scores``.
         features: dataset → ``[N, D]``, the ID test set among them; may be empty.

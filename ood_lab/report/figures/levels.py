@@ -16,7 +16,7 @@ _LABELS = {"auroc": "AUROC in %", "fpr95": "FPR95 in %"}
 
 
 def levels(inputs: FigureInputs, ood: str) -> Figure | None:
-    """One line a detector with its 95% band; None where no axis has two levels."""
+    """One line per detector with its 95% band; None where no axis has two levels."""
     axes_shown = [axis for axis in AXES if len(inputs.view.levels(ood, axis)) > 1]
     if not axes_shown:
         return None

@@ -49,7 +49,7 @@ def write_separability_figure(folder: Path, found: Mapping[str, Separability]) -
 
 
 def separability_figure(found: Mapping[str, Separability]) -> Figure:
-    """One scatter a backbone, and the distances of all of them below."""
+    """One scatter per backbone, and the distances of all of them below."""
     distances = distances_of({name: space.table for name, space in found.items()})
     columns = min(len(found), _COLUMNS)
     rows = math.ceil(len(found) / columns)
@@ -83,7 +83,7 @@ def _scatter(axes: Axes, space: Separability) -> None:
 
 
 def _distances(axes: Axes, distances: pd.DataFrame) -> None:
-    """One row a set, one mark a backbone."""
+    """One row per set, one mark per backbone."""
     places = np.arange(len(distances))
     for position, backbone in enumerate(distances):
         axes.plot(

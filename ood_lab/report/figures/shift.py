@@ -1,4 +1,4 @@
-"""Shift of sets: D_sem against D_cov, the order of sets on both axes, three ways to split CLIP."""
+"""Shift of sets: D_sem against D_cov, the order on both axes, three decompositions of CLIP."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ShiftInputs:
     """What the figures are drawn from.
 
     Attributes:
-        degrees: one row an image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
+        degrees: one row per image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
         summary: see :func:`ood_lab.report.shift_tables.summary_table`.
         footer: stands below every figure.
     """
@@ -44,7 +44,7 @@ class ShiftInputs:
 
     @cached_property
     def styles(self) -> dict[str, Style]:
-        """One style a set."""
+        """One style per set."""
         return styles_of(self.names, ID_TEST)
 
     @property
@@ -57,12 +57,12 @@ class ShiftInputs:
         return self.degrees.groupby("dataset").indices
 
     def points(self, suffix: str = "") -> dict[str, NDArray[np.float64]]:
-        """D_sem and D_cov of every set, ``[n, 2]``, by one of the ways."""
+        """D_sem and D_cov of every set, ``[n, 2]``, of one decomposition."""
         values = self.degrees[[f"{axis}{suffix}" for axis in AXES]].to_numpy(np.float64)
         return {name: values[self._rows[name]] for name in self.names}
 
     @property
-    def ways(self) -> dict[str, str]:
+    def decompositions(self) -> dict[str, str]:
         """Suffix of the columns and name of every way that was measured."""
         return {s: name for s, name in _WAYS.items() if f"semantic{s}" in self.degrees}
 
@@ -77,7 +77,7 @@ def build_shift_figures(inputs: ShiftInputs) -> Iterator[tuple[str, str, str, Fi
     yield (
         "shift_scatter",
         "Semantic against covariate shift",
-        "Up to 300 images a set; lines hold the middle half of a set, large marks are means. "
+        "Up to 300 images per set; lines hold the middle half of a set, large marks are means. "
         "At the sides: densities.",
         shift_scatter(inputs),
     )
@@ -88,7 +88,7 @@ def build_shift_figures(inputs: ShiftInputs) -> Iterator[tuple[str, str, str, Fi
         "significantly.",
         shift_order(inputs),
     )
-    if len(inputs.ways) > 1:
+    if len(inputs.decompositions) > 1:
         yield (
             "shift_ways",
             "Three ways to split the features",
@@ -159,7 +159,7 @@ def _legend(figure: Figure, axes: Axes) -> None:
 
 
 def shift_order(inputs: ShiftInputs) -> Figure:
-    """One panel an axis; sets from the least to the most shifted."""
+    """One panel per axis; sets from the least to the most shifted."""
     sets = len(inputs.names)
     figure, grid = panels(2, 2, 0.26 * sets, inputs.footer, 0.9)
     for axes, axis in zip(grid, AXES, strict=True):
@@ -185,9 +185,9 @@ def shift_order(inputs: ShiftInputs) -> Figure:
 
 def shift_ways(inputs: ShiftInputs) -> Figure:
     """One panel a way to split the features, each with its own scales."""
-    ways = inputs.ways
-    figure, grid = panels(len(ways), 3, 2.3, inputs.footer, 1.0)
-    for axes, (suffix, name) in zip(grid, ways.items(), strict=True):
+    decompositions = inputs.decompositions
+    figure, grid = panels(len(decompositions), 3, 2.3, inputs.footer, 1.0)
+    for axes, (suffix, name) in zip(grid, decompositions.items(), strict=True):
         points = inputs.points(suffix)
         draw_clouds(axes, points, inputs.styles, inputs.labels, contours=False)
         values = pd.DataFrame(np.concatenate(list(points.values()))).rank()

@@ -36,7 +36,7 @@ def shots_figure(rows: pd.DataFrame) -> Figure:
         axes.set_title("ID accuracy" if metric == "id_accuracy" else f"AUROC: {detector}")
         axes.set_xticks(list(places.values()), ["all" if s < 0 else str(s) for s in places])
         axes.grid(visible=False, axis="x")
-    label_outer(grid, _COLUMNS, "training images a class", "in %")
+    label_outer(grid, _COLUMNS, "training images per class", "in %")
     handles: dict[str, Artist] = {}
     for axes in grid:
         handles |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))

@@ -157,17 +157,17 @@ def test_a_file_cut_short_and_other_damage(place):
     file = place / "instances.json"
     whole = file.read_bytes()
     for content, culprit in (
-        (whole[: len(whole) // 2], "ends in the middle: get the file once more"),
+        (whole[: len(whole) // 2], "ends in the middle: download the file again"),
         (b"", "ends in the middle"),
-        (b"<html>Not found</html>", "is no JSON"),
-        (b"PK\x03\x04", "is no JSON"),
+        (b"<html>Not found</html>", "is not valid JSON"),
+        (b"PK\x03\x04", "is not valid JSON"),
     ):
         file.write_bytes(content)
         with pytest.raises(UserError, match=culprit):
             source(place).read()
     with pytest.raises(UserError, match=r"nearest: .*instances.json"):
         CocoAnnotations(place / "instance.json", place / "val2017").read()
-    with pytest.raises(UserError, match="is no file"):
+    with pytest.raises(UserError, match="is not a file"):
         CocoAnnotations(place, place / "val2017").read()
 
 

@@ -14,7 +14,7 @@ from ood_lab.data.splits import ID_SPLITS
 SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
 
 
-def giveaways(facts: pd.DataFrame) -> Iterable[str]:
+def shortcuts(facts: pd.DataFrame) -> Iterable[str]:
     """Compares each OOD set with ID test.
 
     Args:

@@ -29,7 +29,7 @@ class EpochSampler(Sampler[tuple[int, int]]):
     All processes of a job draw the same pairs, which Lightning deals out to them.
 
     Args:
-        n: number of rows, and of pairs an epoch.
+        n: number of rows, and of pairs per epoch.
         seed: beside the job's seed (``seed_everything``).
         epoch: the number of the epoch that begins.
         weights: ``[n]``, chances of the rows, drawn with replacement; None = each row once.

@@ -1,4 +1,4 @@
-"""Which room may import which (the table of the architecture)."""
+"""Which package may import which (the table of the architecture)."""
 
 import ast
 import subprocess
@@ -10,11 +10,11 @@ import pytest
 import ood_lab
 
 ROOT = Path(ood_lab.__file__).parent
-ROOMS = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
+PACKAGES = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
 HEAVY = {"hydra", "omegaconf", "wandb"}
 FORBIDDEN = {
-    "metrics": ROOMS - {"metrics"} | HEAVY,
-    "neighbours": ROOMS - {"neighbours"} | HEAVY,
+    "metrics": PACKAGES - {"metrics"} | HEAVY,
+    "neighbours": PACKAGES - {"neighbours"} | HEAVY,
     "detectors": HEAVY | {"data", "report"},
     "shift": HEAVY | {"data", "report"},
     "synthesis": HEAVY | {"data", "report"},
@@ -28,7 +28,7 @@ FORBIDDEN = {
     "evaluation": HEAVY,
     "tasks": HEAVY,
 }
-#: Files of rooms that know no data, but for these, which look at a whole data set.
+#: Files of packages that know no data, but for these, which look at a whole data set.
 OF_DATA_SETS = {
     "shift/agreement.py",
     "shift/encoder.py",
@@ -51,11 +51,11 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("room", sorted(ROOMS & FORBIDDEN.keys()))
-def test_room_imports_only_what_it_may(room):
-    for path in (ROOT / room).rglob("*.py"):
+@pytest.mark.parametrize("package", sorted(PACKAGES & FORBIDDEN.keys()))
+def test_package_imports_only_what_it_may(package):
+    for path in (ROOT / package).rglob("*.py"):
         allowed = {"data"} if str(path.relative_to(ROOT)) in OF_DATA_SETS else set()
-        assert not imports(path) & FORBIDDEN[room] - allowed, path
+        assert not imports(path) & FORBIDDEN[package] - allowed, path
 
 
 def test_every_task_has_one_file_and_one_yaml():

@@ -106,7 +106,7 @@ def write_oodbench_page(
     files = judged["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
-    mistakes = [_mistakes(judged, split, store) for split in list(SPLITS)[:3]]
+    mistakes = [_mistakes(judged, split, store) for split in SPLITS if split != "pooled"]
     ways = sorted(WAYS, key=lambda way: way != first)
     tables = [_yes_no_table(whole[whole["unparsed"] == way], way) for way in ways]
     page = page_template("oodbench.html.j2").render(

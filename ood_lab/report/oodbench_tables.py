@@ -117,10 +117,9 @@ def ablation_tables(table: pd.DataFrame, width: int) -> Group:
         width: of the terminal.
     """
     settings = list(dict.fromkeys(table["setting"]))
-    wide = table.set_index(["setting", "split", "metric"])
-    places = list(dict.fromkeys(zip(table["setting"], table["split"], strict=True)))
-    places = [place for place in places if (*place, "accuracy") in wide.index]
-    first = [wide.loc[(*place, "accuracy")] for place in places]
+    found = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
+    places = [(setting, split) for setting, split, metric in found if metric == "accuracy"]
+    first = [found[setting, split, "accuracy"] for setting, split in places]
     initial = [row["initial_pairs"] for row in first]
     columns = [
         Column(("setting",), [Text(f"{settings.index(s) + 1} {SPLITS[t]}") for s, t in places]),
@@ -128,7 +127,7 @@ def ablation_tables(table: pd.DataFrame, width: int) -> Group:
         Column(("pairs",), numbers([f"{int(row['n_pairs']):,}" for row in first])),
     ]
     for metric, words in YES_NO.items():
-        texts = [estimate(wide.loc[(*place, metric)].to_dict()) for place in places]
+        texts = [estimate(found[setting, split, metric]) for setting, split in places]
         columns.append(Column((words,), numbers(texts)))
     named = "\n".join(f"{number} {name}" for number, name in enumerate(settings, 1))
     return Group(*(build(part, "Ablation, %") for part in pack(columns, width)), Text(named, "dim"))

@@ -212,3 +212,14 @@ def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     assert "accuracy=0.7" in settings[1]
     assert (folder_of(tmp_path) / "figures" / "ablation.png").is_file()
     assert "Ablation" in capsys.readouterr().out
+
+
+def test_probabilities_give_doubt_and_its_figure(finished):
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    assert run(outputs, "lvlm=random", f"task.questions={finished}/questions.jsonl") == 0
+    folder = folder_of(outputs, before)
+    doubts = pd.read_csv(folder / "uncertainty.csv").set_index("metric")
+    # It doubts everything alike, and knows nothing.
+    assert (doubts.loc[["auroc_errors", "auroc_ood_h"], "value"] == 0.5).all()
+    assert (folder / "figures" / "risk_coverage.png").is_file()

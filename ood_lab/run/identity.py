@@ -22,10 +22,20 @@ NEUTRAL = (
     "tags",
     "logger",
     "callbacks.progress",
+    "annotations.folder",  # where rendered scenes are kept
     "clip.cache_dir",  # of weights that were downloaded
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
     "model.backbone.clip.download",
+    # Of chat models: how requests are sent, not what they say.
+    "lvlm.api_key_env",
+    "lvlm.concurrency",
+    "lvlm.dry_run",  # ends without a result
+    "lvlm.give_up_after",
+    "lvlm.image_tokens",  # for an estimate before the first request
+    "lvlm.price",
+    "lvlm.retries",
+    "lvlm.timeout_s",
     "data.cache_dir",  # remembers facts of files
     "data.info",  # words about the data
     "data.num_workers",
@@ -42,6 +52,9 @@ USES = {
     "model": ("model", "ckpt"),
     "backbone": ("model", "ckpt"),
     "clip": ("clip",),
+    "annotations": ("annotations",),
+    "image_text": ("image_text",),
+    "lvlm": ("lvlm",),
     "extractor": ("trainer", "callbacks"),
     "trainer": ("trainer", "callbacks"),
     "detectors": ("detector",),

@@ -95,7 +95,7 @@ class _Wanted:
 
     @property
     def request(self) -> Request:
-        return Request(self.key, self.messages)
+        return Request(self.key, self.messages, self.question)
 
 
 def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Wanted]:

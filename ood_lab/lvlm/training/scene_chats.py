@@ -1,0 +1,100 @@
+"""Builtin scenes as examples: rendered images with questions about them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from PIL import Image, ImageOps
+from torch.utils.data import Dataset
+
+from ood_lab.data.scenes import THINGS, ScenesDataset, Visible, visible
+from ood_lab.data.scenes.colours import COLOURS
+from ood_lab.data.scenes.scene import Scene
+from ood_lab.lvlm.training.dialogues import Seen, SeenScene, dialogues, presence
+from ood_lab.lvlm.training.examples import Example, conversation
+
+#: What the tower learns to name: kinds, colours, states and actions.
+WORDS = tuple(
+    dict.fromkeys(
+        [
+            *THINGS,
+            *COLOURS,
+            *(word for thing in THINGS.values() if thing.states for word in thing.states.words),
+        ]
+    )
+)
+
+
+class SceneChats(Dataset[Example]):
+    """Scenes with questions, in training others in every epoch.
+
+    Args:
+        split: name of the random stream: ``train`` or ``val``.
+        n: number of scenes.
+        seed: of the scenes and the questions.
+        size: height and width, pixels.
+        breaks: share of scenes that break the prior of their place.
+        questions: asked about each image.
+        epoch: says which epoch it is; None = always the same questions, of yes or no only.
+    """
+
+    def __init__(
+        self,
+        split: str,
+        n: int,
+        seed: int = 0,
+        size: int = 96,
+        breaks: float = 0.3,
+        questions: int = 6,
+        epoch: Callable[[], int] | None = None,
+    ) -> None:
+        self._data = ScenesDataset(split, n, seed, size, breaks=breaks, keep=False)
+        self._kept: dict[int, tuple[Image.Image, SeenScene]] = {}
+        self._seed = f"{seed}/{split}"
+        self._questions = questions
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, index: int) -> Example:
+        image, scene = self._at(index)
+        epoch = -1 if self._epoch is None else self._epoch()
+        rng = random.Random(f"{self._seed}/{index}/{epoch}")
+        if self._epoch is not None and rng.random() < 0.5:
+            image, scene = ImageOps.mirror(image), _mirrored(scene)
+        if self._epoch is None:
+            asked = [_presence(scene, present, rng) for present in (True, False)]
+            kinds = ["yes", "no"]
+        else:
+            asked, kinds = dialogues(scene, rng, self._questions), []
+        grounds = [((seen.name, *seen.attributes.values()), seen.centre) for seen in scene.objects]
+        return Example(image, [conversation(*pair) for pair in asked], kinds, grounds)
+
+    def _at(self, index: int) -> tuple[Image.Image, SeenScene]:
+        if index not in self._kept:
+            scene = self._data.scene(index)
+            image = Image.fromarray(self._data.paint(index, scene))
+            objects = tuple(_seen(scene, each) for each in visible(scene))
+            self._kept[index] = image, SeenScene(scene.place, objects)
+        return self._kept[index]
+
+
+def _seen(scene: Scene, each: Visible) -> Seen:
+    left, top, width, height = each.box
+    centre = (left + width / 2) / scene.size, (top + height / 2) / scene.size
+    return Seen(each.item.look.thing, centre, each.area, scene.attributes(each.item))
+
+
+def _mirrored(scene: SeenScene) -> SeenScene:
+    objects = tuple(
+        Seen(o.name, (1.0 - o.centre[0], o.centre[1]), o.area, o.attributes) for o in scene.objects
+    )
+    return SeenScene(scene.place, objects)
+
+
+def _presence(scene: SeenScene, present: bool, rng: random.Random) -> tuple[str, Any]:
+    name = rng.choice(list(scene.counts)) if present else scene.absent(rng)
+    return presence(name, present, rng)

@@ -85,9 +85,9 @@ Dialogue = tuple[str, str]
 """A question and its answer."""
 
 
-def dialogues(scene: SeenScene, rng: random.Random, count: int) -> list[Dialogue]:
+def dialogues(scene: SeenScene, rng: random.Random, number: int) -> list[Dialogue]:
     """Questions of all kinds about a scene that has objects, yes and no equally likely."""
-    makers = rng.choices(list(_MAKERS), list(_MAKERS.values()), k=count)
+    makers = rng.choices(list(_MAKERS), list(_MAKERS.values()), k=number)
     return [made for made in (make(scene, rng) for make in makers) if made is not None]
 
 
@@ -120,8 +120,8 @@ def plural(name: str) -> str:
 def caption(scene: SeenScene) -> str:
     """``A kitchen with two mugs and a bowl.``: the place, then all objects, the largest first."""
     parts = [
-        with_article(name) if count == 1 else f"{_NUMBERS[count]} {plural(name)}"
-        for name, count in scene.counts.items()
+        with_article(name) if together == 1 else f"{_NUMBERS[together]} {plural(name)}"
+        for name, together in scene.counts.items()
     ]
     listed = parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
     place = with_article(scene.place)
@@ -138,13 +138,14 @@ def _presence(scene: SeenScene, rng: random.Random) -> Dialogue:
     return presence(name, present, rng)
 
 
-def _count(scene: SeenScene, rng: random.Random) -> Dialogue:
+def count(scene: SeenScene, rng: random.Random) -> Dialogue:
+    """How many there are of a kind; of one in five, none."""
     name = rng.choice(list(scene.counts)) if rng.random() < 0.8 else scene.absent(rng)
     asked = rng.choice((name, plural(name)))
     return f"How many {asked} are there in the picture?", str(scene.counts[name])
 
 
-def _compare(scene: SeenScene, rng: random.Random) -> Dialogue | None:
+def compare(scene: SeenScene, rng: random.Random) -> Dialogue | None:
     """Which of two kinds there are more of, yes as often as no where that is possible."""
     names = list(scene.counts)
     names += [scene.absent(rng)]
@@ -161,17 +162,17 @@ def _describe(scene: SeenScene, rng: random.Random) -> Dialogue:
 
 def _number(scene: SeenScene, rng: random.Random) -> Dialogue:
     name = rng.choice(list(scene.counts))
-    count = scene.counts[name]
+    together = scene.counts[name]
     truth = rng.random() < 0.5
-    others = [n for n in (1, 2, 3, 4) if n != count]
-    shown = count if truth or not others else rng.choice(others)
+    others = [n for n in (1, 2, 3, 4) if n != together]
+    shown = together if truth or not others else rng.choice(others)
     verb = "Is" if shown == 1 else "Are"
     asked = name if shown == 1 or rng.random() < 0.5 else plural(name)
     where = rng.choice(("in the picture", "in this image", "in the image"))
-    return f"{verb} there {_NUMBERS[shown]} {asked} {where}?", _yes(shown == count)
+    return f"{verb} there {_NUMBERS[shown]} {asked} {where}?", _yes(shown == together)
 
 
-def _attribute(scene: SeenScene, rng: random.Random) -> Dialogue | None:
+def attribute(scene: SeenScene, rng: random.Random) -> Dialogue | None:
     """A colour, a state or an action of a kind of which there is one object."""
     single = [s for s in scene.objects if scene.counts[s.name] == 1 and s.attributes]
     if not single:
@@ -195,12 +196,12 @@ def _place(scene: SeenScene, rng: random.Random) -> Dialogue:
 
 
 _MAKERS: dict[Callable[[SeenScene, random.Random], Dialogue | None], float] = {
-    _presence: 0.5,
-    _count: 0.12,
-    _compare: 0.09,
-    _describe: 0.09,
-    _number: 0.06,
-    _attribute: 0.12,
+    _presence: 0.6,
+    count: 0.11,
+    compare: 0.08,
+    _describe: 0.06,
+    _number: 0.04,
+    attribute: 0.09,
     _place: 0.02,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,11 +99,18 @@ class Packed:
     Args:
         processor: of the model, with ``image_token``.
         image_tokens: visual tokens of an image.
+        targets: of the examples of a batch, for a loss beside that of the words.
     """
 
-    def __init__(self, processor: Any, image_tokens: int) -> None:
+    def __init__(
+        self,
+        processor: Any,
+        image_tokens: int,
+        targets: Callable[[Sequence[Example]], Tensor] | None = None,
+    ) -> None:
         self.processor = processor
         self.image_tokens = image_tokens
+        self.targets = targets
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """``inputs`` with ``attention_mask [B, 1, L, L] bool``, ``labels`` and ``weights``.
@@ -126,7 +133,8 @@ class Packed:
         }
         weights = torch.stack([_padded(row.weights, length, 0.0) for row in rows])
         kinds = [kind for example in examples for kind in example.kinds]
-        return {"inputs": inputs, "weights": weights, "kinds": kinds, "examples": examples}
+        batch = {"inputs": inputs, "weights": weights, "kinds": kinds}
+        return batch if self.targets is None else {**batch, "targets": self.targets(examples)}
 
     def _row(self, example: Example) -> _Row:
         tokenizer, token = self.processor.tokenizer, self.processor.image_token

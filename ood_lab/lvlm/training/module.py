@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.training.examples import IGNORED
+from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
 
 #: Parts of most models of this kind, by the names that their parameters begin with.
@@ -62,6 +62,11 @@ class VlmTuning(L.LightningModule):
             projector = any(part in name for part in _PROJECTORS)
             wanted = {"all": True, "projector": projector, "language": not tower}[train]
             parameter.requires_grad_(wanted)
+
+    @property
+    def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
+        """Makes batches of examples."""
+        return Rows(self.processor)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""
@@ -149,8 +154,6 @@ class TinyVlmTuning(VlmTuning):
         join_epochs: of the second.
         weight: of the grounding loss in the second and third stage.
         scheduler: see :class:`VlmTuning`.
-        tower: a file of weights of this module, whose tower, projector and embeddings it starts
-            from; None = fresh ones.
     """
 
     _all_groups = True
@@ -172,6 +175,12 @@ class TinyVlmTuning(VlmTuning):
         self.join_epochs = join_epochs
         self.weight = weight
 
+    @property
+    def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
+        """Makes batches of one image a row, with what the tower learns from."""
+        rows, columns = self.grounding.grid
+        return Packed(self.processor, rows * columns, self.grounding.targets)
+
     def on_train_epoch_start(self) -> None:
         """Sets the stage, also of a training that is resumed."""
         self._set_stage()
@@ -184,7 +193,7 @@ class TinyVlmTuning(VlmTuning):
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of the stage."""
-        targets = self.grounding.targets(batch["examples"]).to(self.device)
+        targets = batch["targets"]
         embeddings = self.model.get_input_embeddings().weight
         if self.current_epoch < self.tower_epochs:
             pixels = batch["inputs"]["pixel_values"]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset
@@ -12,7 +11,13 @@ from torch.utils.data import Dataset
 from ood_lab.data.scenes import THINGS, ScenesDataset, Visible, visible
 from ood_lab.data.scenes.colours import COLOURS
 from ood_lab.data.scenes.scene import Scene
-from ood_lab.lvlm.training.dialogues import Seen, SeenScene, dialogues, presence
+from ood_lab.lvlm.training.dialogues import (
+    Dialogue,
+    Seen,
+    SeenScene,
+    dialogues,
+    presence,
+)
 from ood_lab.lvlm.training.examples import Example, conversation
 
 #: What the tower learns to name: kinds, colours, states and actions.
@@ -28,7 +33,10 @@ WORDS = tuple(
 
 
 class SceneChats(Dataset[Example]):
-    """Scenes with questions, in training others in every epoch.
+    """Scenes with questions.
+
+    Row ``i`` is asked for one thing that is there and one that is not; ``(i, draw)`` for whatever
+    the draw says, and half of the time mirrored: training sees others in every epoch.
 
     Args:
         split: name of the random stream: ``train`` or ``val``.
@@ -36,8 +44,7 @@ class SceneChats(Dataset[Example]):
         seed: of the scenes and the questions.
         size: height and width, pixels.
         breaks: share of scenes that break the prior of their place.
-        questions: asked about each image.
-        epoch: says which epoch it is; None = always the same questions, of yes or no only.
+        questions: asked about each image in training.
     """
 
     def __init__(
@@ -48,38 +55,46 @@ class SceneChats(Dataset[Example]):
         size: int = 96,
         breaks: float = 0.3,
         questions: int = 6,
-        epoch: Callable[[], int] | None = None,
     ) -> None:
         self._data = ScenesDataset(split, n, seed, size, breaks=breaks, keep=False)
         self._kept: dict[int, tuple[Image.Image, SeenScene]] = {}
         self._seed = f"{seed}/{split}"
         self._questions = questions
-        self._epoch = epoch
 
     def __len__(self) -> int:
         return len(self._data)
 
-    def __getitem__(self, index: int) -> Example:
-        image, scene = self._at(index)
-        epoch = -1 if self._epoch is None else self._epoch()
-        rng = random.Random(f"{self._seed}/{index}/{epoch}")
-        if self._epoch is not None and rng.random() < 0.5:
-            image, scene = ImageOps.mirror(image), _mirrored(scene)
-        if self._epoch is None:
+    def __getitem__(self, index: int | tuple[int, int]) -> Example:
+        if isinstance(index, int):
+            image, scene = self._at(index)
+            rng = random.Random(f"{self._seed}/{index}")
             asked = [_presence(scene, present, rng) for present in (True, False)]
-            kinds = ["yes", "no"]
-        else:
-            asked, kinds = dialogues(scene, rng, self._questions), []
-        grounds = [((seen.name, *seen.attributes.values()), seen.centre) for seen in scene.objects]
-        return Example(image, [conversation(*pair) for pair in asked], kinds, grounds)
+            return _example(image, scene, asked, ("yes", "no"))
+        row, draw = index
+        image, scene = self._at(row)
+        rng = random.Random(f"{self._seed}/{row}/{draw}")
+        if rng.random() < 0.5:
+            image, scene = ImageOps.mirror(image), _mirrored(scene)
+        return _example(image, scene, dialogues(scene, rng, self._questions), ())
 
     def _at(self, index: int) -> tuple[Image.Image, SeenScene]:
         if index not in self._kept:
             scene = self._data.scene(index)
             image = Image.fromarray(self._data.paint(index, scene))
-            objects = tuple(_seen(scene, each) for each in visible(scene))
-            self._kept[index] = image, SeenScene(scene.place, objects)
+            self._kept[index] = image, seen_scene(scene, visible(scene))
         return self._kept[index]
+
+
+def seen_scene(scene: Scene, objects: Sequence[Visible]) -> SeenScene:
+    """A scene as far as questions are about it."""
+    return SeenScene(scene.place, tuple(_seen(scene, each) for each in objects))
+
+
+def _example(
+    image: Image.Image, scene: SeenScene, asked: Sequence[Dialogue], kinds: Sequence[str]
+) -> Example:
+    grounds = [((seen.name, *seen.attributes.values()), seen.centre) for seen in scene.objects]
+    return Example(image, [conversation(*pair) for pair in asked], kinds, grounds)
 
 
 def _seen(scene: Scene, each: Visible) -> Seen:
@@ -95,6 +110,6 @@ def _mirrored(scene: SeenScene) -> SeenScene:
     return SeenScene(scene.place, objects)
 
 
-def _presence(scene: SeenScene, present: bool, rng: random.Random) -> tuple[str, Any]:
+def _presence(scene: SeenScene, present: bool, rng: random.Random) -> Dialogue:
     name = rng.choice(list(scene.counts)) if present else scene.absent(rng)
     return presence(name, present, rng)

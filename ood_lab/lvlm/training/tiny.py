@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from ood_lab.lvlm.training.dialogues import corpus
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ class Vlm(NamedTuple):
 
 
 def untrained_vlm(
-    hidden: int = 128, layers: int = 4, heads: int = 4, vocabulary: int = 700
+    hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary: int = 700
 ) -> Vlm:
     """A FastVLM (arXiv 2412.13303: LLaVA with a convolutional tower) with fresh weights.
 
@@ -79,6 +81,7 @@ def untrained_vlm(
         num_key_value_heads=heads,
         max_position_embeddings=1024,
         initializer_range=0.05,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
         tie_word_embeddings=True,
         bos_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -92,6 +95,7 @@ def untrained_vlm(
         tie_word_embeddings=True,
     )
     model = FastVlmForConditionalGeneration(config)
+    _let_attention_compare(model)
     for owner in (model.config, model.generation_config):
         owner.eos_token_id = tokenizer.eos_token_id
         owner.pad_token_id = tokenizer.pad_token_id
@@ -109,6 +113,18 @@ def untrained_vlm(
         chat_template=_TEMPLATE,
     )
     return Vlm(model, processor)
+
+
+def _let_attention_compare(model: PreTrainedModel) -> None:
+    """Queries and keys begin near the identity (arXiv 2305.09828): what is alike attends.
+
+    A word then looks at the visual tokens that lie where it lies, from the first step on.
+    """
+    for layer in model.model.language_model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            weight = projection.weight
+            with torch.no_grad():
+                weight.copy_(torch.eye(*weight.shape) + 0.3 * weight)
 
 
 def _tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:

@@ -168,7 +168,9 @@ def client(folder: Path, images: int, repeats: int) -> None:
     model = OpenAIChat("m", url, concurrency=32)
     ours = best(lambda: list(model.ask(asked)), repeats)
     raw = best(lambda: raw_httpx(url, asked, folder), repeats)
-    print(f"client / raw httpx: {ours / raw:.2f} ({ours:.2f} s, {raw:.2f} s, {len(asked)} requests)")
+    print(
+        f"client / raw httpx: {ours / raw:.2f} ({ours:.2f} s, {raw:.2f} s, {len(asked)} requests)"
+    )
     server.shutdown()
 
 

@@ -282,7 +282,9 @@ def _load(chat: TransformersChat) -> _Vlm:
         if getattr(processor, "image_processor", None) is None:
             raise UserError(f"lvlm.path={chat.name} has no image processor: it sees no images")
         if getattr(processor, "chat_template", None) is None:
-            raise UserError(f"lvlm.path={chat.name} has no chat template: it is not made to be asked")
+            raise UserError(
+                f"lvlm.path={chat.name} has no chat template: it is not made to be asked"
+            )
         transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
         model = transformers.AutoModelForImageTextToText.from_pretrained(
             folder, dtype=chat._dtype, device_map=chat.device_map, **local

@@ -99,6 +99,8 @@ def _with_image(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """The first message of the user begins with the image."""
     first = next(i for i, message in enumerate(messages) if message["role"] == "user")
     return [
-        {**message, "content": [{"type": "image"}, *message["content"]]} if i == first else {**message}
+        {**message, "content": [{"type": "image"}, *message["content"]]}
+        if i == first
+        else {**message}
         for i, message in enumerate(messages)
     ]

@@ -89,8 +89,7 @@ class Rows:
 
 
 class Packed:
-    """Batches of one image a row: its conversations follow it one after another, unseen by each
-    other.
+    """Batches of one image a row, behind which its conversations follow, unseen by each other.
 
     Every conversation continues the image: its positions start behind it, and attention is masked
     by block. What a model sees is what it sees when it is asked once; the image is paid for once.

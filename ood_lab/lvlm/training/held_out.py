@@ -88,7 +88,5 @@ def _shares(table: pd.DataFrame) -> pd.DataFrame:
     for metric, right in table.groupby("metric", sort=False)["right"]:
         share, n = float(right.mean()), len(right)
         low, high = wilson_interval(share, n)
-        rows.append(
-            {"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n}
-        )
+        rows.append({"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n})
     return pd.DataFrame(rows)

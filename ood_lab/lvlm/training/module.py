@@ -9,8 +9,9 @@ from typing import Any, Literal
 import lightning as L
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
@@ -110,7 +111,7 @@ class VlmTuning(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """No weight decay on biases and norms."""
-        named = [p for p in self.parameters() if p.requires_grad or self._all_groups]
+        named = [p for p in self.parameters() if p.requires_grad]
         optimizer = self._make_optimizer(
             [
                 {"params": [p for p in named if p.ndim > 1]},
@@ -125,9 +126,6 @@ class VlmTuning(L.LightningModule):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
-
-    #: Whether parameters that are frozen at first are the optimiser's, too.
-    _all_groups = False
 
     def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:
         """Writes model and processor as a folder that transformers loads.
@@ -156,8 +154,6 @@ class TinyVlmTuning(VlmTuning):
         scheduler: see :class:`VlmTuning`.
     """
 
-    _all_groups = True
-
     def __init__(
         self,
         model: Any,
@@ -182,31 +178,56 @@ class TinyVlmTuning(VlmTuning):
         return Packed(self.processor, rows * columns, self.grounding.targets)
 
     def on_train_epoch_start(self) -> None:
-        """Sets the stage, also of a training that is resumed."""
-        self._set_stage()
-
-    def _set_stage(self) -> None:
-        frozen = self.tower_epochs <= self.current_epoch < self.tower_epochs + self.join_epochs
-        tower = self.model.model.vision_tower
-        tower.requires_grad_(not frozen)
-        tower.train(not frozen)  # the statistics of its norms stay, too
+        """Sets the mode of the tower for the stage: frozen, its norms keep their statistics."""
+        self._tower.train(not self._joins)
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of the stage."""
-        targets = batch["targets"]
+        visual = self._visual(batch["inputs"]["pixel_values"])
         embeddings = self.model.get_input_embeddings().weight
+        grounded = self.grounding(visual, embeddings, batch["targets"])
+        self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
+        # Processes wait for every gradient; those of what rests are zeros, and thrown away below.
+        loss = grounded + 0.0 * sum(p.sum() for p in self._resting())
         if self.current_epoch < self.tower_epochs:
-            pixels = batch["inputs"]["pixel_values"]
-            visual = self.model.get_image_features(pixel_values=pixels).pooler_output
-            loss = self.grounding(visual, embeddings, targets)
-            self.log("train/grounding", loss, prog_bar=True, on_step=False, on_epoch=True)
             return loss
-        outputs = self.model(**_without_labels(batch["inputs"]))
-        language, _ = self.loss_of(outputs, batch)
-        grounded = self.grounding(outputs.image_hidden_states, embeddings, targets)
+        inputs = _without_labels(batch["inputs"])
+        del inputs["pixel_values"]
+        image = BaseModelOutputWithPooling(pooler_output=visual)
+        language, _ = self.loss_of(self.model(**inputs, mm_encoder_outputs={"image": image}), batch)
         self.log("train/loss", language, prog_bar=True, on_step=False, on_epoch=True)
-        self.log("train/grounding", grounded, on_step=False, on_epoch=True)
-        return language + self.weight * grounded
+        return language + self.weight * loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """What rests in this stage is not moved, by momentum or decay either."""
+        for parameter in self._resting():
+            parameter.grad = None
+
+    def _visual(self, pixels: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._joins):
+            features = self._tower(pixels).last_hidden_state
+        projected: Tensor = self.model.model.multi_modal_projector(features.flatten(2).mT)
+        return projected
+
+    @property
+    def _tower(self) -> nn.Module:
+        tower: nn.Module = self.model.model.vision_tower
+        return tower
+
+    @property
+    def _joins(self) -> bool:
+        """Whether this epoch is of the second stage."""
+        return self.tower_epochs <= self.current_epoch < self.tower_epochs + self.join_epochs
+
+    def _resting(self) -> list[nn.Parameter]:
+        """Parameters that this epoch leaves as they are."""
+        if self._joins:
+            return list(self._tower.parameters())
+        if self.current_epoch < self.tower_epochs:
+            embeddings = self.model.get_input_embeddings().weight
+            language = self.model.model.language_model
+            return [p for p in language.parameters() if p is not embeddings]
+        return []
 
 
 def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:

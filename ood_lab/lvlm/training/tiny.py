@@ -41,9 +41,7 @@ class Vlm(NamedTuple):
     processor: LlavaProcessor
 
 
-def untrained_vlm(
-    hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary: int = 700
-) -> Vlm:
+def untrained_vlm(hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary: int = 700) -> Vlm:
     """A FastVLM (arXiv 2412.13303: LLaVA with a convolutional tower) with fresh weights.
 
     The tower is a ResNet of 6 blocks whose 144 features of an image of 96 x 96 pixels become
@@ -55,8 +53,13 @@ def untrained_vlm(
         heads: attention heads of a block.
         vocabulary: entries of the tokenizer.
     """
-    from transformers import FastVlmConfig, FastVlmForConditionalGeneration, LlamaConfig
-    from transformers import LlavaProcessor, TimmWrapperConfig
+    from transformers import (
+        FastVlmConfig,
+        FastVlmForConditionalGeneration,
+        LlamaConfig,
+        LlavaProcessor,
+        TimmWrapperConfig,
+    )
     from transformers.models.clip import CLIPImageProcessor
 
     tokenizer = _tokenizer(vocabulary)

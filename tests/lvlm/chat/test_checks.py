@@ -126,7 +126,9 @@ def test_the_same_question_twice_is_asked_once(folder):
 def test_nothing_is_sent_to_know_what_would_be(folder):
     store = AnswerStore(folder / "answers.jsonl")
     answers_to(questions(2), folder, Scripted(), store)
-    assert [r.question.question_id for r in unanswered(questions(4), folder, Scripted(), store)] == [
+    assert [
+        r.question.question_id for r in unanswered(questions(4), folder, Scripted(), store)
+    ] == [
         "q2",
         "q3",
     ]

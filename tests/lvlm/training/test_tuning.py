@@ -1,24 +1,32 @@
 """Supervised fine-tuning: batches, the loss, and python train.py model=vlm."""
 
+import copy
 import json
+import os
 import random
+import subprocess
+import sys
+from functools import partial
 
 import pytest
 import torch
+from cli import ROOT, call, run_folders
 from PIL import Image
+from safetensors.torch import load_file
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.chat_files import ChatFile
 from ood_lab.lvlm.training.dialogues import Seen, SeenScene, caption, dialogues, plural
 from ood_lab.lvlm.training.examples import IGNORED, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
+from ood_lab.lvlm.training.make import vlm_tuning
+from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning, with_lora
 from ood_lab.lvlm.training.scene_chats import SceneChats
+from ood_lab.lvlm.training.tiny import untrained_vlm
 
 
 @pytest.fixture(scope="module")
 def vlm():
-    from ood_lab.lvlm.training.tiny import untrained_vlm
-
     torch.manual_seed(0)
     model, processor = untrained_vlm(hidden=32, layers=2, heads=2)
     return model.eval(), processor
@@ -147,3 +155,107 @@ def test_files_of_another_form_are_one_line(tmp_path, content, message):
     (tmp_path / "f.jsonl").write_text(content)
     with pytest.raises(UserError, match=message):
         ChatFile(tmp_path / "f.jsonl")
+
+
+def command(folder, *settings):
+    return [
+        "model=vlm",
+        "model.chats.val_scenes=4",
+        "model.chats.batch_size=10",
+        "task.scenes=3",
+        "logger=none",
+        f"paths.outputs={folder}",
+        *settings,
+    ]
+
+
+@pytest.mark.slow
+def test_the_tiny_model_is_trained_in_stages_and_resumed(tmp_path, monkeypatch):
+    short = [
+        "model.chats.scenes=20",
+        "model.tower_epochs=1",
+        "model.join_epochs=1",
+        "trainer.max_epochs=3",
+    ]
+
+    def weights(outputs):
+        [folder] = run_folders(outputs)
+        files = {p.name: p for p in (folder / "model").iterdir()}
+        assert {"config.json", "about.json", "tokenizer.json"} <= files.keys()
+        assert (folder / "results.csv").is_file()
+        return load_file(files["model.safetensors"])
+
+    assert call("train.py", *command(tmp_path / "whole", *short)) == 0
+    whole = weights(tmp_path / "whole")
+
+    def stops(self):
+        if self.current_epoch == 2:
+            raise UserError("the power is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(TinyVlmTuning, "on_train_batch_start", lambda self, *_: stops(self))
+        assert call("train.py", *command(tmp_path / "parts", *short)) != 0
+    assert not run_folders(tmp_path / "parts")
+    assert call("train.py", *command(tmp_path / "parts", *short)) == 0
+    parts = weights(tmp_path / "parts")
+    assert all(torch.equal(whole[name], parts[name]) for name in whole)
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_model_of_ones_own(vlm, tmp_path):
+    for part in vlm:
+        part.save_pretrained(tmp_path / "mine")
+    Image.new("RGB", (96, 96)).save(tmp_path / "a.png")
+    entry = {
+        "image": "a.png",
+        "conversations": [
+            {"from": "human", "value": "<image>Is it?"},
+            {"from": "gpt", "value": "Yes"},
+        ],
+    }
+    (tmp_path / "chats.jsonl").write_text(f"{json.dumps(entry)}\n" * 8)
+    arguments = command(
+        tmp_path / "out",
+        f"model.path={tmp_path / 'mine'}",
+        f"model.chats.train={tmp_path / 'chats.jsonl'}",
+        f"model.chats.val={tmp_path / 'chats.jsonl'}",
+        "model.chats.batch_size=2",
+        "trainer=ddp_cpu",
+        "trainer.max_epochs=1",
+        "task.scenes=0",
+    )
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "train.py", *arguments], check=True, env=environment, cwd=ROOT)
+    [folder] = run_folders(tmp_path / "out")
+    before = load_file(tmp_path / "mine" / "model.safetensors")
+    after = load_file(folder / "model" / "model.safetensors")
+    assert before.keys() == after.keys()
+    assert any(not torch.equal(before[name], after[name]) for name in before)
+
+
+def test_adapters_need_peft(monkeypatch, vlm):
+    monkeypatch.setitem(sys.modules, "peft", None)
+    with pytest.raises(UserError, match=r"pip install 'ood_lab\[lora\]'"):
+        with_lora(vlm[0], {"r": 2})
+
+
+def test_only_adapters_are_trained_and_then_merged(vlm, tmp_path):
+    pytest.importorskip("peft")
+    model, processor = copy.deepcopy(vlm[0]), vlm[1]
+    settings = {"r": 2, "target_modules": ["q_proj", "v_proj"]}
+    module = VlmTuning(model, processor, partial(torch.optim.SGD, lr=0.1), lora=settings)
+    trained = {n for n, p in module.named_parameters() if p.requires_grad}
+    assert trained
+    assert all("lora" in name for name in trained)
+    module.save(tmp_path)
+    from transformers import AutoModelForImageTextToText
+
+    again = AutoModelForImageTextToText.from_pretrained(tmp_path)
+    assert not any("lora" in name for name, _ in again.named_parameters())
+
+
+def test_what_is_no_model_is_said_in_one_line(tmp_path):
+    with pytest.raises(UserError, match="holds no config.json"):
+        vlm_tuning(str(tmp_path), partial(torch.optim.SGD, lr=0.1))
+    with pytest.raises(UserError, match=r"for a model in model\.path"):
+        vlm_tuning(None, partial(torch.optim.SGD, lr=0.1), lora={"r": 2})

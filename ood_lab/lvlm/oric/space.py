@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,17 +13,15 @@ import numpy as np
 import pandas as pd
 import torch
 from numpy.typing import NDArray
-from PIL import Image
-from torch import Tensor
 
 from ood_lab.clip import ClipModel
 from ood_lab.io import read_table, write_table
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.image_text.base import chosen_device, in_batches
+from ood_lab.lvlm.image_text.base import texts_of
+from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]
-_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -61,9 +59,7 @@ class Space:
         return pool[nearest_rows(queries, bank, excluded).numpy()]
 
 
-def space_of(
-    clip: ClipModel, annotations: Annotations, template: str, folder: Path, device: str | None
-) -> Space:
+def space_of(clip: ClipModel, annotations: Annotations, template: str, folder: Path) -> Space:
     """Features of all images and labels; those of images are computed once.
 
     Args:
@@ -71,33 +67,21 @@ def space_of(
         annotations: images and label space.
         template: text with ``{}`` for the label.
         folder: of the files in which features of images are kept.
-        device: None = the first GPU, else the CPU.
 
     Raises:
         UserError: an image cannot be read.
     """
-    on = chosen_device(device)
-    model = clip.to(on)
     paths = [annotations.root / file for file in annotations.images["file"]]
     file = folder / f"{_key(clip, paths)}.parquet"
     if file.exists():
         images = read_table(file).to_numpy(np.float32)
     else:
-        images = in_batches(paths, _BATCH, clip.embed_dim, clip.name, _encoder(model, on))
+        images = clip_features(clip, paths)
         columns = [str(number) for number in range(images.shape[1])]
         write_table(pd.DataFrame(images, columns=columns), file)
-    with torch.inference_mode():
-        texts = [template.format(name) for name in annotations.categories]
-        labels = model.encode_text(texts).float().cpu().numpy()
+    texts = texts_of(annotations.categories, template)
+    labels = clip.encode_text(texts).float().cpu().numpy()
     return Space(np.ascontiguousarray(images), labels, clip.logit_scale)
-
-
-def _encoder(clip: ClipModel, device: torch.device) -> Callable[[list[Image.Image]], Tensor]:
-    def encode(batch: list[Image.Image]) -> Tensor:
-        pixels = torch.stack([clip.preprocess(image) for image in batch])
-        return clip.encode_image(pixels.to(device))
-
-    return encode
 
 
 def _key(clip: ClipModel, images: Sequence[Path]) -> str:

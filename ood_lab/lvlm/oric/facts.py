@@ -54,7 +54,10 @@ def with_facts(
     images = annotations.images
     areas = _areas(contents, area_of)
     area = np.array(
-        [areas.get((row, code), np.nan) for row, code in zip(rows.tolist(), codes, strict=True)]
+        [
+            areas.get((row, code), np.nan)
+            for row, code in zip(rows.tolist(), codes.tolist(), strict=True)
+        ]
     )
     area = np.where(questions["label"] == YES, area, np.nan)
     pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]

@@ -27,7 +27,7 @@ from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.drawing import Constructed
 from ood_lab.lvlm.oric.facts import TIER_EDGES, AreaOf, with_facts
-from ood_lab.lvlm.oric.files import Article, Item, read_bench, write_bench, write_train
+from ood_lab.lvlm.oric.files import Article, Item, read_bench, read_train, write_bench, write_train
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
 from ood_lab.lvlm.oric.matching import second_step
 from ood_lab.lvlm.oric.pope import Sampling
@@ -39,6 +39,7 @@ from ood_lab.lvlm.oric.wording import Asked, Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
 from ood_lab.report.oric_tables import oric_tables
@@ -71,6 +72,7 @@ class Oric(Task):
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
+        hf_dataset: write them as the released training code loads them, too (``oric_train/``).
         judge_wording: of the question to a chat model as judge: the paper's or the released one.
         clip_text: text of an object for the CLIP (the released code: ``A image contains {}``).
         article: of the object in a question; ``released`` has the code's slip.
@@ -104,6 +106,7 @@ class Oric(Task):
     predictions: Sequence[str] = ()
     construct: Construction = field(default_factory=Construction)
     train_pairs: Annotated[int, Ge(0)] = 0
+    hf_dataset: bool = False
     judge_wording: Wording = "paper"
     clip_text: str = "an image contains {}"
     article: Article = "right"
@@ -239,7 +242,11 @@ class Oric(Task):
         self._write_files(ws, bench, train)
         self._analyse(ws, table, space)
         ws.manifest |= {
-            "annotations": {"name": annotations.name, "identity": annotations.identity},
+            "annotations": {
+                "name": annotations.name,
+                "identity": annotations.identity,
+                "root": str(annotations.root),
+            },
             "clip": dict(ws.clip.identity),
             "judge": dict(builder.judge.made_with),
             "oric": {
@@ -268,6 +275,9 @@ class Oric(Task):
         if train is not None:
             items = items_of(train.questions, ws.annotations, self.article)
             write_train(items, ws.folder / "oric_train.json")
+            if self.hf_dataset:
+                made = read_train(ws.folder / "oric_train.json")
+                write_dataset(made, ws.annotations.root, ws.folder / "oric_train")
             audits.append(train.audit.assign(file="train"))
         audit = pd.concat(audits, ignore_index=True)
         images = ws.annotations.images["file"].to_numpy()

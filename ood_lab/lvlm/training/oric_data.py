@@ -53,8 +53,8 @@ class OricPrompts(Dataset[Prompt]):
     def __len__(self) -> int:
         return len(self.items)
 
-    def __getitem__(self, index: int) -> Prompt:
-        item = self.items[index]
+    def __getitem__(self, index: int | tuple[int, int]) -> Prompt:
+        item = self.items[index if isinstance(index, int) else index[0]]  # nothing is drawn
         with Image.open(self.images / item.image) as file:
             image = file.convert("RGB")
         if self.problem == "reasoning":

@@ -67,7 +67,8 @@ class Oric(Task):
         until: last stage to run.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         bench: a published ``oric_bench.json``, in place of the construction.
-        images: folder of its images; None = that of the annotations.
+        images: folder of its images, of which nothing else is known then; None = they are those of
+            the annotations, which also say how large and how expected its objects are.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
@@ -210,13 +211,13 @@ class Oric(Task):
     def _given(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
         items = read_bench(Path(str(self.bench)))
-        annotations = ws.annotations if ws.settings.get("annotations") else None
+        annotations = ws.annotations if self.images is None else None
         table = table_of(items, annotations).assign(split=ORIC)
         ws.manifest["oric"] = {"bench": self.bench}
         if annotations is not None:
             contents = contents_of(annotations, self.crowd)
             table = with_facts(table, annotations, contents, None, self.area_of, self._edges)
-            ws.manifest["annotations"] = annotations.name
+            ws.manifest["annotations"] = {"name": annotations.name}
         return items, table
 
     def _constructed(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
@@ -371,9 +372,9 @@ class Oric(Task):
             write_csv(by_tier(judged, draws=draws, seed=seed), ws.folder / "tiers.csv")
 
     def _title(self, ws: Workspace) -> str:
-        known = ws.manifest.get("annotations", {})
-        about = known.get("name") if isinstance(known, dict) else known
-        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about or self.bench or self.questions}"
+        known = ws.manifest.get("annotations", {}).get("name")
+        about = known or self.bench or self.questions
+        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about}"
 
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:

@@ -253,7 +253,7 @@ def test_a_clip_that_does_not_come_to_the_object_is_one_error(images, tmp_path):
     """It spells words that it does not know, and reads ten tokens."""
     model = ClipThreshold(load_clip("scenes_64"), template="an image contains {}", device="cpu")
     asked = [question(k, images[0], name) for k, name in enumerate(("book", "cup"))]
-    with pytest.raises(UserError, match="reads the same with .* 'a photo of a {}'"):
+    with pytest.raises(UserError, match=r"reads the same with .* 'a photo of a \{\}'"):
         ask(model, asked, tmp_path)
 
 

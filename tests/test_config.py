@@ -64,6 +64,13 @@ REQUIRED = {  # what the user has to fill in
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
     "task/verify.yaml": ["task.run_folder=outputs", "task.row=cifar10"],
     "tuning/val_ood.yaml": ["tuning.sets=[container]"],
+    "model/torchvision.yaml": ["model.name=resnet18"],
+}
+OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
+REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
+REQUIRED |= {
+    f"experiment/openood_{name}.yaml": ["openood=DIR", "ckpt_openood=DIR"]
+    for name in ("cifar10_seed", "cifar100_seed", "imagenet200_seed", "imagenet")
 }
 
 

@@ -201,7 +201,8 @@ def _of_answers(
             "not; bins have equally many questions.",
             partial(context_curves, tables.context, sets, footer),
         )
-    levels = results[results["prompt"] == "mean"].rename(columns={"n_items": "n_pairs"})
+    shown = results["split"].isin(_LINES) & (results["prompt"] == "mean")
+    levels = results[shown].rename(columns={"n_items": "n_pairs"})
     yield (
         "levels",
         "By level of shift",
@@ -349,9 +350,9 @@ def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Iterator[S
     rows = judged[(judged["split"] == split) & (judged["status"] == "parsed")]
     wrong = rows[~rows["correct"].astype(bool)].drop_duplicates("file").iloc[:_SHOWN]
     items = []
-    for row in wrong.itertuples():
-        asked = str(row.text).split("\n")[0].removeprefix("Question: ")
-        text = f"{asked} {str(row.reply).strip()[:60]} (right: {row.truth})"
-        items.append(Mistake(text, store.number(split, int(row.Index))))
+    for row, answer in zip(wrong.index.tolist(), wrong.to_dict("records"), strict=True):
+        asked = str(answer["text"]).split("\n")[0].removeprefix("Question: ")
+        text = f"{asked} {str(answer['reply']).strip()[:60]} (right: {answer['truth']})"
+        items.append(Mistake(text, store.number(split, row)))
     if items:
         yield Shown(SETS[split], items)

@@ -251,7 +251,7 @@ def _load(path: str, auto: str, device: torch.device) -> tuple[Any, Any]:
     except ImportError as error:
         raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
     try:
-        kind = transformers.AutoProcessor
+        kind: Any = transformers.AutoProcessor
         if auto == "AutoModelForObjectDetection":  # they read no text
             kind = transformers.AutoImageProcessor
         processor = kind.from_pretrained(path, local_files_only=True)

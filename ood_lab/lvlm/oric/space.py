@@ -81,7 +81,7 @@ def label_features(clip: ClipModel, names: Sequence[str], template: str | None) 
     found: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
     cosines = found @ found.T - np.eye(len(found), dtype=np.float32)
     if len(found) > 1 and cosines.max() > _SAME:
-        one, other = np.unravel_index(cosines.argmax(), cosines.shape)
+        one, other = divmod(int(cosines.argmax()), len(names))
         raise UserError(
             f"'{template_of(clip, template)}' reads the same with {names[one]} and {names[other]} "
             f"to the CLIP {clip.name}, so that it cannot tell them apart: choose a shorter text "

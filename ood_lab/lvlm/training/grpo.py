@@ -116,7 +116,7 @@ class VlmGrpo(VlmTuning):
         self.log("val/acc", right, batch_size=1, on_epoch=True, prog_bar=True, sync_dist=True)
 
     def _tell(self, rewards: Tensor, replies: _Replies, prompt: Prompt) -> None:
-        told = {"on_step": False, "on_epoch": True, "batch_size": 1}
+        told: dict[str, Any] = {"on_step": False, "on_epoch": True, "batch_size": 1}
         self.log("train/reward", rewards.mean(), prog_bar=True, **told)
         self.log("train/reward_std", rewards.std(), **told)
         right = [accuracy_reward(text, prompt.truth) for text in replies.texts]

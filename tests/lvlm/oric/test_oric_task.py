@@ -141,7 +141,10 @@ def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, 
         (("task.thresholds=[96,24]",), "ascending"),
         (("task.construct.min_categories=40",), "no image has 40 categories"),
         (("task.construct.k=9",), "none of"),
-        (("task.bench={f}/oric_bench.json", "task.pope=[]"), "task.images=DIR"),
+        (
+            ("task.bench={f}/oric_bench.json", "task.pope=[]", "annotations.seed=5"),
+            "task.images=DIR",
+        ),
         (
             ("task.bench={f}/oric_bench.json", "task.pope=[]", "task.images={f}/x"),
             "not a directory",

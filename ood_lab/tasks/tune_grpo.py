@@ -57,6 +57,10 @@ class TuneGrpo(Task):
                 raise UserError(f"model.rewards: {suggestion(name, _REWARDS)}")
         asked = self._asked()
         data: OricTraining = ws.build("model.prompts")
+        if not len(data.val):
+            raise UserError(
+                "model.prompts.val_share holds out no question to choose the epoch by: raise it"
+            )
         known = {Path(item.image).name for part in (data.train, data.val) for item in part.items}
         shared = {Path(q.image or "").name for q in asked} & known
         if shared:

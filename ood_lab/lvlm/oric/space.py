@@ -1,0 +1,124 @@
+"""Images and labels in the space of a CLIP."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from ood_lab.clip import ClipModel
+from ood_lab.errors import UserError
+from ood_lab.io import read_table, write_table
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.image_text.base import texts_of
+from ood_lab.lvlm.image_text.encoder import clip_features
+from ood_lab.neighbours import nearest_rows
+
+Floats = NDArray[np.float32]
+#: Of an object for the CLIP (arXiv 2509.15695).
+TEMPLATE = "an image contains {}"
+#: Cosine of texts that are the same.
+_SAME = 1 - 1e-6
+
+
+@dataclass(frozen=True)
+class Space:
+    """Unit features of N images and of n labels.
+
+    Attributes:
+        images: ``[N, d] float32``.
+        labels: ``[n, d] float32``, of texts such as ``an image contains dog``.
+        scale: logit scale of the CLIP, which only a softmax needs.
+    """
+
+    images: Floats
+    labels: Floats
+    scale: float = 100.0
+
+    def cosines(self, rows: Sequence[int] | NDArray[np.int64]) -> Floats:
+        """``cos(f_x, g_o)`` of some images with every label, ``[B, n]``."""
+        found: Floats = self.images[rows] @ self.labels.T
+        return found
+
+    def nearest(self, rows: NDArray[np.int64], pool: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The image of ``pool`` that is nearest to each, never the image itself.
+
+        Args:
+            rows: images.
+            pool: images in ascending order.
+        """
+        whole = len(pool) == len(self.images)
+        bank = torch.from_numpy(self.images if whole else self.images[pool])
+        own = np.searchsorted(pool, rows)
+        inside = (own < len(pool)) & (pool[np.minimum(own, len(pool) - 1)] == rows)
+        queries = torch.from_numpy(self.images[rows])
+        excluded = torch.from_numpy(np.where(inside, own, -1))
+        return pool[nearest_rows(queries, bank, excluded).numpy()]
+
+
+def template_of(clip: ClipModel, template: str | None) -> str:
+    """The text of an object: as given, else ORIC's, or the one that a small CLIP was trained on."""
+    if template is not None:
+        return template
+    return TEMPLATE if clip.knows is None else clip.templates[-1]
+
+
+def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Floats:
+    """Unit features of the texts of objects, ``[n, d] float32``.
+
+    Raises:
+        UserError: the texts of two objects are the same to the CLIP, as where a small one reads
+            too few tokens to come to the object.
+    """
+    found: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    cosines = found @ found.T - np.eye(len(found), dtype=np.float32)
+    if len(found) > 1 and cosines.max() > _SAME:
+        one, other = divmod(int(cosines.argmax()), len(names))
+        raise UserError(
+            f"'{template_of(clip, template)}' reads the same with {names[one]} and {names[other]} "
+            f"to the CLIP {clip.name}, so that it cannot tell them apart: choose a shorter text "
+            f"of the objects, such as '{clip.templates[-1]}'"
+        )
+    return found
+
+
+def space_of(
+    clip: ClipModel, annotations: Annotations, template: str | None, folder: Path
+) -> Space:
+    """Features of all images and labels; those of images are computed once.
+
+    Args:
+        clip: the model.
+        annotations: images and label space.
+        template: text with ``{}`` for the label, see :func:`template_of`.
+        folder: of the files in which features of images are kept.
+
+    Raises:
+        UserError: an image cannot be read, or see :func:`label_features`.
+    """
+    paths = [annotations.root / file for file in annotations.images["file"]]
+    file = folder / f"{_key(clip, paths)}.parquet"
+    if file.exists():
+        images = read_table(file).to_numpy(np.float32)
+    else:
+        images = clip_features(clip, paths)
+        columns = [str(number) for number in range(images.shape[1])]
+        write_table(pd.DataFrame(images, columns=columns), file)
+    labels = label_features(clip, annotations.categories, template)
+    return Space(np.ascontiguousarray(images), labels, clip.logit_scale)
+
+
+def _key(clip: ClipModel, images: Sequence[Path]) -> str:
+    digest = hashlib.sha256(json.dumps(clip.identity, sort_keys=True, default=str).encode())
+    for image in images:
+        facts = os.stat(image)
+        digest.update(f"{image.absolute()}\0{facts.st_size}\0{facts.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 
 def create_with(path: Path, text: str) -> None:
@@ -48,6 +50,17 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
             finally:
                 fcntl.flock(file, fcntl.LOCK_UN)
         os.fsync(file.fileno())
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a file, one a line; a line that is none, such as half of one, is not."""
+    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
 
 
 def _ends_well(descriptor: int) -> bool:

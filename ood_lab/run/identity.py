@@ -20,6 +20,7 @@ NEUTRAL = (
     "tags",
     "logger",
     "callbacks.progress",
+    "annotations.folder",  # where rendered scenes are kept
     "clip.cache_dir",  # of weights that were downloaded
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
@@ -40,6 +41,9 @@ USES = {
     "model": ("model", "ckpt"),
     "backbone": ("model", "ckpt"),
     "clip": ("clip",),
+    "annotations": ("annotations",),
+    "image_text": ("image_text",),
+    "lvlm": ("lvlm",),
     "extractor": ("trainer", "callbacks"),
     "trainer": ("trainer", "callbacks"),
     "detectors": ("detector",),

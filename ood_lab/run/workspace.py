@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ood_lab.data.datamodule import OODDataModule
     from ood_lab.detectors import Detector
     from ood_lab.evaluation.tuning import Tuning
+    from ood_lab.lvlm.annotations import Annotations, AnnotationSource
+    from ood_lab.lvlm.chat.base import ChatModel
+    from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.models import Backbone, TrainingLog
 
 log = logging.getLogger(__name__)
@@ -183,6 +186,29 @@ class Workspace:
         """The CLIP of ``clip=...``."""
         clip: ClipModel = self.build("clip")
         return clip
+
+    @cached_property
+    def annotations(self) -> Annotations:
+        """What ``annotations=...`` says of its images, checked."""
+        source: AnnotationSource = self.build("annotations")
+        return source.read()
+
+    @cached_property
+    def image_text(self) -> dict[str, ImageTextModel]:
+        """The image-text models of ``image_text=[...]``, by the key of their YAML."""
+        names = map(str, self.cfg.get("image_text") or {})
+        return {name: self.build(f"image_text.{name}") for name in names}
+
+    @cached_property
+    def lvlm(self) -> ChatModel:
+        """The chat model of ``lvlm=...``."""
+        model: ChatModel = self.build("lvlm")
+        return model
+
+    @property
+    def answers_root(self) -> Path:
+        """Folder of the answers of all chat models."""
+        return Path(self.cfg.paths.answers)
 
     @cached_property
     def detectors(self) -> dict[str, Detector]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.append import append_lines, create_with
+from ood_lab.append import append_lines, create_with, read_records
 from ood_lab.errors import UserError
 
 
@@ -29,7 +29,7 @@ class Ledger:
         self.path = path
         header = json.dumps({"made_with": dict(made_with)})
         create_with(path, f"{header}\n")
-        records = list(_whole_records(path))
+        records = list(read_records(path))
         if not records:  # of a run that was killed, or found the disk full, before its first line
             append_lines(path, [header])
         elif records[0] != json.loads(header):
@@ -48,12 +48,3 @@ class Ledger:
             self.answers[key] = dict(answer)
             yield json.dumps({"key": key, **answer})
 
-
-def _whole_records(path: Path) -> Iterator[dict[str, Any]]:
-    for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict):
-            yield record

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ood_lab.lvlm.questions import Question
+
 Message = Mapping[str, Any]
 """A message in OpenAI's form: ``{"role": ..., "content": text or list of parts}``.
 
@@ -16,10 +18,18 @@ where the url is the path of a local file; a client turns it into what its serve
 
 @dataclass(frozen=True)
 class Request:
-    """One request: ``key`` names it among those of a call."""
+    """One request.
+
+    Args:
+        key: names it among those of a call.
+        messages: what is sent.
+        question: what the messages ask, for models that answer without reading them (``oracle``,
+            ``replay``) and for those that treat yes/no questions apart; never sent.
+    """
 
     key: str
     messages: Sequence[Message]
+    question: Question | None = None
 
 
 @dataclass(frozen=True)

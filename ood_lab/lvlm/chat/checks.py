@@ -1,0 +1,143 @@
+"""Models that check a benchmark instead of answering it."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from annotated_types import Ge, Le
+
+from ood_lab.append import read_records
+from ood_lab.errors import UserError
+from ood_lab.lvlm.chat.base import Reply, Request
+
+Share = Annotated[float, Ge(0.0), Le(1.0)]
+
+
+@dataclass(frozen=True)
+class Constant:
+    """Always the same reply: what a benchmark gives to a model that never looks.
+
+    Args:
+        text: the reply.
+    """
+
+    text: str = "Yes"
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The reply."""
+        return {"backend": "constant", "model": "constant", "text": self.text}
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request."""
+        for request in requests:
+            yield Reply(request.key, self.text, finish_reason="stop")
+
+
+@dataclass(frozen=True)
+class Random:
+    """Yes or no by chance, the same for the same question and seed.
+
+    Args:
+        p_yes: chance of a yes.
+        seed: of the draws.
+    """
+
+    p_yes: Share = 0.5
+    seed: int = 0
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Chance and seed."""
+        return {"backend": "random", "model": "random", "p_yes": self.p_yes, "seed": self.seed}
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request."""
+        for request in requests:
+            draw = random.Random(f"{self.seed}/{request.key}").random()
+            text = "Yes" if draw < self.p_yes else "No"
+            yield Reply(request.key, text, p_yes=self.p_yes, finish_reason="stop")
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """Knows the right answer, and says it, or its opposite, as often as wished.
+
+    Args:
+        accuracy: share of yes/no questions that are answered rightly; all others always are.
+        seed: of the draws.
+    """
+
+    accuracy: Share = 1.0
+    seed: int = 0
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Accuracy and seed."""
+        settings = {"accuracy": self.accuracy, "seed": self.seed}
+        return {"backend": "oracle", "model": "oracle", **settings}
+
+    def check(self) -> None:
+        """Nothing can be wrong."""
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request; a failure where nothing is known to be right."""
+        for request in requests:
+            answer = request.question.answer if request.question else ""
+            if not answer:
+                yield Reply(request.key, "", error="no right answer is known to the oracle")
+                continue
+            draw = random.Random(f"{self.seed}/{request.key}").random()
+            opposite = {"yes": "no", "no": "yes"}.get(answer.lower(), answer)
+            text = answer if draw < self.accuracy else opposite
+            yield Reply(request.key, text, finish_reason="stop")
+
+
+class Replay:
+    """Says again what is in a file of answers, by the id of the question.
+
+    Args:
+        path: ``answers.jsonl`` of a run, or any file with ``question_id`` and ``response`` (or
+            ``answer`` or ``text``, as POPE and LLaVA have it) a line.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The content of the file."""
+        self.check()
+        digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
+        return {"backend": "replay", "model": self.path.stem, "sha256": digest}
+
+    def check(self) -> None:
+        """Raises a UserError where there is no such file."""
+        if not self.path.is_file():
+            raise UserError(f"lvlm.path={self.path} is no file: name a file of answers to replay")
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request; a failure where the file has none."""
+        found = {}
+        for record in read_records(self.path):
+            text = record.get("response", record.get("text", record.get("answer")))
+            if "question_id" in record and text is not None and not record.get("error"):
+                found[str(record["question_id"])] = (str(text), record.get("p_yes"))
+        for request in requests:
+            name = request.question.question_id if request.question else request.key
+            if name in found:
+                text, p_yes = found[name]
+                yield Reply(request.key, text, p_yes=p_yes, finish_reason="stop")
+            else:
+                yield Reply(request.key, "", error=f"{self.path} has no answer to '{name}'")

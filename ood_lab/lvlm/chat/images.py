@@ -1,0 +1,66 @@
+"""Images of requests: opened, made smaller, and put into messages."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from ood_lab.lvlm.chat.base import Message
+
+#: What every server takes as it is.
+_SENT_AS_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}
+
+
+def open_image(path: str, max_pixels: int | None = None) -> Image.Image:
+    """An RGB image of at most ``max_pixels`` pixels, its proportions kept."""
+    with Image.open(path) as file:
+        return _smaller(file.convert("RGB"), max_pixels)
+
+
+def data_url(path: str, max_pixels: int | None = None) -> str:
+    """An image as ``data:image/...;base64,...``: the file itself where it can be sent as it is."""
+    content = Path(path).read_bytes()
+    with Image.open(io.BytesIO(content)) as file:
+        fits = max_pixels is None or file.width * file.height <= max_pixels
+        mime = _SENT_AS_IS.get(file.format or "")
+        if not (fits and mime):
+            content, mime = _png(_smaller(file.convert("RGB"), max_pixels)), "image/png"
+    return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
+
+
+def images_of(messages: list[Message] | tuple[Message, ...] | Any) -> list[str]:
+    """Paths of all images of a request, in order."""
+    return [part["image_url"]["url"] for part in _parts(messages) if part["type"] == "image_url"]
+
+
+def texts_of(messages: Any) -> list[str]:
+    """All texts of a request, in order."""
+    return [part["text"] for part in _parts(messages) if part["type"] == "text"]
+
+
+def _parts(messages: Any) -> list[dict[str, Any]]:
+    """All parts of all messages; a content that is a text is one part."""
+    parts: list[dict[str, Any]] = []
+    for message in messages:
+        content = message["content"]
+        parts += [{"type": "text", "text": content}] if isinstance(content, str) else content
+    return parts
+
+
+def _smaller(image: Image.Image, max_pixels: int | None) -> Image.Image:
+    if max_pixels is None or image.width * image.height <= max_pixels:
+        return image
+    factor = math.sqrt(max_pixels / (image.width * image.height))
+    size = max(1, int(image.width * factor)), max(1, int(image.height * factor))
+    return image.resize(size, Image.Resampling.BICUBIC)
+
+
+def _png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()

@@ -1,0 +1,61 @@
+"""CLIP models of open_clip, the shipped ones included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ood_lab.arguments import BatchSize
+from ood_lab.clip import ClipModel
+from ood_lab.lvlm.image_text.base import Scores, chosen_device, in_batches, texts_of
+
+
+class ClipScores:
+    """``s(x, y) = e^t cos(f_x, g_y)`` with the logit scale ``e^t`` of a CLIP.
+
+    Args:
+        clip: the model.
+        template: text with ``{}`` for the label.
+        scale: factor of the cosine; None = the model's own (100 for OpenAI's weights).
+        batch_size: images at a time.
+        device: None = the first GPU, else the CPU.
+        name: for tables and columns; None = the CLIP's.
+    """
+
+    def __init__(
+        self,
+        clip: ClipModel,
+        template: str = "{}",
+        scale: float | None = None,
+        batch_size: BatchSize = 64,
+        device: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.name = name or clip.name
+        self.clip = clip
+        self.template = template
+        self.scale = clip.logit_scale if scale is None else scale
+        self.batch_size = batch_size
+        self.device = chosen_device(device)
+
+    @cached_property
+    def made_with(self) -> Mapping[str, Any]:
+        """Weights, template and scale."""
+        return {**self.clip.identity, "template": self.template, "scale": round(self.scale, 6)}
+
+    def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
+        """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
+        clip = self.clip.to(self.device)
+        texts = self.scale * clip.encode_text(texts_of(labels, self.template))
+
+        def score(batch: list[Image.Image]) -> Tensor:
+            pixels = torch.stack([clip.preprocess(image) for image in batch])
+            return clip.encode_image(pixels.to(self.device)) @ texts.T
+
+        return in_batches(images, self.batch_size, len(labels), self.name, score)

@@ -1,0 +1,64 @@
+"""Answers read by parsers and held against the truth; nothing is asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_named
+from ood_lab.lvlm.questions import Question
+
+#: ``status`` of an answer: read, not readable, or never given.
+PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
+
+
+def judge(
+    questions: Sequence[Question], answers: Mapping[str, Answer], parser: str | None = None
+) -> pd.DataFrame:
+    """What every reply says, and whether it is right.
+
+    A failed request, and a question without an answer, is ``failed``: it is never parsed.
+
+    Args:
+        questions: those that were asked.
+        answers: by the id of the question.
+        parser: reads the answers to yes/no questions in place of their own.
+
+    Returns:
+        One row a question: ``question_id, pair_id, task, truth, text, reply, parsed, correct,
+        status, p_yes`` and what is in ``meta``; ``parsed`` is None and ``correct`` false unless
+        the status is ``parsed``.
+
+    Raises:
+        UserError: there is no such parser.
+    """
+    if parser is not None:
+        parser_named(parser)
+    rows = [_row(q, answers.get(q.question_id), parser) for q in questions]
+    meta = pd.DataFrame([dict(question.meta) for question in questions])
+    table = pd.DataFrame(rows)
+    return table.join(meta[[name for name in meta if name not in table]])
+
+
+def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[str, Any]:
+    name = parser if parser and question.parser in YES_NO_PARSERS else question.parser
+    error = "not asked" if answer is None else answer.error
+    reply = "" if answer is None or error else answer.response
+    parsed = None if error else parser_named(name)(reply)
+    return {
+        "question_id": question.question_id,
+        "pair_id": question.pair_id or question.question_id,
+        "task": question.task,
+        "truth": question.answer,
+        "text": question.text,
+        "file": question.image,
+        "reply": reply,
+        "parsed": parsed,
+        "correct": parsed == question.answer,
+        "status": FAILED if error else UNPARSED if parsed is None else PARSED,
+        "error": error,
+        "p_yes": None if answer is None else answer.p_yes,
+    }

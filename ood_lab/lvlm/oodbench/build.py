@@ -1,0 +1,196 @@
+"""From annotations and scores of image-text models to questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from annotated_types import Ge
+
+from ood_lab.axes import LEVELS
+from ood_lab.errors import UserError
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.oodbench.wording import COUNTING, EXISTENCE, LOGIC, Form, wording
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.questions import Question
+
+#: ``Question.task`` of the two questions of a pair, and of the three of a BAP sample.
+YES_NO, BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = (
+    "yes_no",
+    "bap_existence",
+    "bap_counting",
+    "bap_logic",
+)
+BAP_TASKS = (BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC)
+
+
+class _Object(NamedTuple):
+    """What is annotated of one category in one image."""
+
+    instances: int
+    area: float
+    crowd: bool
+    level: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How the pairs are asked about.
+
+    Attributes:
+        form: of the yes/no questions, ``plain`` or ``cot``.
+        cot_article: put "a" before the category in a chain of thought.
+        parser: that reads the answers to yes/no questions.
+        bap_per_image: BAP samples drawn from an image of a split at most; 0 = no BAP.
+    """
+
+    form: Form = "plain"
+    cot_article: bool = False
+    parser: str = "default"
+    bap_per_image: Annotated[int, Ge(0)] = 1
+
+    def questions(self, pairs: pd.DataFrame, annotations: Annotations, seed: int) -> list[Question]:
+        """All questions about the drawn pairs, two a pair, then three a BAP sample.
+
+        Args:
+            pairs: see :meth:`~ood_lab.lvlm.oodbench.pairs.Pairing.draw`.
+            annotations: the images and what is in them.
+            seed: of the BAP samples.
+
+        Raises:
+            UserError: there is no pair to ask about.
+        """
+        if not len(pairs):
+            raise UserError(
+                f"{annotations.name} has no pair to ask about: no object is annotated in its "
+                f"{len(annotations.images):,} images"
+            )
+        facts = _Facts(annotations)
+        found = [q for pair in pairs.to_dict("records") for q in self._pair(pair, facts)]
+        if self.bap_per_image:
+            found += self._bap(pairs, facts, np.random.default_rng(seed))
+        return found
+
+    def _pair(self, pair: Mapping[Any, Any], facts: _Facts) -> Iterator[Question]:
+        image, category = pair["image"], str(pair["category"])
+        texts = wording(category, self.form, self.cot_article)
+        meta = {**_plain(pair), **facts.of_pair(image, category)}
+        name = f"{image}/{category}"
+        for kind, text in zip(texts._fields, texts, strict=True):
+            right = bool(pair["present"]) == (kind == "affirmative")
+            yield Question(
+                question_id=f"{name}/{kind}",
+                task=YES_NO,
+                image=facts.files[image],
+                text=text,
+                answer=YES if right else NO,
+                parser=self.parser,
+                pair_id=name,
+                meta={**meta, "form": kind},
+            )
+
+    def _bap(
+        self, pairs: pd.DataFrame, facts: _Facts, rng: np.random.Generator
+    ) -> Iterator[Question]:
+        groups = pairs.groupby(["split", "image"], sort=False)
+        for rows in (group for _, group in groups):
+            split, image = rows["split"].iloc[0], rows["image"].iloc[0]
+            names = [str(c) for c in rows["category"] if not facts.of(image, str(c)).crowd]
+            orders = [(a, b) for a in range(len(names)) for b in range(len(names)) if a != b]
+            # No two categories meet twice in an image, in whatever roles.
+            seen: set[frozenset[int]] = set()
+            for first, second in (orders[k] for k in rng.permutation(len(orders))):
+                if len(seen) < self.bap_per_image and {first, second} not in seen:
+                    seen.add(frozenset((first, second)))
+                    yield from self._sample(str(split), image, names[first], names[second], facts)
+
+    def _sample(
+        self, split: str, image: int | str, first: str, second: str, facts: _Facts
+    ) -> Iterator[Question]:
+        """Existence of the first, count of the second, and whether there are more of the first."""
+        counts = facts.of(image, first).instances, facts.of(image, second).instances
+        asked = (
+            (BAP_EXISTENCE, EXISTENCE.format(c=first), YES if counts[0] else NO),
+            (BAP_COUNTING, COUNTING.format(c=second), str(counts[1])),
+            (BAP_LOGIC, LOGIC.format(c1=first, c2=second), YES if counts[0] > counts[1] else NO),
+        )
+        name = f"bap/{image}/{first}/{second}"
+        meta = {"image": _json(image), "split": split, "categories": [first, second]}
+        for task, text, answer in asked:
+            yield Question(
+                question_id=f"{name}/{task}",
+                task=task,
+                image=facts.files[image],
+                text=text,
+                answer=answer,
+                parser="number" if task == BAP_COUNTING else self.parser,
+                pair_id=name,
+                meta={**meta, "counts": list(counts), **facts.levels(image)},
+            )
+
+
+class _Facts:
+    """Look-ups in annotations."""
+
+    def __init__(self, annotations: Annotations) -> None:
+        images = annotations.images
+        paths = [str(annotations.root / file) for file in images["file"]]
+        self.files: dict[int | str, str] = dict(zip(images["image"], paths, strict=True))
+        sizes = images["width"].to_numpy(np.float64) * images["height"].to_numpy(np.float64)
+        self._pixels = dict(zip(images["image"], sizes, strict=True))
+        known = [name for name in LEVELS if name in images]
+        rows = images[known].to_dict("records")
+        self._levels = dict(zip(images["image"], rows, strict=True))
+        self._objects = _objects(annotations.objects)
+
+    def of(self, image: int | str, category: str) -> _Object:
+        """What is annotated of a category in an image."""
+        return self._objects.get((image, category), _Object(0, 0.0, False, None))
+
+    def levels(self, image: int | str) -> dict[str, int]:
+        """Known levels of shift of an image."""
+        return {str(name): int(value) for name, value in self._levels[image].items()}
+
+    def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
+        """Columns of ``meta``: how many there are, and how large the largest is."""
+        found = self.of(image, category)
+        level = {} if found.level is None else {"object_semantic_level": found.level}
+        share = found.area / max(self._pixels[image], 1.0)
+        facts = {"count": found.instances, "area": found.area, "area_share": round(share, 6)}
+        return {**facts, **level, **self.levels(image)}
+
+
+def _objects(objects: pd.DataFrame) -> dict[tuple[int | str, str], _Object]:
+    groups = objects.groupby(["image", "category"], observed=True, sort=False)
+    columns: dict[str, Any] = {
+        "count": groups.size(),
+        "area": groups["area"].max(),
+        "crowd": groups["crowd"].any(),
+    }
+    if "semantic_level" in objects:
+        columns["level"] = groups["semantic_level"].max()
+    table = pd.DataFrame(columns)
+    levels = table["level"] if "level" in table else [None] * len(table)
+    values = zip(table["count"], table["area"], table["crowd"], levels, strict=True)
+    return {
+        (image, str(category)): _Object(
+            int(count), float(area), bool(crowd), None if level is None else int(level)
+        )
+        for (image, category), (count, area, crowd, level) in zip(table.index, values, strict=True)
+    }
+
+
+def _plain(pair: Mapping[Any, Any]) -> dict[str, Any]:
+    """A row of the pairs as JSON has it; what no model was asked about is left out."""
+    return {str(key): _json(value) for key, value in pair.items() if not _missing(value)}
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and np.isnan(value))
+
+
+def _json(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,183 @@
+"""OODBench's division: which annotated objects image-text models do not find (arXiv 2602.18094).
+
+With scores ``s_d(x, y)`` of model ``d``, annotated labels ``Y`` and absent labels ``A`` of image
+``x``, every annotated label ``c`` is *purified*: the other annotated labels are left out of the
+softmax, ``p_c = e^{s_c} / (e^{s_c} + sum_{y in A} e^{s_y})``. A pair ``(x, c)`` is flagged by
+
+- case 1, a label that is absent scores higher: than every annotated label (``all_labels``, the
+  literal text) or than ``c`` (``per_label``); it does not depend on the scale of the scores;
+- case 2, ``p_c < T``; it does.
+
+The paper does not say how the two go together. ``per_label`` with ``or`` cannot depend on ``T``
+below 1/n (if ``s_c`` is no less than every absent score, ``p_c >= 1 / (1 + |A|)``), and
+``all_labels`` with ``and`` never flags a minor object while the main one is found.
+
+``OOD-H`` are the pairs that every model flags, ``OOD-S`` those that some but not all of them flag.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pandas as pd
+from annotated_types import Interval
+from numpy.typing import NDArray
+from scipy.special import expit, logsumexp
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.annotations import Annotations
+
+log = logging.getLogger(__name__)
+
+Case1 = Literal["all_labels", "per_label"]
+Combine = Literal["or", "and"]
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+#: Names of the splits, as questions and tables have them.
+ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
+SPLITS = (ID, OOD_S, OOD_H)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """What is annotated in N images over a label space of n names.
+
+    Attributes:
+        images: ids of the images, ``N``.
+        categories: the label space, ``n``.
+        present: ``[N, n] bool``, annotated labels.
+        absent: ``[N, n] bool``, labels known to be absent.
+    """
+
+    images: tuple[int | str, ...]
+    categories: tuple[str, ...]
+    present: Flags
+    absent: Flags
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """When a pair of an image and an annotated label is flagged.
+
+    Attributes:
+        case1: whose scores an absent label must exceed.
+        combine: of case 1 and case 2.
+        threshold: T of case 2.
+    """
+
+    case1: Case1 = "all_labels"
+    combine: Combine = "or"
+    threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
+
+    def flags(self, scores: NDArray[np.floating], labels: Labels) -> Flags:
+        """Flagged pairs, ``[N, n] bool``; only annotated labels can be.
+
+        Args:
+            scores: ``s(x, y)``, ``[N, n]``, temperature included.
+            labels: what is annotated.
+        """
+        values = _checked(scores, labels)
+        best_absent = np.where(labels.absent, values, -np.inf).max(axis=1, keepdims=True)
+        rival = values
+        if self.case1 == "all_labels":
+            rival = np.where(labels.present, values, -np.inf).max(axis=1, keepdims=True)
+        first, second = best_absent > rival, purified(values, labels) < self.threshold
+        both = first | second if self.combine == "or" else first & second
+        return both & labels.present
+
+
+def labels_of(annotations: Annotations, verified_only: bool = False) -> Labels:
+    """What the annotations say of each image.
+
+    Args:
+        annotations: of N images.
+        verified_only: of federated data (LVIS), take only labels that were verified to be absent
+            as absent; else every label that is not annotated.
+
+    Raises:
+        UserError: ``verified_only`` of data that does not say what was verified.
+    """
+    images, categories = list(annotations.images["image"]), annotations.categories
+    present = np.zeros((len(images), len(categories)), bool)
+    rows = pd.Index(images).get_indexer(pd.Index(annotations.objects["image"]))
+    codes = annotations.objects["category"].cat.codes.to_numpy()
+    present[rows, codes] = True
+    absent = ~present
+    if verified_only:
+        if "absent" not in annotations.images:
+            raise UserError(
+                f"{annotations.name} does not say which labels were verified to be absent: leave "
+                "task.verified_only at false"
+            )
+        place = {name: column for column, name in enumerate(categories)}
+        absent = np.zeros_like(present)
+        for row, names in enumerate(annotations.images["absent"]):
+            absent[row, [place[name] for name in names]] = True
+        absent &= ~present
+    return Labels(tuple(images), categories, present, absent)
+
+
+def purified(scores: NDArray[np.floating], labels: Labels) -> Floats:
+    """``p_c`` of every annotated label, ``[N, n]``; NaN elsewhere, 1 where no label is absent.
+
+    Args:
+        scores: ``[N, n]``, temperature included.
+        labels: what is annotated.
+    """
+    values = _checked(scores, labels)
+    rest = logsumexp(np.where(labels.absent, values, -np.inf), axis=1, keepdims=True)
+    return np.where(labels.present, expit(values - rest), np.nan)
+
+
+def divide(scores: Mapping[str, NDArray[np.floating]], labels: Labels, rule: Rule) -> pd.DataFrame:
+    """Every annotated pair with the models' verdicts and its split.
+
+    Args:
+        scores: by the name of the model, ``[N, n]`` each.
+        labels: what is annotated.
+        rule: when a pair is flagged.
+
+    Returns:
+        One row a pair: ``image, category, p_<model>, flagged_<model>, split``; ``split`` is
+        ``ood_h`` (all models flag it), ``ood_s`` (some do) or ``id`` (none does).
+
+    Raises:
+        UserError: no model, or scores that are not finite.
+    """
+    if not scores:
+        raise UserError("no image-text model divides the images: choose image_text=[...]")
+    rows, columns = np.nonzero(labels.present)
+    table = {
+        "image": [labels.images[row] for row in rows],
+        "category": [labels.categories[column] for column in columns],
+    }
+    flagged = np.zeros((len(scores), len(rows)), bool)
+    for number, (name, values) in enumerate(scores.items()):
+        chances = purified(values, labels)[rows, columns]
+        if len(chances) and chances.max() < rule.threshold:
+            log.warning(
+                "%s gives no annotated label a probability of at least %g, so it flags every "
+                "pair: its scores need another scale",
+                name,
+                rule.threshold,
+            )
+        flagged[number] = rule.flags(values, labels)[rows, columns]
+        table |= {f"p_{name}": chances, f"flagged_{name}": flagged[number]}
+    table["split"] = np.select([flagged.all(axis=0), flagged.any(axis=0)], [OOD_H, OOD_S], ID)
+    return pd.DataFrame(table)
+
+
+def _checked(scores: NDArray[np.floating], labels: Labels) -> Floats:
+    values = np.asarray(scores, np.float64)
+    if values.shape != labels.present.shape:
+        raise ValueError(f"scores: expected {labels.present.shape}, got {values.shape}")
+    if not np.isfinite(values).all():
+        raise UserError(
+            "an image-text model gave scores that are not finite: give it full precision"
+        )
+    return values

@@ -1,0 +1,99 @@
+"""Which pairs of an image and a category are asked about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.arguments import Count
+from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S, Labels
+
+IdPairing = Literal["any", "present", "balanced"]
+#: A cell with more than 6,000 questions is cut to 6,000: two a pair.
+MOST_PAIRS = 3000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pairing:
+    """How the pairs of the three splits are drawn.
+
+    Attributes:
+        id_pairing: ID pairs are drawn from ``any`` category, annotated in the image or not
+            (nearly all are absent, as most categories are), from those ``present``, or
+            ``balanced``, half and half.
+        id_pairs: number of ID pairs; None = as many as the larger of the OOD splits.
+        most_pairs: a split with more pairs is cut to so many at random; None = none is.
+    """
+
+    id_pairing: IdPairing = "any"
+    id_pairs: Count | None = None
+    most_pairs: Count | None = MOST_PAIRS
+
+    def draw(self, division: pd.DataFrame, labels: Labels, seed: int) -> pd.DataFrame:
+        """The pairs to ask about.
+
+        ID pairs are drawn without replacement from those that are in no OOD split, whatever
+        has been cut from it.
+
+        Args:
+            division: see :func:`~ood_lab.lvlm.oodbench.division.divide`; may lack rejected pairs.
+            labels: what is annotated.
+            seed: of all draws.
+
+        Returns:
+            ``image, category, split, present`` and the columns of the division, where it has the
+            pair; splits in the order ID, OOD-S, OOD-H, pairs in the order of the images.
+        """
+        rng = np.random.default_rng(seed)
+        parts = [self._cut(division[division["split"] == split], rng) for split in (OOD_S, OOD_H)]
+        wanted = self.id_pairs or max(len(part) for part in parts)
+        if self.most_pairs is not None:
+            wanted = min(wanted, self.most_pairs)
+        drawn = [self._id_pairs(division, labels, wanted, rng), *parts]
+        return pd.concat(drawn, ignore_index=True)
+
+    def _cut(self, pairs: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+        if self.most_pairs is not None and len(pairs) > self.most_pairs:
+            pairs = pairs.iloc[np.sort(rng.choice(len(pairs), self.most_pairs, replace=False))]
+        return pairs.assign(present=True)
+
+    def _id_pairs(
+        self, division: pd.DataFrame, labels: Labels, wanted: int, rng: np.random.Generator
+    ) -> pd.DataFrame:
+        """ID pairs with what the models say of them, where they are annotated."""
+        free = labels.present | labels.absent
+        ood = division[division["split"] != ID]
+        rows = pd.Index(labels.images).get_indexer(pd.Index(ood["image"]))
+        free[rows, pd.Index(labels.categories).get_indexer(pd.Index(ood["category"]))] = False
+        chosen = np.sort(self._choice(free, labels.present, wanted, rng))
+        images, categories = np.unravel_index(chosen, free.shape)
+        pairs = pd.DataFrame(
+            {
+                "image": [labels.images[row] for row in images],
+                "category": [labels.categories[column] for column in categories],
+                "present": labels.present.flat[chosen],
+            }
+        )
+        known = division.drop(columns="split")
+        return pairs.merge(known, on=["image", "category"], how="left").assign(split=ID)
+
+    def _choice(
+        self,
+        free: NDArray[np.bool_],
+        present: NDArray[np.bool_],
+        wanted: int,
+        rng: np.random.Generator,
+    ) -> NDArray[np.int64]:
+        """Positions in the flattened ``[N, n]``."""
+        there, elsewhere = np.flatnonzero(free & present), np.flatnonzero(free & ~present)
+        pools = {
+            "any": [(np.concatenate([there, elsewhere]), wanted)],
+            "present": [(there, wanted)],
+            "balanced": [(there, wanted // 2), (elsewhere, wanted - wanted // 2)],
+        }[self.id_pairing]
+        drawn = [rng.choice(pool, min(count, len(pool)), replace=False) for pool, count in pools]
+        return np.concatenate(drawn)

@@ -1,0 +1,106 @@
+"""The results of OODBench as tables for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from ood_lab.axes import LEVELS
+from ood_lab.report.columns import Column, build, numbers, pack
+from ood_lab.report.protocol import MISSING
+
+#: Metric, and what it is called in tables; in this order.
+YES_NO = {
+    "accuracy": "Acc",
+    "precision": "P",
+    "recall": "R",
+    "f1": "F1",
+    "mcc": "MCC",
+    "yes_rate": "yes-rate",
+}
+BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
+SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "pooled": "pooled"}
+WAYS = {
+    "drop_pair": "an unparsed answer removes its pair",
+    "wrong": "an unparsed answer counts as wrong",
+}
+SIZES = {"n_asked": "asked", "n_unparsed": "unparsed", "n_failed": "failed", "n_pairs": "pairs"}
+
+
+@dataclass(frozen=True)
+class OODBenchTables:
+    """A rich renderable: ``console.print`` it. Made by :func:`oodbench_tables`."""
+
+    results: pd.DataFrame
+    title: str
+    first: str
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Yes/no questions both ways (once where nothing is unparsed), then BAP."""
+        yield Text(self.title, style="bold")
+        whole = whole_splits(self.results)
+        unparsed = bool(whole.loc[whole["metric"] == "accuracy", "n_unparsed"].any())
+        ways = sorted(WAYS, key=lambda way: way != self.first)
+        for way in ways if unparsed else ways[:1]:
+            rows = whole[whole["unparsed"] == way]
+            words = f"; {WAYS[way]}" if unparsed else ""
+            yield from self._table(rows, YES_NO, f"Yes/no questions, %{words}", options.max_width)
+        yield Text("Positive class: yes. 95% intervals from resampling question pairs.", "dim")
+        if whole["metric"].isin(BAP).any():
+            title = "Basic-to-advanced progression, % right"
+            yield from self._table(whole, BAP, title, options.max_width)
+            yield Text("logic: the count and the comparison are right.", "dim")
+
+    @staticmethod
+    def _table(
+        rows: pd.DataFrame, metrics: Mapping[str, str], title: str, width: int
+    ) -> Iterator[RenderableType]:
+        found = {
+            (row["split"], row["metric"]): row
+            for row in rows[rows["metric"].isin(metrics)].to_dict("records")
+        }
+        splits = [split for split in SPLITS if any(key[0] == split for key in found)]
+        first = next(iter(metrics))
+        columns = [Column(("split",), [Text(SPLITS[split], "bold") for split in splits])]
+        for name, words in SIZES.items():
+            label = "samples" if words == "pairs" and metrics is BAP else words
+            sizes = [f"{int(found[split, first][name]):,}" for split in splits]
+            columns.append(Column((label,), numbers(sizes)))
+        for metric, words in metrics.items():
+            texts = [estimate(found[split, metric]) for split in splits]
+            columns.append(Column((words,), numbers(texts)))
+        for part in pack(columns, width):
+            yield Text()
+            yield build(part, title)
+
+
+def oodbench_tables(results: pd.DataFrame, manifest: Mapping[str, Any]) -> OODBenchTables:
+    """Tables of the results of one model.
+
+    Args:
+        results: see :func:`ood_lab.lvlm.oodbench.scoring.results_of`.
+        manifest: ``title``, and ``unparsed``, the way that comes first.
+    """
+    return OODBenchTables(results, str(manifest["title"]), str(manifest["unparsed"]))
+
+
+def whole_splits(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows that are not of one level or cell."""
+    return results[results[list(LEVELS)].isna().all(axis=1)]
+
+
+def estimate(row: Mapping[Any, Any]) -> str:
+    """``84.8 [83.9, 85.7]``, in percent."""
+    values: Sequence[float] = [100 * float(row[k]) for k in ("value", "ci_low", "ci_high")]
+    if math.isnan(values[0]):
+        return MISSING
+    value, low, high = (f"{v:.1f}" for v in values)
+    return value if math.isnan(values[1]) else f"{value} [{low}, {high}]"

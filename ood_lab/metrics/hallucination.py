@@ -92,20 +92,23 @@ def amber_caption_metrics(counts: ArrayLike) -> dict[str, float]:
     }
 
 
-def amber_yes_no_metrics(counts: ArrayLike, epsilon: float = EXISTENCE_EPSILON) -> dict[str, float]:
+def amber_yes_no_metrics(
+    counts: ArrayLike, unread: int = 0, epsilon: float = EXISTENCE_EPSILON
+) -> dict[str, float]:
     """Accuracy, precision, recall and F1 of "no" as AMBER prints them: percent, one decimal.
 
     ``F1 = 2 P R / (P + R + epsilon)`` of P and R that are rounded already.
 
     Args:
-        counts: ``[4]``, pooled: "no" said rightly and wrongly, anything else said rightly and
-            wrongly (TP, FP, TN, FN with "no" as the positive class).
+        counts: ``[4]``, pooled, with "no" as the positive class: TP, FP, TN, FN. A question whose
+            right answer is no and whose answer is neither is a FN.
+        unread: answers that are neither to questions whose right answer is yes; they are wrong.
         epsilon: see :data:`EXISTENCE_EPSILON`.
     """
     tp, fp, tn, fn = map(float, np.asarray(counts))
     precision, recall = _percent(tp, tp + fp), _percent(tp, tp + fn)
     return {
-        "accuracy": _percent(tp + tn, tp + fp + tn + fn),
+        "accuracy": _percent(tp + tn, tp + fp + tn + fn + unread),
         "precision": precision,
         "recall": recall,
         "f1": amber_f1(precision, recall, epsilon),

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas as pd
-from scipy.stats import rankdata
 
 from ood_lab.data.splits import ID_SPLITS
 
@@ -51,7 +49,7 @@ def _shares(formats: pd.Series) -> str:
 
 def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
     a, b = ((part["width"] * part["height"]) ** 0.5 for part in (inside, outside))
-    ranks = rankdata(np.concatenate([a, b]))[len(a) :]
+    ranks = pd.concat([a, b]).rank().to_numpy()[len(a) :]
     auroc = (ranks.sum() - len(b) * (len(b) + 1) / 2) / (len(a) * len(b))
     ratio = b.median() / a.median()
     if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:

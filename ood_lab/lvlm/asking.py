@@ -42,7 +42,10 @@ def answers_to(
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
-        todo = {each.key: each for each in wanted if each.key not in store.answers}
+        todo: dict[str, _Wanted] = {}
+        for each in wanted:
+            if each.key not in store.answers:
+                todo.setdefault(each.key, each)
         failed: dict[str, Answer] = {}
         if todo:
             _say_what_is_there(wanted, todo, store)

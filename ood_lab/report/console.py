@@ -224,7 +224,7 @@ class ConsoleTables:
         return [
             *columns,
             Column(("correl-", "ation"), correlation),
-            Column(("points", "a level"), sensitivity),
+            Column(("points", "per level"), sensitivity),
         ]
 
 

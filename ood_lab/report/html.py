@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import base64
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ood_lab.report.dating import dating_notes, dating_tables
-from ood_lab.report.figures import FigureFile
 from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
+from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.protocol import definitions_of, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import RunView
@@ -97,26 +94,6 @@ def write_report(
     return save_page(path, page)
 
 
-def save_page(path: Path, text: str) -> Path:
-    """Writes a page as a whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-    return path
-
-
-def page_template(name: str = "template.html.j2") -> Any:
-    """The page of a report, to be rendered with all of its variables."""
-    environment = Environment(
-        loader=PackageLoader("ood_lab.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template(name)
-
-
 def _facts(view: RunView) -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page."""
     facts = []
@@ -145,18 +122,4 @@ def _dating(dating: pd.DataFrame, figure: FigureFile | None, folder: Path) -> di
         "tables": dating_tables(dating),
         "notes": dating_notes(dating),
         "figure": embed(figure, folder) if figure else None,
-    }
-
-
-def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
-    """A figure inside a page of ``folder``, with links to its files."""
-    data = base64.b64encode(figure.svg.read_bytes()).decode()
-    return {
-        "title": figure.title,
-        "caption": figure.caption,
-        "uri": f"data:image/svg+xml;base64,{data}",
-        "files": [
-            (kind, Path(os.path.relpath(file, folder)).as_posix())
-            for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
-        ],
     }

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 import pandas as pd
-from scipy.stats import ttest_ind_from_stats
 
 from ood_lab.report.view import HIGHER_IS_BETTER
 
@@ -65,6 +64,8 @@ def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | 
     # Seeds that all gave the same number say nothing about chance.
     if seeds_vary and row["seed_std"] + leader["seed_std"] > 0:
         stats = [x[k] for x in (row, leader) for k in ("value", "seed_std", "n_seeds")]
+        from scipy.stats import ttest_ind_from_stats  # half a second to load, for few tables
+
         return bool(ttest_ind_from_stats(*stats, equal_var=False).pvalue >= ALPHA)
     reach = math.hypot(row["sampling_half_width"], leader["sampling_half_width"])
     return None if math.isnan(reach) else abs(row["value"] - leader["value"]) <= reach

@@ -11,13 +11,12 @@ from rich.text import Text
 
 from ood_lab.io import write_text
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
-from ood_lab.report.figures import FigureFile
-from ood_lab.report.html import embed, page_template
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.optional import optional
+from ood_lab.report.page import FigureFile, embed, page_template
 from ood_lab.report.protocol import definitions_of, fpr95_sentence, star_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
 

@@ -53,7 +53,10 @@ class OODBenchTables:
             rows = whole[whole["unparsed"] == way]
             words = f"; {WAYS[way]}" if unparsed else ""
             yield from self._table(rows, YES_NO, f"Yes/no questions, %{words}", options.max_width)
-        yield Text("Positive class: yes. 95% intervals from resampling question pairs.", "dim")
+        yield Text(
+            "Positive class: yes. ± half of the 95% interval, from resampling question pairs.",
+            "dim",
+        )
         if whole["metric"].isin(BAP).any():
             title = "Basic-to-advanced progression, % right"
             yield from self._table(whole, BAP, title, options.max_width)
@@ -98,9 +101,9 @@ def whole_splits(results: pd.DataFrame) -> pd.DataFrame:
 
 
 def estimate(row: Mapping[Any, Any]) -> str:
-    """``84.8 [83.9, 85.7]``, in percent."""
+    """``84.8±0.9``, in percent; the second number is half the width of the interval."""
     values: Sequence[float] = [100 * float(row[k]) for k in ("value", "ci_low", "ci_high")]
     if math.isnan(values[0]):
         return MISSING
-    value, low, high = (f"{v:.1f}" for v in values)
-    return value if math.isnan(values[1]) else f"{value} [{low}, {high}]"
+    value, low, high = values
+    return f"{value:.1f}" if math.isnan(low) else f"{value:.1f}±{(high - low) / 2:.1f}"

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.figures import write_figure
 from ood_lab.report.figures.examples import contact_sheet
 from ood_lab.report.figures.shift import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.figures.style import rc
-from ood_lab.report.html import embed, page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.nearest_farthest import nearest_farthest
+from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.shift_tables import (
     DEGREE,

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.report.figures import FigureFile, write_figure
-from ood_lab.report.figures.shots import shots_figure
-from ood_lab.report.figures.style import rc
 from ood_lab.report.leaderboard import MEAN, Leaderboard
+from ood_lab.report.page import FigureFile
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
@@ -64,6 +62,10 @@ def write_shots_figure(folder: Path, name: str, rows: pd.DataFrame) -> FigureFil
         name: of the files.
         rows: of :func:`shots_rows`, not empty.
     """
+    from ood_lab.report.figures import write_figure  # drawing is slow to load
+    from ood_lab.report.figures.shots import shots_figure
+    from ood_lab.report.figures.style import rc
+
     caption = (
         "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of each "
         "class; bands are one standard deviation over seeds on either side."

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ood_lab.io import read_json, read_table
 from ood_lab.report.console import console_tables
+from ood_lab.report.oodbench_tables import oodbench_tables
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,10 @@ def show_warnings(manifest: Mapping[str, Any]) -> None:
 def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
     results, best = folder / "results.parquet", folder / "best.parquet"
-    if results.exists():
-        manifest = read_json(folder / "manifest.json")
+    if not results.exists():
+        return
+    manifest = read_json(folder / "manifest.json")
+    if "questions" in manifest:  # of a vision-language benchmark
+        Console().print(oodbench_tables(read_table(results), manifest))
+    else:
         show(read_table(results), manifest, read_table(best) if best.exists() else None)

@@ -126,7 +126,10 @@ def _check_choice(override: Override) -> None:
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
     for choice in value if isinstance(value, list) else [value]:
-        if choice is not None and str(choice) not in options:
+        if choice is None:  # Hydra has it in defaults lists alone
+            known = ", ".join(options)
+            raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")
+        if str(choice) not in options:
             raise UserError(f"{group}={choice} is unknown. {keys.nearest(str(choice), options)}")
 
 

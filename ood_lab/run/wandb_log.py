@@ -46,6 +46,17 @@ def shift_values(summary: pd.DataFrame) -> dict[str, float]:
     return dict(zip(keys, summary["mean"].astype(float), strict=True))
 
 
+def answer_values(results: pd.DataFrame) -> dict[str, float]:
+    """Metrics of answers as ``{split/metric: value}``; of the two ways, the one that comes first.
+
+    Levels stay in the table.
+    """
+    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
+    whole = whole.drop_duplicates(["split", "metric"])
+    keys = whole["split"].astype(str) + "/" + whole["metric"].astype(str)
+    return dict(zip(keys, whole["value"].astype(float), strict=True))
+
+
 def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
     """Writes the results and what lies in the run folder to every W&B logger, online or offline.
 
@@ -57,7 +68,12 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
     for logger in loggers:
         if not isinstance(logger, WandbLogger):
             continue
-        if "metric" not in results:
+        if "split" in results:  # of a vision-language benchmark
+            logger.experiment.summary.update(answer_values(results))
+            logger.experiment.log(
+                {"results": wandb.Table(dataframe=results.reset_index(drop=True)), **_pages(folder)}
+            )
+        elif "metric" not in results:
             if {"set", "axis", "mean"} <= set(results):
                 logger.experiment.summary.update(shift_values(results))
                 plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
@@ -83,7 +99,7 @@ def _pages(folder: Path) -> dict[str, Any]:
         f"figures/{path.stem}": wandb.Image(str(path))
         for path in sorted((folder / "figures").glob("*.png"))
     }
-    for page in ("report", "shift"):
+    for page in ("report", "shift", "oodbench"):
         if (folder / f"{page}.html").exists():
             shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
     return shown

@@ -15,6 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, inputs, nodes
+from ood_lab.run.changes import changes_of, named_paths
 from ood_lab.run.compose import running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
@@ -383,43 +384,8 @@ class Workspace:
 
     @cached_property
     def changes(self) -> list[str]:
-        """What the run folder was made from and is no longer the same, in words.
-
-        Empty where nothing was made yet or ``force`` makes it anew, and where what it was made
-        from is gone: its results can then be neither checked nor made again.
-
-        Raises:
-            UserError: the note of it is damaged, or the data has become unusable.
-        """
-        if self.cfg.force:
-            return []
-        if not (self.folder / inputs.FILE).exists():
-            return ["nothing says what it was made from"] * self.run_folder.done
-        found = inputs.compare(self.folder, self._named_paths, self.code)
-        others = [f"{key}={self._named_paths[key]}" for key in found.others]
-        return others + (self._changed_sets(found.data) if found.data else [])
-
-    def _changed_sets(self, suspects: Sequence[str]) -> list[str]:
-        """Sets whose identity is not the noted one, with the first files that made them suspect."""
-        noted = inputs.noted_identities(self.folder)
-        sources = self.build("data").sources if noted else {}
-        if gone := [str(path) for path in sources.values() if not path.exists()]:
-            log.warning(
-                "the data of %s cannot be compared: %s is no longer there", self.folder, gone[0]
-            )
-            return []
-        changed = [n for n in noted if n not in self.sets.splits or self._identity(n) != noted[n]]
-        more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
-        return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []
-
-    def _identity(self, name: str) -> str:
-        return self.sets.splits[name].identity
-
-    @cached_property
-    def _named_paths(self) -> dict[str, Path]:
-        ckpt = self.cfg.get("ckpt")
-        weights = checkpoints.weights_file(Path(ckpt)) if ckpt else None
-        return inputs.named_paths(self.settings, weights, self.folder)
+        """What the run folder was made from and is no longer the same, in words."""
+        return changes_of(self)
 
     def note_inputs(self, identities: Mapping[str, str]) -> None:
         """Writes down in the run folder what the run is made from.
@@ -427,4 +393,4 @@ class Workspace:
         Args:
             identities: of the sets of its data, once they are known.
         """
-        inputs.note(self.folder, self._named_paths, self.code, identities)
+        inputs.note(self.folder, named_paths(self), self.code, identities)

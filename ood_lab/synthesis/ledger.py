@@ -47,4 +47,3 @@ class Ledger:
         for key, answer in answers:
             self.answers[key] = dict(answer)
             yield json.dumps({"key": key, **answer})
-

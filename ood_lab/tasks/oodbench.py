@@ -9,14 +9,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import pandas as pd
+from annotated_types import Ge, Interval
 from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.errors import UserError
-from ood_lab.io import write_csv, write_table, write_text
+from ood_lab.hints import suggestion
+from ood_lab.io import read_json, read_table, write_csv, write_table, write_text
 from ood_lab.lvlm.answers import Answer, AnswerStore
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.image_text.cached import cached_scores
@@ -30,7 +32,6 @@ from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
-from ood_lab.hints import suggestion
 from ood_lab.report.oodbench_page import write_oodbench_page
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.optional import optional
@@ -80,7 +81,7 @@ class OODBench(Task):
     answers: str | None = None
     case1: Case1 = "all_labels"
     combine: Combine = "or"
-    threshold: float = 0.05
+    threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
     verified_only: bool = False
     audit: str | None = None
     id_pairing: IdPairing = "any"
@@ -88,7 +89,7 @@ class OODBench(Task):
     most_pairs: Count | None = 3000
     form: Form = "plain"
     cot_article: bool = False
-    bap_per_image: int = 1
+    bap_per_image: Annotated[int, Ge(0)] = 1
     parser: str | None = None
     unparsed: Unparsed = "drop_pair"
     gate_c_on_e: bool = False
@@ -103,15 +104,6 @@ class OODBench(Task):
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():
                 raise UserError(f"task.{name}={file}: there is no such file")
-        given = ws.settings
-        if self.questions is None and not given.get("annotations"):
-            raise UserError(
-                "nothing to ask about: choose annotations=scenes|coco|..., or give task.questions"
-            )
-        if self.questions is None and not given.get("image_text"):
-            raise UserError("no image-text model divides the images: choose image_text=[...]")
-        if self.until != "build" and self.answers is None and not given.get("lvlm"):
-            raise UserError("nobody to ask: choose lvlm=..., or give task.answers")
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
 
@@ -122,6 +114,8 @@ class OODBench(Task):
             return None
         file = Path(self.questions) if self.questions else self._build(ws)
         questions = read_questions(file)
+        if self.questions is not None:
+            ws.manifest |= _built_with(file.parent)
         ws.manifest |= {
             "questions": {
                 "file": str(file),
@@ -206,14 +200,23 @@ class OODBench(Task):
         Console().print(oodbench_tables(results, ws.manifest))
         if self.report:
             with optional("oodbench.html"):
-                file = ws.folder / _DIVISION
-                division = pd.read_parquet(file) if file.exists() else None
+                place = Path(self.questions).parent if self.questions else ws.folder
+                file = place / _DIVISION
+                known = file.exists() and "division" in ws.manifest
+                division = read_table(file) if known else None
                 write_oodbench_page(ws.folder, results, judged, division, ws.manifest)
         return results
 
     def _title(self, ws: Workspace) -> str:
-        about = ws.manifest.get("annotations", {}).get("name") or Path(str(self.questions)).name
+        about = ws.manifest.get("annotations", {}).get("name") or str(self.questions)
         return f"OODBench: {_short_name(ws.manifest['lvlm'])} on {about}"
+
+
+def _built_with(folder: Path) -> dict[str, Any]:
+    """What the run that built the questions says of them, where it is still there."""
+    file = folder / "manifest.json"
+    found = read_json(file) if file.is_file() else {}
+    return {key: found[key] for key in ("annotations", "image_text", "division") if key in found}
 
 
 def _short_name(made_with: dict[str, Any]) -> str:

@@ -80,7 +80,9 @@ class OpenAIChat:
     ) -> None:
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise UserError(f"lvlm.base_url={base_url}: give an address as http://localhost:8000/v1")
+            raise UserError(
+                f"lvlm.base_url={base_url}: give an address as http://localhost:8000/v1"
+            )
         if parts.username or parts.password or parts.query:
             # Not shown: it would end in logs and manifests.
             raise UserError(

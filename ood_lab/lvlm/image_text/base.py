@@ -74,7 +74,11 @@ def chosen_device(device: str | None) -> torch.device:
 
 
 def in_batches(
-    images: Sequence[Path], size: int, columns: int, name: str, score: Callable[[list[Image.Image]], Tensor]
+    images: Sequence[Path],
+    size: int,
+    columns: int,
+    name: str,
+    score: Callable[[list[Image.Image]], Tensor],
 ) -> Scores:
     """Scores of all images, ``[N, columns]``, with a line about the progress now and then.
 

@@ -12,8 +12,8 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.arguments import BatchSize, Positive
-from ood_lab.errors import UserError
 from ood_lab.lvlm.image_text.base import Scores, chosen_device, in_batches, texts_of
+from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256
 
 
@@ -48,18 +48,9 @@ class Blip2Scores:
         device: str | None = None,
         name: str = "blip2",
     ) -> None:
-        try:
-            from transformers import AutoProcessor, Blip2ForImageTextRetrieval
-        except ImportError as error:
-            raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
-        try:
-            self.processor: Any = AutoProcessor.from_pretrained(path, local_files_only=True)
-            self.model: Any = Blip2ForImageTextRetrieval.from_pretrained(
-                path, local_files_only=True
-            )
-        except (OSError, ValueError) as error:
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(f"image_text path={path}: no BLIP-2 can be loaded ({reason})") from error
+        self.tokenizer, self.image_processor, self.model = load_pretrained(
+            path, "Blip2ForImageTextRetrieval"
+        )
         self.name = name
         self.path = path
         self.head = head
@@ -82,7 +73,7 @@ class Blip2Scores:
     def scores(self, images: Sequence[Path], labels: Sequence[str]) -> Scores:
         """See :class:`~ood_lab.lvlm.image_text.base.ImageTextModel`."""
         self.model.to(self.device).eval()
-        tokens = self.processor.tokenizer(
+        tokens = self.tokenizer(
             texts_of(labels, self.template), padding=True, truncation=True, return_tensors="pt"
         ).to(self.device)
         matched = self.head == "itm"
@@ -90,7 +81,7 @@ class Blip2Scores:
         score = self._matching if matched else self._cosines
 
         def of_batch(batch: list[Image.Image]) -> Tensor:
-            pixels = self.processor.image_processor(batch, return_tensors="pt")["pixel_values"]
+            pixels = self.image_processor(batch, return_tensors="pt")["pixel_values"]
             return score(tokens, pixels.to(self.device))
 
         return in_batches(images, size, len(labels), self.name, of_batch)

@@ -52,7 +52,7 @@ class TransformersScores:
         self.template = template
         self.batch_size = batch_size
         self.device = chosen_device(device)
-        self.processor, self.model = load_pretrained(path)
+        self.tokenizer, self.image_processor, self.model = load_pretrained(path)
         own = getattr(self.model, "logit_scale", None)
         if own is None:
             raise UserError(
@@ -77,32 +77,39 @@ class TransformersScores:
         model = self.model.to(self.device).eval()
         # SigLIP was trained on texts of full length.
         padding = "max_length" if model.config.model_type.startswith("siglip") else True
-        tokens = self.processor.tokenizer(
+        tokens = self.tokenizer(
             texts_of(labels, self.template), padding=padding, truncation=True, return_tensors="pt"
         ).to(self.device)
         factor = self.scale / self.own_scale
 
         def score(batch: list[Image.Image]) -> Tensor:
-            pixels = self.processor.image_processor(batch, return_tensors="pt")["pixel_values"]
+            pixels = self.image_processor(batch, return_tensors="pt")["pixel_values"]
             found = model(**tokens, pixel_values=pixels.to(self.device))
             return factor * found.logits_per_image
 
         return in_batches(images, self.batch_size, len(labels), self.name, score)
 
 
-def load_pretrained(path: str) -> tuple[Any, Any]:
-    """Processor and model of a folder or of the local cache.
+def load_pretrained(path: str, kind: str = "AutoModel") -> tuple[Any, Any, Any]:
+    """Tokenizer, image processor and model of a folder or of the local cache.
+
+    Args:
+        path: of the folder, or name of the model.
+        kind: the model's class.
 
     Raises:
         UserError: transformers is missing, or there is no such model.
     """
     try:
-        from transformers import AutoModel, AutoProcessor
+        import transformers
     except ImportError as error:
         raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
+    kinds = ("AutoTokenizer", "AutoImageProcessor", kind)
     try:
-        processor = AutoProcessor.from_pretrained(path, local_files_only=True)
-        return processor, AutoModel.from_pretrained(path, local_files_only=True)
+        found = [
+            getattr(transformers, k).from_pretrained(path, local_files_only=True) for k in kinds
+        ]
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"image_text path={path}: no model can be loaded ({reason})") from error
+    return found[0], found[1], found[2]

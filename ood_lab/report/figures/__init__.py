@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -25,17 +24,9 @@ from ood_lab.report.figures.levels import levels
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
 from ood_lab.report.optional import optional
+from ood_lab.report.page import FigureFile
 from ood_lab.report.protocol import star_sentence
 from ood_lab.report.view import RunView
-
-
-class FigureFile(NamedTuple):
-    """One figure on disk, with the words that go with it."""
-
-    png: Path
-    svg: Path
-    title: str
-    caption: str
 
 
 def save(figure: Figure, png: Path, svg: Path) -> None:

@@ -13,8 +13,9 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.figures import write_figure
 from ood_lab.report.figures.style import new_figure, rc, text_on
+from ood_lab.report.page import FigureFile
 from ood_lab.report.protocol import MISSING
 from ood_lab.shift import present_cells
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.figures import write_figure
 from ood_lab.report.figures.clouds import draw_clouds, styles_of
 from ood_lab.report.figures.shift import label_of
 from ood_lab.report.figures.style import (
@@ -23,6 +23,7 @@ from ood_lab.report.figures.style import (
     rc,
     wrapped,
 )
+from ood_lab.report.page import FigureFile
 from ood_lab.report.shift_tables import distances_of
 from ood_lab.shift import Separability
 

@@ -1,0 +1,358 @@
+"""Any local vision-language model of transformers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import torch
+import xxhash
+from annotated_types import Ge
+from PIL import Image
+from torch import Tensor
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.chat.base import Message, Reply, Request
+from ood_lab.lvlm.chat.images import images_of, open_image
+
+log = logging.getLogger(__name__)
+
+Count = Annotated[int, Ge(1)]
+
+_SHIPPED = Path(__file__).parent.parent / "shipped"
+#: How a first token may say yes or no.
+_YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
+#: Images whose features are remembered: requests about one image follow one another.
+_REMEMBERED = 8
+
+
+class TransformersChat:
+    """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
+
+    Requests about the same image are asked one after another, and its visual features are computed
+    once, where the model takes them apart (all that have ``mm_encoder_outputs``). One process asks,
+    on one device; several GPUs are best served by a server (``lvlm=openai``) or ``device_map``.
+
+    ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
+    writing, over that of yes or no.
+
+    Args:
+        path: folder of the model and its processor (``shipped:NAME`` = of this package).
+        answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
+            probable of the two first tokens, in one forward pass; others are generated.
+        batch_size: requests at a time.
+        max_new_tokens: longest reply.
+        dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
+        device: ``auto`` = a GPU if there is one.
+        device_map: of accelerate, to spread a large model; None = all on ``device``.
+        max_pixels: larger images are made smaller first; None = left to the processor.
+        trust_remote_code: run code that lies beside the weights.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        answer: Literal["generate", "first_token"] = "generate",
+        batch_size: Count = 16,
+        max_new_tokens: Count = 64,
+        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+        device: str = "auto",
+        device_map: str | None = None,
+        max_pixels: Count | None = None,
+        trust_remote_code: bool = False,
+    ) -> None:
+        shipped = str(path).startswith("shipped:")
+        self.folder = _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
+        self.name = path
+        self.answer = answer
+        self.batch_size = batch_size
+        self.max_new_tokens = max_new_tokens
+        self.dtype = dtype
+        self.device = device
+        self.device_map = device_map
+        self.max_pixels = max_pixels
+        self.trust_remote_code = trust_remote_code
+        self._features: OrderedDict[str, Any] = OrderedDict()
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Content of the folder and everything that changes a reply."""
+        return {
+            "backend": "transformers",
+            "model": self.folder.name,
+            "revision": self._revision,
+            "gen_kwargs": {"max_new_tokens": self.max_new_tokens, "do_sample": False},
+            "answer": self.answer,
+            "dtype": self._dtype,
+            "max_pixels": self.max_pixels,
+        }
+
+    def check(self) -> None:
+        """Loads the model.
+
+        Raises:
+            UserError: the folder is missing or holds no such model, it has no image processor or
+                chat template, or none of its tokens says yes or no where one must.
+        """
+        _ = self._vlm
+        if self.answer == "first_token" and not all(self._yes_no_ids):
+            raise UserError(
+                f"lvlm.path={self.name}: no single token of this model says yes or no; use "
+                "lvlm.answer=generate"
+            )
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yields replies batch by batch, ordered by image."""
+        self.check()
+        images = {request.key: tuple(images_of(request.messages)) for request in requests}
+        ordered = sorted(requests, key=lambda request: images[request.key])
+        shared = len(set(images.values())) < len(images)
+        quick = [r for r in ordered if self._is_quick(r)]
+        slow = [r for r in ordered if not self._is_quick(r)]
+        for group, tokens in ((quick, 1), (slow, self.max_new_tokens)):
+            for start in range(0, len(group), self.batch_size):
+                yield from self._replies(group[start : start + self.batch_size], tokens, shared)
+        self._features.clear()
+
+    def _is_quick(self, request: Request) -> bool:
+        yes_no = request.question is not None and request.question.answer in ("yes", "no")
+        return self.answer == "first_token" and yes_no
+
+    @torch.inference_mode()
+    def _replies(self, batch: Sequence[Request], tokens: int, shared: bool) -> list[Reply]:
+        start = time.monotonic()
+        inputs = self._inputs(batch, shared)
+        first = _FirstScores()
+        length = inputs["input_ids"].shape[1]
+        sequences = self._vlm.model.generate(
+            **inputs,
+            max_new_tokens=tokens,
+            do_sample=False,
+            logits_processor=[first],
+            pad_token_id=self._vlm.pad,
+        )
+        assert first.scores is not None
+        chances = self._p_yes(first.scores)
+        seconds = round((time.monotonic() - start) / len(batch), 4)
+        prompts = inputs["attention_mask"].sum(1).tolist()
+        replies = []
+        for row, request in enumerate(batch):
+            ids = _until(sequences[row, length:].tolist(), self._vlm.ends)
+            text = self._vlm.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()
+            reason = "length" if len(ids) == tokens else "stop"
+            if self._is_quick(request):
+                assert chances is not None
+                text, reason = ("Yes" if chances[row] >= 0.5 else "No"), "first_token"
+            usage = {"prompt_tokens": prompts[row], "completion_tokens": len(ids)}
+            p_yes = chances[row] if chances else None
+            replies.append(Reply(request.key, text, p_yes, reason, usage, seconds))
+        return replies
+
+    def _inputs(self, batch: Sequence[Request], shared: bool) -> dict[str, Any]:
+        vlm = self._vlm
+        texts = [vlm.rendered(request.messages) for request in batch]
+        paths = [images_of(request.messages) for request in batch]
+        opened = {p: open_image(p, self.max_pixels) for own in paths for p in own}
+        images = [[opened[p] for p in own] for own in paths]
+        inputs = vlm.encode(texts, images if opened else None).to(vlm.model.device)
+        inputs = {k: _cast(v, vlm.model.dtype) for k, v in inputs.items()}
+        if shared and opened and vlm.encodes_apart and all(len(own) == 1 for own in paths):
+            pixels = {k: inputs.pop(k) for k in vlm.image_inputs if k in inputs}
+            first_rows = {own[0]: row for row, own in reversed(list(enumerate(paths)))}
+            self._remember(first_rows, texts, images, pixels)
+            features = [self._features[own[0]] for own in paths]
+            inputs["mm_encoder_outputs"] = {"image": _pooled(features)}
+            while len(self._features) > _REMEMBERED:
+                self._features.popitem(last=False)
+        return inputs
+
+    def _remember(
+        self,
+        rows: Mapping[str, int],
+        texts: Sequence[str],
+        images: Sequence[Sequence[Image.Image]],
+        pixels: Mapping[str, Tensor],
+    ) -> None:
+        """Computes the features of images that are not remembered, all at once."""
+        vlm = self._vlm
+        new = {path: row for path, row in rows.items() if path not in self._features}
+        if not new:
+            return
+        if len(new) < len(texts):  # the layout of pixels is the processor's secret
+            chosen = sorted(new.values())
+            made = vlm.encode([texts[r] for r in chosen], [list(images[r]) for r in chosen])
+            made = made.to(vlm.model.device)
+            pixels = {k: _cast(made[k], vlm.model.dtype) for k in vlm.image_inputs if k in made}
+        features = vlm.model.get_image_features(**pixels, return_dict=True).pooler_output
+        for path, feature in zip(sorted(new, key=new.__getitem__), features, strict=True):
+            self._features[path] = feature
+
+    def _p_yes(self, scores: Tensor) -> list[float] | None:
+        yes, no = self._yes_no_ids
+        if not (yes and no):
+            return None
+        chances = scores.float().log_softmax(-1)
+        both = torch.stack([chances[:, ids].logsumexp(-1) for ids in (yes, no)], -1)
+        return [round(p, 6) for p in both.softmax(-1)[:, 0].tolist()]
+
+    @cached_property
+    def _yes_no_ids(self) -> tuple[list[int], list[int]]:
+        tokenizer = self._vlm.processor.tokenizer
+        found = []
+        for words in (_YES, _NO):
+            ids = [tokenizer.encode(word, add_special_tokens=False) for word in words]
+            found.append(sorted({each[0] for each in ids if len(each) == 1}))
+        return found[0], found[1]
+
+    @cached_property
+    def _vlm(self) -> _Vlm:
+        return _load(self)
+
+    @cached_property
+    def _revision(self) -> str:
+        """Hash of the files of the model."""
+        if not self.folder.is_dir():
+            raise UserError(f"lvlm.path={self.name} is no folder: name that of a local model")
+        digest = xxhash.xxh3_128()
+        for file in sorted(self.folder.iterdir()):
+            if file.suffix in (".json", ".safetensors", ".bin", ".jinja", ".model", ".py"):
+                digest.update(file.name.encode())
+                with file.open("rb") as content:
+                    while block := content.read(1 << 24):
+                        digest.update(block)
+        return digest.hexdigest()
+
+    @property
+    def _device(self) -> str:
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def _dtype(self) -> str:
+        return self.dtype or ("float32" if self._device == "cpu" else "auto")
+
+
+class _Vlm(NamedTuple):
+    """A loaded model."""
+
+    model: Any
+    processor: Any
+    pad: int
+    ends: frozenset[int]
+    encodes_apart: bool
+    image_inputs: tuple[str, ...]
+
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """The prompt, in the model's own template."""
+        text: str = self.processor.apply_chat_template(
+            [_in_parts(message) for message in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        return text
+
+    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]] | None) -> Any:
+        """Inputs of the model, padded on the left."""
+        return self.processor(
+            text=list(texts),
+            images=[list(own) for own in images if own] if images else None,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+
+
+def _load(chat: TransformersChat) -> _Vlm:
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
+    folder = chat.folder
+    if not (folder / "config.json").is_file():
+        raise UserError(f"lvlm.path={chat.name} holds no config.json: name the folder of a model")
+    local = {"local_files_only": True, "trust_remote_code": chat.trust_remote_code}
+    try:
+        processor = transformers.AutoProcessor.from_pretrained(folder, **local)
+        if getattr(processor, "image_processor", None) is None:
+            raise UserError(f"lvlm.path={chat.name} has no image processor: it sees no images")
+        if getattr(processor, "chat_template", None) is None:
+            raise UserError(
+                f"lvlm.path={chat.name} has no chat template: it is not made to be asked"
+            )
+        transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
+            folder, dtype=chat._dtype, device_map=chat.device_map, **local
+        )
+    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"lvlm.path={chat.name} cannot be loaded: {reason}") from error
+    model = model.eval() if chat.device_map else model.to(chat._device).eval()
+    return _described(model, processor)
+
+
+def _described(model: Any, processor: Any) -> _Vlm:
+    import inspect
+
+    ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
+    ends = frozenset(ends if isinstance(ends, list) else [ends])
+    pad = processor.tokenizer.pad_token_id
+    apart = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
+    makes = getattr(model, "get_image_features", None)
+    named = tuple(inspect.signature(makes).parameters) if makes else ()
+    return _Vlm(
+        model,
+        processor,
+        next(iter(ends)) if pad is None else pad,
+        ends,
+        apart and makes is not None,
+        tuple(name for name in named if name != "kwargs"),
+    )
+
+
+class _FirstScores:
+    """Keeps the scores of the first token; a ``LogitsProcessor`` that changes nothing."""
+
+    def __init__(self) -> None:
+        self.scores: Tensor | None = None
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        if self.scores is None:
+            self.scores = scores
+        return scores
+
+
+def _pooled(features: Sequence[Tensor]) -> Any:
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    same = len({feature.shape for feature in features}) == 1
+    # Images of different sizes have different numbers of tokens: then the model gave a list.
+    return BaseModelOutputWithPooling(
+        pooler_output=torch.stack(list(features)) if same else list(features)  # type: ignore[arg-type]
+    )
+
+
+def _in_parts(message: Message) -> dict[str, Any]:
+    """A message in the form of transformers' templates, which name no image."""
+    content = message["content"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    parts = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
+    return {**message, "content": parts}
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
+
+
+def _until(ids: list[int], ends: frozenset[int]) -> list[int]:
+    """A reply up to where it ends; what follows is padding."""
+    for position, each in enumerate(ids):
+        if each in ends:
+            return ids[:position]
+    return ids

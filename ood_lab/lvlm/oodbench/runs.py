@@ -1,0 +1,104 @@
+"""Finished runs of OODBench, read back: several models on the same questions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.errors import UserError
+from ood_lab.io import read_table
+from ood_lab.lvlm.oodbench.scoring import Unparsed, pair_table
+
+_COUNTS = ["tp", "fp", "tn", "fn"]
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """The judged answers of one model.
+
+    Attributes:
+        name: of the model.
+        path: run folder.
+        judged: see :func:`ood_lab.lvlm.judged.judge`.
+    """
+
+    name: str
+    path: Path
+    judged: pd.DataFrame
+
+
+def read_runs(folders: Sequence[str]) -> list[ModelRun]:
+    """Reads run folders of ``task=oodbench``.
+
+    Models of the same name are told apart by their folders.
+
+    Raises:
+        UserError: a folder is no finished run of that task, or is named twice.
+    """
+    runs = []
+    for folder in map(Path, folders):
+        if not (folder / "judged.parquet").is_file():
+            raise UserError(
+                f"{folder} is no finished run of task=oodbench: it has no judged.parquet"
+            )
+        results = read_table(folder / "results.parquet")
+        name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
+        runs.append(ModelRun(name, folder, read_table(folder / "judged.parquet")))
+    if len({run.path.resolve() for run in runs}) < len(runs):
+        raise UserError("a run is named twice")
+    names = [run.name for run in runs]
+    return [
+        run
+        if names.count(run.name) == 1
+        else ModelRun(f"{run.name} ({run.path.parent.name})", run.path, run.judged)
+        for run in runs
+    ]
+
+
+def common_pairs(
+    runs: Sequence[ModelRun], unparsed: Unparsed = "drop_pair"
+) -> tuple[pd.DataFrame, NDArray[np.int64]]:
+    """The question pairs that count for every model, and their counts.
+
+    Args:
+        runs: of M models.
+        unparsed: see :func:`~ood_lab.lvlm.oodbench.scoring.pair_table`.
+
+    Returns:
+        One row a pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
+
+    Raises:
+        UserError: the models were not asked the same questions, or share no pair.
+    """
+    tables = [pair_table(run.judged, unparsed).set_index("pair_id") for run in runs]
+    for run, table in zip(runs, tables, strict=True):
+        if set(table.index) != set(tables[0].index):
+            raise UserError(
+                f"{run.path} and {runs[0].path} asked other questions: give every run the same "
+                "task.questions=FILE"
+            )
+    tables = [table.loc[tables[0].index] for table in tables]
+    kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables])
+    if not kept.any():
+        raise UserError("no question pair was answered by all models")
+    counts = np.stack([table.loc[kept, _COUNTS].to_numpy(np.int64) for table in tables])
+    return tables[0][kept].drop(columns=_COUNTS).reset_index(), counts
+
+
+def audited_pairs(folder: Path) -> pd.DataFrame:
+    """OOD pairs of a run that built questions: ``image, category, file, split``.
+
+    Raises:
+        UserError: the folder has no ``audit.csv``.
+    """
+    file = folder / "audit.csv"
+    if not file.is_file():
+        raise UserError(
+            f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
+        )
+    return read_table(file, dtype={"image": str, "category": str, "file": str})

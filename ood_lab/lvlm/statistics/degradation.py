@@ -1,0 +1,196 @@
+"""How much worse a model answers OOD pairs than ID pairs, and whether that is chance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.metrics.yes_no import resampled_sums, yes_no_metrics
+
+Counts = NDArray[np.int64]
+Eta = Literal["pooled_std", "between_model_std"]
+#: Metrics of the paper's signatures.
+METRICS = ("accuracy", "f1", "precision", "recall", "mcc")
+#: Draws whose weights are in memory at a time.
+_AT_ONCE = 200
+
+
+class Degradation(NamedTuple):
+    """``Delta = T_ID - T_OOD`` of one metric.
+
+    Attributes:
+        value: of all pairs.
+        low: lower end of the 95% percentile interval.
+        high: upper end.
+        p: one-sided permutation p-value of "no worse on OOD".
+    """
+
+    value: float
+    low: float
+    high: float
+    p: float
+
+
+class Tost(NamedTuple):
+    """Is a model's degradation that of the open models?
+
+    Attributes:
+        delta: ``Delta - mu_open``.
+        low: lower end of the 90% percentile interval.
+        high: upper end.
+        eta: margin.
+        eta_resample: questions of the resamples that the margin comes from; 0 where it does not.
+            The verdict depends on it.
+        equivalent: the interval lies within ``(-eta, eta)``.
+    """
+
+    delta: float
+    low: float
+    high: float
+    eta: float
+    eta_resample: int
+    equivalent: bool
+
+
+def degradation(
+    id_pairs: Counts, ood_pairs: Counts, *, draws: int = 2000, seed: int = 0
+) -> dict[str, Degradation]:
+    """The degradation of every metric of :data:`METRICS`.
+
+    The permutation test shuffles which pairs are ID: ``p = (1 + #{Delta_b >= Delta}) / (B + 1)``.
+
+    Args:
+        id_pairs: TP, FP, TN, FN of each question pair, ``[P, 4]``.
+        ood_pairs: ``[Q, 4]``.
+        draws: B, resamples and permutations.
+        seed: of both.
+    """
+    rng = np.random.default_rng(seed)
+    observed = _differences(id_pairs.sum(0), ood_pairs.sum(0))
+    drawn = _differences(
+        resampled_sums(id_pairs, draws, rng), resampled_sums(ood_pairs, draws, rng)
+    )
+    shuffled = _permuted(id_pairs, ood_pairs, draws, rng)
+    found = {}
+    for metric in METRICS:
+        low, high = np.quantile(drawn[metric], [0.025, 0.975])
+        value = float(observed[metric])
+        p = permutation_p(value, shuffled[metric])
+        found[metric] = Degradation(value, float(low), float(high), p)
+    return found
+
+
+def permutation_p(observed: float, shuffled: NDArray[np.float64]) -> float:
+    """``(1 + #{Delta_b >= Delta_obs}) / (B + 1)``: never 0."""
+    # Sums of the same counts in another order may differ in the last digit.
+    exceeded = np.count_nonzero(shuffled >= observed - 1e-12)
+    return float((1 + exceeded) / (len(shuffled) + 1))
+
+
+def signature(models: Mapping[str, Mapping[str, Degradation]]) -> dict[str, tuple[float, float]]:
+    """``I^(k) = [min_m L, max_m U]`` over models, by metric."""
+    return {
+        metric: (
+            min(found[metric].low for found in models.values()),
+            max(found[metric].high for found in models.values()),
+        )
+        for metric in METRICS
+    }
+
+
+def signature_tost(
+    candidate: tuple[Counts, Counts],
+    references: Mapping[str, tuple[Counts, Counts]],
+    *,
+    eta: Eta = "pooled_std",
+    eta_resample: int = 100,
+    draws: int = 2000,
+    seed: int = 0,
+) -> dict[str, Tost]:
+    """Two one-sided tests of ``delta = Delta_c - mu_open`` against ``(-eta, eta)``, by metric.
+
+    ``mu_open`` is the mean degradation of the references. The 90% interval resamples ID and OOD
+    pairs once for each replicate, the same for all models. ``eta`` is the standard deviation of
+    all references' replicates together, each of ``eta_resample`` questions (``pooled_std``), or
+    the spread of the references' degradations (``between_model_std``, ddof 1).
+
+    Args:
+        candidate: counts of the ID and of the OOD pairs, ``[P, 4]`` and ``[Q, 4]``.
+        references: the same of the open models, pairs in the same order.
+        eta: what the margin is.
+        eta_resample: questions, ID and OOD each, of a replicate behind ``pooled_std``.
+        draws: replicates.
+        seed: of them.
+
+    Raises:
+        ValueError: no reference, or models that were not asked the same pairs.
+    """
+    everyone = [candidate, *references.values()]
+    if not references or any(
+        (len(i), len(o)) != (len(candidate[0]), len(candidate[1])) for i, o in everyone
+    ):
+        raise ValueError("expected references that were asked the same pairs as the candidate")
+    rng = np.random.default_rng(seed)
+    point = _all_differences(everyone)
+    replicates = _replicates(everyone, draws, rng, None)
+    of_eta = _replicates(everyone[1:], draws, rng, max(1, eta_resample // 2))
+    found = {}
+    for metric in METRICS:
+        delta = point[metric][0] - point[metric][1:].mean()
+        drawn = replicates[metric][:, 0] - replicates[metric][:, 1:].mean(axis=1)
+        low, high = np.quantile(drawn, [0.05, 0.95])
+        if eta == "pooled_std":
+            margin, size = float(of_eta[metric].std()), eta_resample
+        else:
+            margin, size = float(point[metric][1:].std(ddof=1)), 0
+        inside = within(float(low), float(high), margin)
+        found[metric] = Tost(float(delta), float(low), float(high), margin, size, inside)
+    return found
+
+
+def within(low: float, high: float, eta: float) -> bool:
+    """Whether an interval lies inside ``(-eta, eta)``."""
+    return -eta < low and high < eta
+
+
+def _differences(first: NDArray, second: NDArray) -> dict[str, NDArray[np.float64]]:
+    one, other = yes_no_metrics(first), yes_no_metrics(second)
+    return {metric: one[metric] - other[metric] for metric in METRICS}
+
+
+def _all_differences(models: list[tuple[Counts, Counts]]) -> dict[str, NDArray[np.float64]]:
+    sums = [(i.sum(0), o.sum(0)) for i, o in models]
+    return _differences(np.stack([i for i, _ in sums]), np.stack([o for _, o in sums]))
+
+
+def _replicates(
+    models: list[tuple[Counts, Counts]], draws: int, rng: np.random.Generator, size: int | None
+) -> dict[str, NDArray[np.float64]]:
+    """``Delta`` of every replicate and model, ``[draws, M]``; ``size`` pairs each, or all."""
+    parts = [np.concatenate(list(side), axis=1) for side in zip(*models, strict=True)]
+    sums = [np.concatenate(list(_weighted(part, draws, rng, size))) for part in parts]
+    shape = (draws, len(models), 4)
+    return _differences(sums[0].reshape(shape), sums[1].reshape(shape))
+
+
+def _weighted(
+    rows: Counts, draws: int, rng: np.random.Generator, size: int | None
+) -> Iterator[Counts]:
+    share = np.full(len(rows), 1 / len(rows))
+    for start in range(0, draws, _AT_ONCE):
+        count = min(_AT_ONCE, draws - start)
+        yield rng.multinomial(size or len(rows), share, size=count) @ rows
+
+
+def _permuted(
+    id_pairs: Counts, ood_pairs: Counts, draws: int, rng: np.random.Generator
+) -> dict[str, NDArray[np.float64]]:
+    """``Delta`` where pairs are ID or OOD by chance; equal pairs need not be told apart."""
+    everything = np.concatenate([id_pairs, ood_pairs])
+    kinds, sizes = np.unique(everything, axis=0, return_counts=True)
+    chosen = rng.multivariate_hypergeometric(sizes, len(id_pairs), size=draws)
+    first = chosen @ kinds
+    return _differences(first, everything.sum(0) - first)

@@ -1,0 +1,196 @@
+"""Class-conditional maximum mean discrepancy between two sets of labelled features.
+
+``k((x, c), (x', c')) = exp(-||x - x'||^2 / 2 s^2) 1[c = c']``, so that
+``MMD^2 = sum_c [mean_aa + mean_bb - 2 mean_ab]`` with sums within class c over n^2, m^2 and n m.
+Kernels are kept class by class; the full Gram matrix never exists.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist, pdist
+
+Floats = NDArray[np.float64]
+#: Distances of so many pairs at most make the median heuristic.
+_MEDIAN_OF = 2000
+
+
+class Equivalence(NamedTuple):
+    """Whether two sets differ by no more than halves of one of them do.
+
+    ``MMD^2`` cannot be negative, so the comparison is one-sided. The permutation quantile describes
+    the distribution under *no difference*; the upper end of the bootstrap interval is what says how
+    large the difference may be, and decides.
+
+    Attributes:
+        mmd2: of the two sets.
+        threshold: the 95% quantile of ``MMD^2`` between random parts of the first set.
+        sizes: of those parts.
+        permutation: ``Q_0.95`` after shuffling which set a sample belongs to.
+        low: lower end of the 95% bootstrap interval.
+        high: upper end.
+        equivalent: ``high < threshold``.
+    """
+
+    mmd2: float
+    threshold: float
+    sizes: tuple[int, int]
+    permutation: float
+    low: float
+    high: float
+    equivalent: bool
+
+
+class ClassMmd:
+    """``MMD^2`` of weighted subsets of a pool, from kernels that are computed once.
+
+    Args:
+        features: ``[N, D]`` of the pool.
+        classes: ``[N]``.
+        bandwidth: s; see :func:`median_bandwidth`.
+        unbiased: leave out each sample's kernel with itself (U-statistic); else the biased
+            V-statistic, whose bias is of the order of 1/n + 1/m.
+    """
+
+    def __init__(
+        self, features: NDArray, classes: NDArray, bandwidth: float, unbiased: bool = False
+    ) -> None:
+        values = np.asarray(features, np.float64)
+        self.unbiased = unbiased
+        self._kernels: list[tuple[NDArray[np.int64], Floats]] = []
+        for name in np.unique(classes):
+            rows = np.flatnonzero(classes == name)
+            squares = cdist(values[rows], values[rows], "sqeuclidean")
+            self._kernels.append((rows, np.exp(-squares / (2 * bandwidth**2))))
+
+    def __call__(self, first: NDArray, second: NDArray) -> float:
+        """``MMD^2`` between two subsets.
+
+        Args:
+            first: ``[N]``, how often each sample of the pool is in the first set.
+            second: the same of the second set.
+        """
+        a, b = (np.asarray(counts, np.float64) for counts in (first, second))
+        n, m = a.sum(), b.sum()
+        total = 0.0
+        for rows, kernel in self._kernels:
+            u, v = a[rows], b[rows]
+            own = [u @ kernel @ u, v @ kernel @ v]
+            if self.unbiased:
+                own = [own[0] - u.sum(), own[1] - v.sum()]
+            sizes = [n * (n - 1), m * (m - 1)] if self.unbiased else [n * n, m * m]
+            total += own[0] / sizes[0] + own[1] / sizes[1] - 2 * (u @ kernel @ v) / (n * m)
+        return float(total)
+
+
+def median_bandwidth(features: NDArray, seed: int = 0) -> float:
+    """The median distance between two samples, of at most 2,000 of them.
+
+    Raises:
+        ValueError: fewer than two samples, or all of them are equal.
+    """
+    values = np.asarray(features, np.float64)
+    if len(values) > _MEDIAN_OF:
+        rows = np.random.default_rng(seed).choice(len(values), _MEDIAN_OF, replace=False)
+        values = values[rows]
+    distances = pdist(values)
+    if not len(distances) or np.median(distances) == 0:
+        raise ValueError("no bandwidth: fewer than two samples that differ")
+    return float(np.median(distances))
+
+
+def mmd2(
+    first: NDArray,
+    first_classes: NDArray,
+    second: NDArray,
+    second_classes: NDArray,
+    bandwidth: float,
+    unbiased: bool = False,
+) -> float:
+    """Class-conditional ``MMD^2`` of two sets ``[n, D]`` and ``[m, D]``, see the module."""
+    pool = np.concatenate([first, second])
+    classes = np.concatenate([first_classes, second_classes])
+    inside = np.arange(len(pool)) < len(first)
+    return ClassMmd(pool, classes, bandwidth, unbiased)(inside, ~inside)
+
+
+def equivalence(
+    train: NDArray,
+    train_classes: NDArray,
+    val: NDArray,
+    val_classes: NDArray,
+    *,
+    draws: int = 500,
+    seed: int = 0,
+    unbiased: bool = False,
+    match_sizes: bool = True,
+) -> Equivalence:
+    """Whether val differs from train by no more than parts of train differ from each other.
+
+    The bandwidth is the median distance within train, the same for all splits.
+
+    Args:
+        train: features ``[n, D]``.
+        train_classes: ``[n]``.
+        val: features ``[m, D]``.
+        val_classes: ``[m]``.
+        draws: random splits, permutations and bootstrap resamples.
+        seed: of all of them.
+        unbiased: see :class:`ClassMmd`.
+        match_sizes: permutations and resamples have the sizes of the parts of train, ``(n - b, b)``
+            with ``b = min(m, n // 2)``, because the V-statistic's bias depends on them; else those
+            of the whole sets.
+    """
+    rng = np.random.default_rng(seed)
+    n, m = len(train), len(val)
+    bandwidth = median_bandwidth(train, seed)
+    pool = np.concatenate([train, val])
+    classes = np.concatenate([train_classes, val_classes])
+    statistic = ClassMmd(pool, classes, bandwidth, unbiased)
+    inside = np.arange(n + m) < n
+    part = min(m, n // 2)
+    sizes = (n - part, part) if match_sizes else (n, m)
+    splits = [_split(n, part, n + m, rng) for _ in range(draws)]
+    shuffles = [_shuffled(n + m, *sizes, rng) for _ in range(draws)]
+    resamples = [_resample(n, m, *sizes, rng) for _ in range(draws)]
+    low, high = np.quantile([statistic(*pair) for pair in resamples], [0.025, 0.975])
+    threshold = float(np.quantile([statistic(*pair) for pair in splits], 0.95))
+    return Equivalence(
+        mmd2=statistic(inside, ~inside),
+        threshold=threshold,
+        sizes=(n - part, part),
+        permutation=float(np.quantile([statistic(*pair) for pair in shuffles], 0.95)),
+        low=float(low),
+        high=float(high),
+        equivalent=bool(high < threshold),
+    )
+
+
+def _split(n: int, part: int, total: int, rng: np.random.Generator) -> tuple[NDArray, NDArray]:
+    order = rng.permutation(n)
+    first, second = np.zeros(total), np.zeros(total)
+    first[order[part:]], second[order[:part]] = 1, 1
+    return first, second
+
+
+def _shuffled(
+    total: int, first_size: int, second_size: int, rng: np.random.Generator
+) -> tuple[NDArray, NDArray]:
+    """Two sets of the pooled samples, without replacement."""
+    order = rng.permutation(total)
+    first, second = np.zeros(total), np.zeros(total)
+    first[order[:first_size]] = 1
+    second[order[first_size : first_size + second_size]] = 1
+    return first, second
+
+
+def _resample(
+    n: int, m: int, first_size: int, second_size: int, rng: np.random.Generator
+) -> tuple[NDArray, NDArray]:
+    first, second = np.zeros(n + m), np.zeros(n + m)
+    first[:n] = np.bincount(rng.integers(n, size=first_size), minlength=n)
+    second[n:] = np.bincount(rng.integers(m, size=second_size), minlength=m)
+    return first, second

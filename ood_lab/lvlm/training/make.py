@@ -1,0 +1,77 @@
+"""What is fine-tuned: a model from a folder, or the tiny one from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from torch.optim import Optimizer
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.training.grounding import Grounding
+from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning
+from ood_lab.lvlm.training.scene_chats import WORDS
+from ood_lab.lvlm.training.tiny import PATCH, SIZE, untrained_vlm
+
+
+def vlm_tuning(
+    path: str | None,
+    optimizer: Callable[..., Optimizer],
+    scheduler: Callable[..., Any] | None = None,
+    train: Literal["all", "projector", "language"] = "all",
+    lora: Mapping[str, Any] | None = None,
+    tower_epochs: int = 4,
+    join_epochs: int = 2,
+) -> VlmTuning:
+    """The module that trains.
+
+    Args:
+        path: folder of a model with its processor; None = the tiny one with fresh weights.
+        optimizer: see :class:`VlmTuning`.
+        scheduler: see :class:`VlmTuning`.
+        train: of a model in ``path``, see :class:`VlmTuning`.
+        lora: of a model in ``path``, see :class:`VlmTuning`.
+        tower_epochs: of the tiny one, see :class:`TinyVlmTuning`.
+        join_epochs: of the tiny one, see :class:`TinyVlmTuning`.
+
+    Raises:
+        UserError: no model is in that folder, or it is not of this kind.
+    """
+    if path is not None:
+        model, processor = _loaded(Path(path))
+        return VlmTuning(model, processor, optimizer, scheduler, train, lora)
+    if lora is not None or train != "all":
+        raise UserError("model.lora and model.train are for a model in model.path=DIR")
+    vlm = untrained_vlm()
+    side = SIZE // PATCH
+    grounding = Grounding(WORDS, vlm.processor.tokenizer, (side, side))
+    return TinyVlmTuning(
+        vlm.model,
+        vlm.processor,
+        optimizer,
+        grounding,
+        tower_epochs=tower_epochs,
+        join_epochs=join_epochs,
+        scheduler=scheduler,
+    )
+
+
+def _loaded(folder: Path) -> tuple[Any, Any]:
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    if not (folder / "config.json").is_file():
+        raise UserError(f"model.path={folder} holds no config.json: name the folder of a model")
+    try:
+        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+        model = AutoModelForImageTextToText.from_pretrained(
+            folder, local_files_only=True, dtype="float32"
+        )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"model.path={folder} cannot be loaded: {reason}") from error
+    if getattr(processor, "image_processor", None) is None:
+        raise UserError(f"model.path={folder} has no image processor: it sees no images")
+    if getattr(processor, "chat_template", None) is None:
+        raise UserError(f"model.path={folder} has no chat template: it is not made to be asked")
+    return model, processor

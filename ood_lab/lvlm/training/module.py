@@ -1,0 +1,251 @@
+"""Supervised fine-tuning of vision-language models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import lightning as L
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
+from ood_lab.lvlm.training.grounding import Grounding
+
+#: Parts of most models of this kind, by the names that their parameters begin with.
+_TOWERS = ("vision_tower", "visual", "vision_model")
+_PROJECTORS = ("multi_modal_projector", "connector", "merger")
+
+
+class VlmTuning(L.LightningModule):
+    """Next-token loss on the assistant's words, for any ``AutoModelForImageTextToText``.
+
+    Batches are those of :class:`~ood_lab.lvlm.training.examples.Rows` or ``Packed``. Where they
+    have weights, every conversation counts as much as any other. ``val/acc`` is the share of
+    yes/no questions whose first answer token is the right one, and that of the smaller class of
+    the two (``val/acc_yes``, ``val/acc_no``) is logged, too.
+
+    Args:
+        model: loaded, or untrained.
+        processor: its processor, saved beside it.
+        optimizer: makes the optimiser from parameter groups (a partial).
+        scheduler: makes the scheduler from optimiser and ``total_steps`` (a partial), or None.
+        train: parts that are trained, ``all``, or ``projector`` alone.
+        lora: arguments of peft's ``LoraConfig``; None = the weights themselves are trained.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        optimizer: Callable[..., Optimizer],
+        scheduler: Callable[..., Any] | None = None,
+        train: Literal["all", "projector", "language"] = "all",
+        lora: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = with_lora(model, lora) if lora else model
+        self.processor = processor
+        self._make_optimizer = optimizer
+        self._make_scheduler = scheduler
+        if lora is None:
+            self.thaw(train)
+
+    def thaw(self, train: Literal["all", "projector", "language"]) -> None:
+        """Chooses the parameters that are trained."""
+        for name, parameter in self.model.named_parameters():
+            tower = any(part in name for part in _TOWERS)
+            projector = any(part in name for part in _PROJECTORS)
+            wanted = {"all": True, "projector": projector, "language": not tower}[train]
+            parameter.requires_grad_(wanted)
+
+    @property
+    def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
+        """Makes batches of examples."""
+        return Rows(self.processor)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of a batch."""
+        loss, _ = self.language_loss(batch)
+        self.log("train/loss", loss, prog_bar=True, on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
+        """Logs ``val/loss`` and, of yes/no questions, ``val/acc``."""
+        loss, right = self.language_loss(batch)
+        size = len(right)
+        self.log("val/loss", loss, batch_size=size, sync_dist=True)
+        if not batch["kinds"]:
+            return
+        self.log("val/acc", right.float().mean(), batch_size=size, prog_bar=True, sync_dist=True)
+        for kind in dict.fromkeys(batch["kinds"]):
+            mine = torch.tensor([each == kind for each in batch["kinds"]], device=right.device)
+            share = right[mine].float().mean()
+            self.log(f"val/acc_{kind}", share, batch_size=int(mine.sum()), sync_dist=True)
+
+    def language_loss(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """The loss, and of each conversation, whether its first answer token is right."""
+        return self.loss_of(self.model(**_without_labels(batch["inputs"])), batch)
+
+    def loss_of(self, outputs: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
+        """See :meth:`language_loss`, for outputs of the model."""
+        labels = batch["inputs"]["labels"][:, 1:]
+        learned = labels != IGNORED
+        # Only these positions: vocabularies are large.
+        logits, targets = outputs.logits[:, :-1][learned].float(), labels[learned]
+        each = F.cross_entropy(logits, targets, reduction="none")
+        if "weights" in batch:
+            weights = batch["weights"][:, 1:][learned]
+            loss = (each * weights).sum() / weights.sum()
+        else:
+            loss = each.mean()
+        before = F.pad(learned, (1, 0))[:, :-1]
+        first = (learned & ~before)[learned]
+        # Packed conversations touch nowhere: a prompt lies between two answers.
+        return loss, (logits.argmax(-1) == targets)[first]
+
+    def configure_optimizers(self) -> Any:
+        """No weight decay on biases and norms."""
+        named = [p for p in self.parameters() if p.requires_grad]
+        optimizer = self._make_optimizer(
+            [
+                {"params": [p for p in named if p.ndim > 1]},
+                {"params": [p for p in named if p.ndim <= 1], "weight_decay": 0.0},
+            ]
+        )
+        if self._make_scheduler is None:
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        scheduler = self._make_scheduler(optimizer, total_steps=steps)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def save(self, folder: Path, dtype: torch.dtype | None = None) -> None:
+        """Writes model and processor as a folder that transformers loads.
+
+        Adapters of LoRA are merged into the weights.
+        """
+        model = self.model.merge_and_unload() if hasattr(self.model, "peft_config") else self.model
+        model.to(dtype=dtype).save_pretrained(folder) if dtype else model.save_pretrained(folder)
+        self.processor.save_pretrained(folder)
+
+
+class TinyVlmTuning(VlmTuning):
+    """Teaches the tiny model from nothing, in three stages.
+
+    First its tower and projector learn to name what is where (:class:`Grounding`), then the
+    language model is joined to them while the tower stays as it is, then all learn together.
+
+    Args:
+        model: see :class:`VlmTuning`.
+        processor: see :class:`VlmTuning`.
+        optimizer: see :class:`VlmTuning`.
+        grounding: the loss of the tower.
+        tower_epochs: of the first stage.
+        join_epochs: of the second.
+        weight: of the grounding loss in the second and third stage.
+        scheduler: see :class:`VlmTuning`.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        processor: Any,
+        optimizer: Callable[..., Optimizer],
+        grounding: Grounding,
+        tower_epochs: int = 4,
+        join_epochs: int = 2,
+        weight: float = 0.2,
+        scheduler: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__(model, processor, optimizer, scheduler)
+        self.grounding = grounding
+        self.tower_epochs = tower_epochs
+        self.join_epochs = join_epochs
+        self.weight = weight
+
+    @property
+    def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
+        """Makes batches of one image a row, with what the tower learns from."""
+        rows, columns = self.grounding.grid
+        return Packed(self.processor, rows * columns, self.grounding.targets)
+
+    def on_train_epoch_start(self) -> None:
+        """Sets the mode of the tower for the stage: frozen, its norms keep their statistics."""
+        self._tower.train(not self._joins)
+
+    def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
+        """The loss of the stage."""
+        visual = self._visual(batch["inputs"]["pixel_values"])
+        embeddings = self.model.get_input_embeddings().weight
+        grounded = self.grounding(visual, embeddings, batch["targets"])
+        self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
+        # Processes wait for every gradient; those of what rests are zeros, and thrown away below.
+        loss = grounded + 0.0 * sum(p.sum() for p in self._resting())
+        if self.current_epoch < self.tower_epochs:
+            return loss
+        inputs = _without_labels(batch["inputs"])
+        del inputs["pixel_values"]
+        image = BaseModelOutputWithPooling(pooler_output=visual)
+        language, _ = self.loss_of(self.model(**inputs, mm_encoder_outputs={"image": image}), batch)
+        self.log("train/loss", language, prog_bar=True, on_step=False, on_epoch=True)
+        return language + self.weight * loss
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        """What rests in this stage is not moved, by momentum or decay either."""
+        for parameter in self._resting():
+            parameter.grad = None
+
+    def _visual(self, pixels: Tensor) -> Tensor:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._joins):
+            features = self._tower(pixels).last_hidden_state
+        projected: Tensor = self.model.model.multi_modal_projector(features.flatten(2).mT)
+        return projected
+
+    @property
+    def _tower(self) -> nn.Module:
+        tower: nn.Module = self.model.model.vision_tower
+        return tower
+
+    @property
+    def _joins(self) -> bool:
+        """Whether this epoch is of the second stage."""
+        return self.tower_epochs <= self.current_epoch < self.tower_epochs + self.join_epochs
+
+    def _resting(self) -> list[nn.Parameter]:
+        """Parameters that this epoch leaves as they are."""
+        if self._joins:
+            return list(self._tower.parameters())
+        if self.current_epoch < self.tower_epochs:
+            embeddings = self.model.get_input_embeddings().weight
+            language = self.model.model.language_model
+            return [p for p in language.parameters() if p is not embeddings]
+        return []
+
+
+def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
+    """The model with adapters of low rank (arXiv 2106.09685), which alone are trained.
+
+    Raises:
+        UserError: peft is missing, or does not know a setting.
+    """
+    try:
+        from peft import LoraConfig, get_peft_model
+    except ImportError as error:
+        raise UserError("model.lora needs peft: pip install 'ood_lab[lora]'") from error
+    try:
+        return get_peft_model(model, LoraConfig(**settings))
+    except (TypeError, ValueError) as error:
+        raise UserError(f"model.lora={dict(settings)}: {error}") from error
+
+
+def _without_labels(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Our own loss is taken: that of transformers would make the logits twice."""
+    return {key: value for key, value in inputs.items() if key != "labels"}

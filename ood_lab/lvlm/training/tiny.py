@@ -1,0 +1,157 @@
+"""The architecture of the tiny vision-language model: FastVLM's, with few parameters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+
+from ood_lab.lvlm.training.dialogues import corpus
+
+if TYPE_CHECKING:
+    from transformers import LlavaProcessor, PreTrainedModel, PreTrainedTokenizerFast
+
+#: Pixels of a side of an image, and of a visual token.
+SIZE, PATCH = 96, 8
+_IMAGE, _USER, _SYSTEM, _ASSISTANT, _END, _PAD = (
+    "<image>",
+    "<|user|>",
+    "<|system|>",
+    "<|assistant|>",
+    "<|end|>",
+    "<|pad|>",
+)
+_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>' }}"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}"
+    "{% for part in message['content'] if part['type'] == 'image' %}<image>{% endfor %}"
+    "{% for part in message['content'] if part['type'] == 'text' %}{{ part['text'] }}{% endfor %}"
+    "{% endif %}{{ '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+class Vlm(NamedTuple):
+    """A model with what makes its inputs."""
+
+    model: PreTrainedModel
+    processor: LlavaProcessor
+
+
+def untrained_vlm(hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary: int = 700) -> Vlm:
+    """A FastVLM (arXiv 2412.13303: LLaVA with a convolutional tower) with fresh weights.
+
+    The tower is a ResNet of 6 blocks whose 144 features of an image of 96 x 96 pixels become
+    visual tokens; the language model is a Llama with a byte-level BPE made from the questions.
+
+    Args:
+        hidden: width of the language model.
+        layers: its blocks.
+        heads: attention heads of a block.
+        vocabulary: entries of the tokenizer.
+    """
+    from transformers import (
+        FastVlmConfig,
+        FastVlmForConditionalGeneration,
+        LlamaConfig,
+        LlavaProcessor,
+        TimmWrapperConfig,
+    )
+    from transformers.models.clip import CLIPImageProcessor
+
+    tokenizer = _tokenizer(vocabulary)
+    vision = TimmWrapperConfig(
+        architecture="resnet10t",
+        do_pooling=False,
+        hidden_size=160,
+        model_args={
+            "channels": [32, 64, 128, 160],
+            "layers": [1, 2, 2, 1],
+            "output_stride": PATCH,
+            "stem_width": 16,
+            "stem_type": "deep",
+        },
+    )
+    text = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=hidden,
+        intermediate_size=2 * hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=1024,
+        initializer_range=0.05,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.eos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    config = FastVlmConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_index=tokenizer.convert_tokens_to_ids(_IMAGE),
+        image_seq_length=(SIZE // PATCH) ** 2,
+        tie_word_embeddings=True,
+    )
+    model = FastVlmForConditionalGeneration(config)
+    _let_attention_compare(model)
+    for owner in (model.config, model.generation_config):
+        owner.eos_token_id = tokenizer.eos_token_id
+        owner.pad_token_id = tokenizer.pad_token_id
+    images = CLIPImageProcessor(
+        size={"height": SIZE, "width": SIZE},
+        do_center_crop=False,
+        image_mean=[0.5] * 3,
+        image_std=[0.5] * 3,
+    )
+    processor = LlavaProcessor(
+        images,
+        tokenizer,
+        patch_size=PATCH,
+        vision_feature_select_strategy="full",
+        chat_template=_TEMPLATE,
+    )
+    return Vlm(model, processor)
+
+
+def _let_attention_compare(model: PreTrainedModel) -> None:
+    """Queries and keys begin near the identity (arXiv 2305.09828): what is alike attends.
+
+    A word then looks at the visual tokens that lie where it lies, from the first step on.
+    """
+    for layer in model.model.language_model.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            weight = projection.weight
+            with torch.no_grad():
+                weight.copy_(torch.eye(*weight.shape) + 0.3 * weight)
+
+
+def _tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:
+    """A byte-level BPE: any text can be written, words of the questions are single tokens."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = [_PAD, _IMAGE, _USER, _SYSTEM, _ASSISTANT, _END]
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    bpe.train_from_iterator(corpus(), trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        pad_token=_PAD,
+        eos_token=_END,
+        additional_special_tokens=[_IMAGE, _USER, _SYSTEM, _ASSISTANT],
+        extra_special_tokens={"image_token": _IMAGE},
+        padding_side="left",
+        model_max_length=1024,
+    )

@@ -1,0 +1,265 @@
+"""OODBench's statistics over the runs of several models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from ood_lab.arguments import Count, Share
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import read_config, read_table, write_csv
+from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
+from ood_lab.lvlm.oodbench.runs import ModelRun, audited_pairs, common_pairs, read_runs
+from ood_lab.lvlm.oodbench.scoring import Unparsed
+from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
+from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
+from ood_lab.lvlm.statistics.hard import (
+    correlation_test,
+    resampling_test,
+    shared_pairs,
+    spread_test,
+)
+from ood_lab.lvlm.statistics.mmd import equivalence
+from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+Pairs = dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OODBenchStatistics(Task):
+    """Writes ``degradation.csv`` and, where their inputs are given, the other tables.
+
+    ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
+    (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``).
+
+    Args:
+        runs: run folders of ``task=oodbench`` on the same questions, one a model.
+        split: what ID is compared with.
+        unparsed: see :func:`ood_lab.lvlm.oodbench.scoring.pair_table`.
+        draws: bootstrap resamples and permutations.
+        open: names of the models whose degradations make the signature.
+        eta: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
+        eta_resample: see there.
+        hard: runs of the same models on hard pairs, in the same order.
+        hard_pairs: of a random subset of the hard pairs.
+        train: a run that divided the training split by the same rule.
+        encoder: network of timm that MMD's features come from; None = ``clip=...``.
+        encoder_weights: file of its weights.
+        mmd_draws: splits, permutations and resamples behind MMD's interval.
+        unbiased: see :class:`ood_lab.lvlm.statistics.mmd.ClassMmd`.
+        match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
+        corpora: a CSV with ``image`` and ``text`` of the training data of each model.
+        epsilon: largest share of known pairs that is negligible.
+
+    Raises:
+        UserError: runs of other questions, an unknown model, a run without what is needed.
+    """
+
+    runs: Sequence[str]
+    split: Literal["ood_s", "ood_h"] = "ood_h"
+    unparsed: Unparsed = "drop_pair"
+    draws: Count = 2000
+    open: Sequence[str] = ()
+    eta: Eta = "pooled_std"
+    eta_resample: Count = 100
+    hard: Sequence[str] = ()
+    hard_pairs: Count = 500
+    train: str | None = None
+    encoder: str | None = None
+    encoder_weights: str | None = None
+    mmd_draws: Count = 500
+    unbiased: bool = False
+    match_sizes: bool = True
+    corpora: Mapping[str, str] = field(default_factory=dict)
+    epsilon: Share = 0.05
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        runs = read_runs(self.runs)
+        hard = read_runs(self.hard)
+        self._check(runs, hard)
+        tables = self._degradations(runs, ws.seed)
+        if hard:
+            tables["hard"] = self._hard(runs, hard, ws.seed)
+        if self.corpora:
+            tables |= self._overlap()
+        if self.train is not None:
+            tables["mmd"] = self._mmd(ws, runs[0].path)
+        for name, table in tables.items():
+            write_csv(table, ws.folder / f"{name}.csv")
+            Console().print(_shown(table, name))
+        ws.manifest["runs"] = {run.name: str(run.path) for run in runs}
+
+    def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
+        names = [run.name for run in runs]
+        if not runs:
+            raise UserError("no model: give run folders as task.runs=['RUN_A','RUN_B']")
+        if wrong := [name for name in self.open if name not in names]:
+            raise UserError(f"task.open names '{wrong[0]}': {suggestion(wrong[0], names)}")
+        if hard and [run.name for run in hard] != names:
+            raise UserError(
+                f"task.hard has runs of {', '.join(run.name for run in hard)}; give those of "
+                f"{', '.join(names)}, in this order"
+            )
+        if self.corpora and self.train is None:
+            raise UserError(
+                "task.corpora needs task.train: the pairs of a validation split are in no training "
+                "data, whatever the model has seen"
+            )
+        if (self.encoder is None) != (self.encoder_weights is None):
+            raise UserError("give task.encoder and task.encoder_weights together")
+
+    def _degradations(self, runs: Sequence[ModelRun], seed: int) -> dict[str, pd.DataFrame]:
+        pairs, counts = common_pairs(runs, self.unparsed)
+        inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
+        if not inside.any() or not ood.any():
+            raise UserError(f"the questions have no pairs of id and {self.split}")
+        sets = {run.name: (c[inside], c[ood]) for run, c in zip(runs, counts, strict=True)}
+        found = {n: degradation(*s, draws=self.draws, seed=seed) for n, s in sets.items()}
+        rows = [
+            {"model": name, "metric": metric, **value._asdict()}
+            for name, values in found.items()
+            for metric, value in values.items()
+        ]
+        tables = {"degradation": pd.DataFrame(rows)}
+        if self.open:
+            ends = signature({name: found[name] for name in self.open})
+            tables["signature"] = pd.DataFrame(
+                [
+                    {"metric": metric, "low": low, "high": high}
+                    for metric, (low, high) in ends.items()
+                ]
+            )
+            tables["tost"] = self._tost(sets, seed)
+        return tables
+
+    def _tost(self, sets: Pairs, seed: int) -> pd.DataFrame:
+        references = {name: sets[name] for name in self.open}
+        rows = [
+            {"model": name, "metric": metric, **value._asdict()}
+            for name in sets
+            if name not in self.open
+            for metric, value in signature_tost(
+                sets[name],
+                references,
+                eta=self.eta,
+                eta_resample=self.eta_resample,
+                draws=self.draws,
+                seed=seed,
+            ).items()
+        ]
+        return pd.DataFrame(rows)
+
+    def _hard(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun], seed: int) -> pd.DataFrame:
+        pairs, counts = common_pairs(runs, self.unparsed)
+        hard_pairs, hard_counts = common_pairs(hard, self.unparsed)
+        split = pairs["split"].to_numpy()
+        accuracy = {
+            name: yes_no_metrics(counts[:, split == name].sum(axis=1))["accuracy"]
+            for name in ("id", self.split)
+        }
+        on_hard = yes_no_metrics(hard_counts.sum(axis=1))["accuracy"]
+        d_hard, d_ood = accuracy["id"] - on_hard, accuracy["id"] - accuracy[self.split]
+        resampled = resampling_test(
+            accuracy["id"],
+            accuracy[self.split],
+            hard_counts,
+            pairs=self.hard_pairs,
+            draws=min(self.draws, 1000),
+            seed=seed,
+        )
+        keys = [
+            list(zip(table["image"].astype(str), table["category"].astype(str), strict=True))
+            for table in (pairs[split == self.split], hard_pairs)
+        ]
+        parts = {
+            "E1": spread_test(d_hard, d_ood),
+            "E2": correlation_test(d_hard, d_ood),
+            "E3, E4": resampled,
+            "E5": shared_pairs(*keys),
+        }
+        rows = [
+            {"test": test, "quantity": quantity, "value": value}
+            for test, values in parts.items()
+            for quantity, value in values._asdict().items()
+        ]
+        return pd.DataFrame(rows)
+
+    def _mmd(self, ws: Workspace, val: Path) -> pd.DataFrame:
+        """Train's OOD pairs against those of the questions, by the features of their images."""
+        built = next(
+            (p for p in (val, _questions_of(val)) if p is not None and (p / "audit.csv").is_file()),
+            val,
+        )
+        sides = [audited_pairs(Path(str(self.train))), audited_pairs(built)]
+        sides = [side[side["split"] == self.split] for side in sides]
+        files = sorted({file for side in sides for file in side["file"]})
+        paths = [Path(file) for file in files]
+        if self.encoder is None:
+            features = clip_features(ws.clip, paths)
+        else:
+            features = timm_features(self.encoder, str(self.encoder_weights), paths)
+        place = {file: row for row, file in enumerate(files)}
+        arrays = [
+            part
+            for side in sides
+            for part in (features[[place[f] for f in side["file"]]], side["category"].to_numpy())
+        ]
+        found = equivalence(
+            *arrays,
+            draws=self.mmd_draws,
+            seed=ws.seed,
+            unbiased=self.unbiased,
+            match_sizes=self.match_sizes,
+        )
+        return pd.DataFrame([{"quantity": k, "value": v} for k, v in found._asdict().items()])
+
+    def _overlap(self) -> dict[str, pd.DataFrame]:
+        side = audited_pairs(Path(str(self.train)))
+        side = side[side["split"] == self.split]
+        pairs = list(zip(side["image"], side["category"], strict=True))
+        rows = []
+        for model, file in self.corpora.items():
+            texts = read_table(Path(file), dtype=str)
+            if missing := [name for name in ("image", "text") if name not in texts]:
+                raise UserError(f"task.corpora.{model}={file} has no column '{missing[0]}'")
+            by_image = texts.groupby("image")["text"].apply(list).to_dict()
+            rows.append(
+                {"model": model, **semantic_overlap(pairs, by_image, self.epsilon)._asdict()}
+            )
+        table = pd.DataFrame(rows)
+        below, n = int(table["below"].sum()), len(table)
+        bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
+        screening = pd.DataFrame(
+            [
+                {"interval": name, "models": n, "below": below, "low": b.low, "high": b.high}
+                for name, b in bounds.items()
+            ]
+        )
+        return {"overlap": table, "screening": screening.assign(epsilon=self.epsilon)}
+
+
+def _questions_of(run: Path) -> Path | None:
+    """The run folder whose questions a run has asked."""
+    questions = (read_config(run).get("task") or {}).get("questions")
+    return Path(questions).parent if questions else None
+
+
+def _shown(table: pd.DataFrame, title: str) -> Table:
+    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    for name in table.columns:
+        shown.add_column(str(name), justify="left" if table[name].dtype == object else "right")
+    for row in table.itertuples(index=False):
+        shown.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+    return shown

@@ -1,0 +1,113 @@
+"""Fine-tuning of a vision-language model, written as a folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pandas as pd
+import torch
+from annotated_types import Ge
+from rich.console import Console
+from rich.table import Table
+
+from ood_lab.data.scenes.scene import RENDERER
+from ood_lab.io import write_csv, write_table, write_text
+from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.training.data import Chats
+from ood_lab.lvlm.training.held_out import held_out_accuracy
+from ood_lab.lvlm.training.make import vlm_tuning
+from ood_lab.lvlm.training.module import VlmTuning
+from ood_lab.metrics import COLUMNS
+from ood_lab.run import checkpoints
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneVlm(Task):
+    """Trains, writes the model of the best epoch as a folder, and asks it about held-out scenes.
+
+    Args:
+        export: folder of the model; None = ``model`` in the run folder.
+        scenes: builtin test scenes that it is asked about; 0 = none.
+    """
+
+    export: str | None = None
+    scenes: Annotated[int, Ge(0)] = 600
+
+    def check(self, ws: Workspace) -> None:
+        """Builds data and model, which says what is wrong with either."""
+        self._parts(ws)
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns shares of right answers with their intervals; None where none was asked."""
+        module, data = self._parts(ws)
+        trainer = ws.trainer()
+        trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
+        if not ws.is_main:
+            return None
+        best = torch.load(checkpoints.weights_file(ws.folder), "cpu", weights_only=True)
+        module.load_state_dict(best["state_dict"])
+        place = Path(self.export) if self.export else ws.folder / "model"
+        tiny = ws.model["path"] is None
+        module.cpu().save(place, torch.float16 if tiny else None)
+        found = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
+        ws.manifest |= {"model_folder": str(place), "validation": found}
+        results = self._held_out(ws, place)
+        if tiny:
+            write_text(json.dumps(_about(ws, results), indent=1) + "\n", place / "about.json")
+        Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
+        return results
+
+    def _parts(self, ws: Workspace) -> tuple[VlmTuning, Chats]:
+        kept = ("path", "train", "lora", "tower_epochs", "join_epochs")
+        settings = {key: ws.model[key] for key in kept}
+        module = vlm_tuning(
+            **settings,
+            optimizer=ws.build("model.optimizer"),
+            scheduler=ws.build("model.scheduler"),
+        )
+        data: Chats = ws.build("model.chats")
+        data.collate = module.collate
+        return module, data
+
+    def _held_out(self, ws: Workspace, place: Path) -> pd.DataFrame | None:
+        if not self.scenes:
+            return None
+        log.info("asking about %d held-out scenes", self.scenes)
+        shares = held_out_accuracy(TransformersChat(str(place), batch_size=64), self.scenes)
+        results = shares.assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
+        write_csv(results, ws.folder / "results.csv")
+        write_table(results, ws.folder / "results.parquet")
+        _show(shares)
+        return results
+
+
+def _about(ws: Workspace, results: pd.DataFrame | None) -> dict[str, object]:
+    places = ("paths.", "logger=", "task.export=")
+    arguments = [argument for argument in sys.argv[1:] if not argument.startswith(places)]
+    shares = {} if results is None else dict(zip(results["metric"], results["value"], strict=True))
+    return {
+        "knows": "only builtin scenes and questions about them",
+        "command": " ".join(["python train.py", *arguments]),
+        "seed": ws.seed,
+        "renderer": RENDERER,
+        "accuracy": {metric: round(share, 4) for metric, share in shares.items()},
+        "versions": ws.manifest.get("versions", {}),
+    }
+
+
+def _show(shares: pd.DataFrame) -> None:
+    table = Table("", "right, %", "95% interval", "n", title="held-out scenes", box=None)
+    for row in shares.to_dict("records"):
+        interval = f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}"
+        name = str(row["metric"]).replace("_", " ")
+        table.add_row(name, f"{100 * row['value']:.1f}", interval, f"{row['n_id']:,}")
+    Console().print(table)

@@ -1,0 +1,158 @@
+"""Models that check a benchmark, and the store of answers, asked through the one way to ask."""
+
+import json
+
+import pytest
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to, unanswered
+from ood_lab.lvlm.chat.base import Reply
+from ood_lab.lvlm.chat.checks import Constant, Oracle, Random, Replay
+from ood_lab.lvlm.questions import Question
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")
+    Image.new("RGB", (8, 8), "blue").save(tmp_path / "blue.png")
+    return tmp_path
+
+
+def questions(count=4):
+    return [
+        Question(f"q{i}", "yes_no", "red.png", f"Is there a thing {i}?", ("yes", "no")[i % 2])
+        for i in range(count)
+    ]
+
+
+class Scripted:
+    """Fails or dies where it is told to, and counts."""
+
+    def __init__(self, fails=(), dies_after=None, name="scripted"):
+        self.asked, self.fails, self.dies_after, self.name = [], fails, dies_after, name
+
+    @property
+    def made_with(self):
+        return {"model": self.name}
+
+    def check(self):
+        pass
+
+    def ask(self, requests):
+        for count, request in enumerate(requests):
+            if count == self.dies_after:
+                raise KeyboardInterrupt
+            self.asked.append(request.question.question_id)
+            failed = request.question.question_id in self.fails
+            yield Reply(request.key, "" if failed else "Yes", error="503" if failed else None)
+
+
+def test_each_model_says_what_it_is_for(folder):
+    asked = questions(40)
+
+    def replies(model):
+        name = json.dumps(dict(model.made_with))
+        store = AnswerStore(folder / f"{hash(name)}.jsonl")
+        return [answer.response for answer in answers_to(asked, folder, model, store)]
+
+    assert replies(Constant("No")) == ["No"] * 40
+    assert replies(Oracle()) == ["yes", "no"] * 20
+    assert replies(Oracle(accuracy=0.0)) == ["no", "yes"] * 20
+    drawn = replies(Random(0.5, seed=1))
+    assert drawn == replies(Random(0.5, seed=1)) != replies(Random(0.5, seed=2))
+    assert 5 < drawn.count("Yes") < 35
+    assert replies(Random(1.0)) == ["Yes"] * 40
+
+
+def test_an_interrupted_asking_goes_on_where_it_was(folder):
+    path, asked = folder / "deep" / "answers.jsonl", questions(6)
+    with pytest.raises(KeyboardInterrupt):
+        answers_to(asked, folder, Scripted(dies_after=3), AnswerStore(path))
+    with path.open("a") as file:
+        file.write('{"key": "half of a li')
+    second = Scripted()
+    answers = answers_to(asked, folder, second, AnswerStore(path))
+    assert second.asked == ["q3", "q4", "q5"]
+    assert [a.question_id for a in answers] == [q.question_id for q in asked]
+    third = Scripted()
+    assert answers_to(asked, folder, third, AnswerStore(path)) == answers
+    assert third.asked == []
+
+
+def test_failures_stay_failures_and_are_asked_again(folder, caplog):
+    path, asked = folder / "answers.jsonl", questions(3)
+    first = answers_to(asked, folder, Scripted(fails={"q1"}), AnswerStore(path))
+    assert [a.error for a in first] == [None, "503", None]
+    assert first[1].response == ""
+    assert "1 of 3 questions have no answer (503)" in caplog.text
+    again = Scripted()
+    second = answers_to(asked, folder, again, AnswerStore(path))
+    assert again.asked == ["q1"]
+    assert [a.error for a in second] == [None] * 3
+    assert len(path.read_text().splitlines()) == 4  # the failure stays in the file
+
+
+def test_what_can_change_the_answer_is_asked_anew(folder, caplog):
+    path = folder / "answers.jsonl"
+    caplog.set_level("INFO")
+    [question] = questions(1)
+    answers_to([question], folder, Scripted(), AnswerStore(path))
+
+    def is_asked(changed, model=None):
+        model = model or Scripted()
+        answers_to([changed], folder, model, AnswerStore(path))
+        return bool(model.asked)
+
+    same = Question("other id", "yes_no", "red.png", question.text, "no")
+    assert not is_asked(same)
+    for change in ({"text": "Else?"}, {"image": "blue.png"}, {"system": "Be brief."}):
+        assert is_asked(Question(**{**vars(question), **change}))
+    assert "are kept, and not used" in caplog.text
+    assert is_asked(question, Scripted(name="another"))
+    Image.new("RGB", (8, 8), "green").save(folder / "red.png")
+    assert is_asked(question)
+
+
+def test_the_same_question_twice_is_asked_once(folder):
+    first, second = (Question(i, "yes_no", "red.png", "Is it?", "yes") for i in "ab")
+    model = Scripted()
+    answers = answers_to([first, second], folder, model, AnswerStore(folder / "answers.jsonl"))
+    assert model.asked == ["a"]
+    assert [a.question_id for a in answers] == ["a", "b"]
+
+
+def test_nothing_is_sent_to_know_what_would_be(folder):
+    store = AnswerStore(folder / "answers.jsonl")
+    answers_to(questions(2), folder, Scripted(), store)
+    assert [
+        r.question.question_id for r in unanswered(questions(4), folder, Scripted(), store)
+    ] == [
+        "q2",
+        "q3",
+    ]
+
+
+def test_replay_says_what_a_file_says(folder):
+    asked, path = questions(3), folder / "answers.jsonl"
+    answers_to(asked[:2], folder, Oracle(), AnswerStore(path))
+    answers = answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "again.jsonl"))
+    assert [a.response for a in answers] == ["yes", "no", ""]
+    assert "no answer to 'q2'" in answers[2].error
+    with pytest.raises(UserError, match=r"nowhere\.jsonl is no file"):
+        answers_to(asked, folder, Replay("nowhere.jsonl"), AnswerStore(folder / "b.jsonl"))
+
+
+def test_a_missing_image_is_named_before_anything_is_asked(folder):
+    model = Scripted()
+    lost = [*questions(1), Question("q", "yes_no", "lost.png", "Is it?", "yes")]
+    with pytest.raises(UserError, match=r"lost\.png"):
+        answers_to(lost, folder, model, AnswerStore(folder / "answers.jsonl"))
+    assert model.asked == []
+
+
+def test_the_oracle_fails_where_nothing_is_right(folder):
+    caption = Question("c", "caption", "red.png", "Describe this image.", "")
+    [answer] = answers_to([caption], folder, Oracle(), AnswerStore(folder / "a.jsonl"))
+    assert answer.error

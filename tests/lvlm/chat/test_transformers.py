@@ -1,0 +1,114 @@
+"""Local models: the tiny one that is shipped, and folders that hold none."""
+
+import json
+import shutil
+
+import pytest
+
+from ood_lab.data.scenes import ScenesDataset
+from ood_lab.errors import UserError
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.questions import Question
+
+pytest.importorskip("transformers")
+TEXTS = (
+    "Is there a mug in the image?",
+    "Does this image not contain a boat? (yes or no)",
+    "How many cats are there in the picture?",
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    scenes = ScenesDataset("test", 5, 0)
+    for index in range(5):
+        scenes.load_image(index).save(folder / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return TransformersChat("shipped:tiny", batch_size=4, max_new_tokens=8)
+
+
+def questions():
+    return [
+        Question(f"{i}/{n}", "yes_no", f"{i}.png", text, "2" if "How many" in text else "yes")
+        for i in range(5)
+        for n, text in enumerate(TEXTS)
+    ]
+
+
+def ask(model, asked, folder, path):
+    return answers_to(asked, folder, model, AnswerStore(path))
+
+
+@pytest.fixture(scope="module")
+def answers(tiny, folder, tmp_path_factory):
+    return ask(tiny, questions(), folder, tmp_path_factory.mktemp("asked") / "answers.jsonl")
+
+
+def test_replies_do_not_depend_on_batches_or_shared_features(answers, folder, tmp_path):
+    alone = TransformersChat("shipped:tiny", batch_size=1, max_new_tokens=8)
+    again = [
+        ask(alone, [question], folder, tmp_path / "answers.jsonl")[0]
+        for question in questions()[:6]
+    ]
+    assert [a.response for a in again] == [a.response for a in answers[:6]]
+    assert [a.p_yes for a in again] == pytest.approx([a.p_yes for a in answers[:6]], abs=1e-4)
+    assert all(a.usage["prompt_tokens"] > 144 for a in again)
+
+
+def test_the_first_token_says_what_the_reply_says(answers, folder, tmp_path):
+    quick = TransformersChat("shipped:tiny", "first_token", batch_size=16, max_new_tokens=8)
+    found = ask(quick, questions(), folder, tmp_path / "answers.jsonl")
+    for first, whole in zip(found, answers, strict=True):
+        assert first.p_yes == pytest.approx(whole.p_yes, abs=1e-4)
+        if first.answer == "yes":
+            assert first.finish_reason == "first_token"
+            assert first.response == ("Yes" if first.p_yes >= 0.5 else "No")
+            assert whole.response in ("Yes", "No")
+        else:  # a number is not to be had in this way
+            assert first.response == whole.response
+            assert first.finish_reason == "stop"
+
+
+def test_larger_images_are_made_smaller(tiny, folder):
+    asked = questions()[:1]
+    small = TransformersChat("shipped:tiny", max_pixels=100, max_new_tokens=8)
+    assert small.made_with != tiny.made_with
+    [answer] = ask(small, asked, folder, folder / "small.jsonl")
+    assert answer.error is None
+
+
+def test_what_is_no_model_is_said_in_one_line(tmp_path):
+    def error():
+        with pytest.raises(UserError) as caught:
+            TransformersChat(str(tmp_path)).check()
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    assert "holds no config.json" in error()
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    assert "cannot be loaded" in error()
+    with pytest.raises(UserError, match="is no folder"):
+        _ = TransformersChat(str(tmp_path / "nowhere")).made_with
+
+
+def test_a_model_without_an_image_processor_is_refused(tmp_path):
+    from transformers import AutoTokenizer, LlamaConfig
+
+    AutoTokenizer.from_pretrained(_SHIPPED / "tiny").save_pretrained(tmp_path)
+    LlamaConfig(hidden_size=8, num_hidden_layers=1).save_pretrained(tmp_path)
+    with pytest.raises(UserError, match="has no image processor"):
+        TransformersChat(str(tmp_path)).check()
+
+
+def test_a_model_without_a_chat_template_is_refused(tmp_path):
+    shutil.copytree(_SHIPPED / "tiny", tmp_path / "mute")
+    (tmp_path / "mute" / "chat_template.jinja").unlink()
+    with pytest.raises(UserError, match="has no chat template"):
+        TransformersChat(str(tmp_path / "mute")).check()

@@ -1,0 +1,184 @@
+"""``task=oodbench`` through the real entry point: stages together, alone, and wrong inputs."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+
+from ood_lab.io import read_table
+from ood_lab.lvlm.questions import read_questions
+
+NO_PAGE = "task.report=false"
+SMALL = ("annotations.n=30", "metrics.draws=50", "metrics.min_count=2", "logger=none")
+
+
+def run(outputs, *arguments):
+    return call("eval.py", "task=oodbench", *SMALL, f"paths.outputs={outputs}", *arguments)
+
+
+def folder_of(outputs, before=()):
+    (folder,) = set(run_folders(outputs)) - set(before)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    outputs = tmp_path_factory.mktemp("oodbench")
+    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9") == 0
+    return folder_of(outputs)
+
+
+def test_every_stage_leaves_what_the_next_one_reads(finished):
+    for name in ("division.parquet", "audit.csv", "questions.jsonl", "answers.jsonl"):
+        assert (finished / name).is_file(), name
+    for name in ("results.csv", "results.parquet", "judged.parquet", "oodbench.html"):
+        assert (finished / name).is_file(), name
+    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"splits", "purified", "bap"}
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["image_text"]["scenes_96"]["scale"] > 1
+    assert manifest["lvlm"]["accuracy"] == 0.9
+
+
+def test_questions_are_true_of_the_annotations(finished):
+    division = read_table(finished / "division.parquet")
+    there = set(zip(division["image"], division["category"], strict=True))
+    asked = [q for q in read_questions(finished / "questions.jsonl") if q.task == "yes_no"]
+    assert asked
+    for question in asked:
+        present = (question.meta["image"], question.meta["category"]) in there
+        says_not = "not contain" in question.text
+        assert (question.answer == "yes") == (present != says_not)
+    assert {q.meta["split"] for q in asked} > {"id"}
+
+
+def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finished):
+    results = read_table(finished / "results.parquet")
+    row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'drop_pair'")
+    row = row[row["semantic_level"].isna() & row["covariate_level"].isna()].iloc[0]
+    assert row["ci_low"] < 0.9 < row["ci_high"]
+    assert abs(row["value"] - 0.9) < 0.06
+    assert (results["n_failed"] == 0).all()
+
+
+def test_stages_alone_give_the_same_numbers(finished, tmp_path):
+    questions = f"task.questions={finished}/questions.jsonl"
+    assert run(tmp_path, "task.until=build", "lvlm=random") == 0
+    built = folder_of(tmp_path)
+    both = (read_questions(folder / "questions.jsonl") for folder in (built, finished))
+    for one, other in zip(*both, strict=True):
+        assert replace(one, image="") == replace(other, image="")  # rendered below paths.cache
+    assert not (built / "answers.jsonl").exists()
+    answers = f"task.answers={finished}/answers.jsonl"
+    assert run(tmp_path, questions, answers, "lvlm=random", NO_PAGE) == 0
+    scored = folder_of(tmp_path, [built])
+    first, again = (read_table(f / "results.parquet") for f in (finished, scored))
+    pd.testing.assert_frame_equal(first, again)
+
+
+def test_answers_are_parsed_again_without_being_asked(finished):
+    outputs = finished.parents[2]
+    before, stores = run_folders(outputs), list((outputs / "answers").glob("*.jsonl"))
+    sizes = [store.stat().st_size for store in stores]
+    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", "task.parser=amber", NO_PAGE) == 0
+    strict = folder_of(outputs, before)
+    assert [store.stat().st_size for store in stores] == sizes
+    judged = read_table(strict / "judged.parquet")
+    # The oracle answers in lower case, which AMBER's rule does not read.
+    assert (judged.loc[judged["task"] == "yes_no", "status"] == "unparsed").all()
+    accuracy = read_table(strict / "results.parquet").query("metric == 'accuracy'")
+    assert np.isnan(accuracy.loc[accuracy["unparsed"] == "drop_pair", "value"]).all()
+    assert (accuracy.loc[accuracy["unparsed"] == "wrong", "value"] == 0).all()
+
+
+def test_a_finished_run_is_shown_again(finished, capsys):
+    assert run(finished.parents[2], "lvlm=oracle", "lvlm.accuracy=0.9") == 0
+    shown = capsys.readouterr().out
+    assert "OOD-H" in shown
+    assert "yes-rate" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["lvlm=constant", "task.parser=popee"], "did you mean 'pope'"),
+        (["lvlm=constant", "task.questions=nowhere.jsonl"], "there is no such file"),
+        (["lvlm=constant", "task.threshold=1.5"], "task.threshold=1.5"),
+        (["lvlm=constant", "annotations.categories=[mug,zebra]"], "no category 'zebra'"),
+    ],
+)
+def test_wrong_inputs_are_one_line_before_any_work(tmp_path, capsys, arguments, message):
+    assert run(tmp_path, *arguments) == 1
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_annotations_of_another_format_are_one_line(tmp_path, capsys):
+    (tmp_path / "a.json").write_text("[1, 2]")
+    files = (f"annotations.file={tmp_path}/a.json", f"annotations.images={tmp_path}")
+    arguments = ("task=oodbench", "annotations=coco", *files, "lvlm=random", "logger=none")
+    assert call("eval.py", *arguments, f"paths.outputs={tmp_path}") == 1
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert "a.json" in error
+    assert "COCO instances" in error
+
+
+@pytest.fixture(scope="module")
+def weaker(finished):
+    """Another model on the same questions."""
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    questions = f"task.questions={finished}/questions.jsonl"
+    assert run(outputs, questions, "lvlm=oracle", "lvlm.accuracy=0.7", NO_PAGE) == 0
+    return folder_of(outputs, before)
+
+
+def statistics(outputs, *arguments):
+    return call("eval.py", "task=oodbench_statistics", f"paths.outputs={outputs}", *arguments)
+
+
+def test_statistics_of_several_models(finished, weaker, tmp_path):
+    names = [f"oracle ({folder.parent.name})" for folder in (finished, weaker)]
+    texts = pd.DataFrame({"image": ["1", "2"], "text": ["a mug", "nothing"]})
+    texts.to_csv(tmp_path / "corpus.csv", index=False)
+    done = statistics(
+        tmp_path,
+        f"task.runs=['{finished}','{weaker}']",
+        f"task.open=['{names[0]}']",
+        f"task.hard=['{finished}','{weaker}']",
+        f"task.train='{finished}'",
+        f"+task.corpora.m={tmp_path}/corpus.csv",
+        "task.draws=100",
+        "task.mmd_draws=20",
+        "clip=open_clip",
+        "clip.name=scenes_96",
+    )
+    assert done == 0
+    folder = folder_of(tmp_path)
+    found = {file.stem: pd.read_csv(file) for file in folder.glob("*.csv")}
+    assert {"degradation", "signature", "tost", "hard", "mmd", "overlap", "screening"} <= set(found)
+    assert set(found["degradation"]["model"]) == set(names)
+    assert set(found["tost"]["model"]) == {names[1]}
+    assert (found["tost"]["eta_resample"] == 100).all()
+    # The training split and the questions are the same pairs here.
+    mmd = found["mmd"].set_index("quantity")["value"]
+    assert float(mmd["mmd2"]) == pytest.approx(0, abs=1e-9)
+    assert found["overlap"]["expressed"].iloc[0] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["task.runs=[nowhere]"], "no finished run of task=oodbench"),
+        (["task.runs=['{a}','{a}']"], "named twice"),
+        (["task.runs=['{a}','{b}']", "task.open=[orcale]"], "did you mean 'oracle"),
+        (["task.runs=['{a}']", "+task.corpora.m=x.csv"], "task.corpora needs task.train"),
+    ],
+)
+def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, message):
+    filled = [text.format(a=finished, b=weaker) for text in arguments]
+    assert statistics(tmp_path, *filled) == 1
+    assert message in capsys.readouterr().err

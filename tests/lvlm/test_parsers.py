@@ -1,0 +1,56 @@
+"""Every parser against the rule that it is named after."""
+
+import pytest
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.parsers import PARSERS, parser_named
+
+REPLIES = [
+    # reply, default, strict, pope, amber, ode, vlmeval, mmbench
+    ("Yes", "yes", "yes", "yes", "yes", "yes", "yes", "yes"),
+    ("No", "no", "no", "no", "no", "no", "no", "no"),
+    (" yes. ", "yes", "yes", "yes", None, None, "yes", "yes"),
+    ("No, there is no dog.", "no", None, "no", None, "no", "no", "no"),
+    ("Yes, there is not only one.", "yes", None, "no", None, "yes", "yes", "yes"),
+    ("There is a dog. No cat.", "no", None, "yes", None, "no", "no", "no"),
+    ("I do not know.", None, None, "no", None, "no", None, None),
+    ("It says no here, so yes", "yes", None, "no", None, "no", None, None),
+    ("The answer is yes, not no.", "no", None, "no", None, "no", None, None),
+    ("", None, None, "yes", None, None, None, None),
+    ("Eyes of a cat", None, None, "yes", None, None, None, None),
+    ("A", None, None, "yes", None, None, None, "yes"),
+    ("B. no", "no", None, "yes", None, "no", "no", "no"),
+    ("A dog is there", None, None, "yes", None, None, None, None),
+    ("Answer: (B)", None, None, "yes", None, None, None, "no"),
+]
+NAMES = ("default", "strict", "pope", "amber", "ode", "vlmeval", "mmbench")
+
+
+@pytest.mark.parametrize("row", REPLIES, ids=lambda row: row[0])
+def test_yes_or_no(row):
+    reply, *expected = row
+    assert [parser_named(name)(reply) for name in NAMES] == expected
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        ("3", "3"),
+        ("There are 12 cars.", "12"),
+        ("1,204 people", "1204"),
+        ("two or 3", "2"),
+        ("There is no car.", "0"),
+        ("None", "0"),
+        ("a single car", "1"),
+        ("Twenty", "20"),
+        ("many", None),
+        ("", None),
+    ],
+)
+def test_number(reply, expected):
+    assert PARSERS["number"](reply) == expected
+
+
+def test_unknown_parser_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'strict'"):
+        parser_named("strct")

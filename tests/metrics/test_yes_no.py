@@ -1,0 +1,69 @@
+"""Metrics of yes/no questions against their definitions, and their intervals."""
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
+
+from ood_lab.metrics.yes_no import (
+    outcome_counts,
+    resampled_sums,
+    yes_no_intervals,
+    yes_no_metrics,
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_equals_scikit_learn_with_yes_as_the_positive_class(seed):
+    rng = np.random.default_rng(seed)
+    truth, said = rng.random((2, 200)) < [[0.4], [0.7]]
+    found = yes_no_metrics(outcome_counts(truth, said).sum(0))
+    assert found["accuracy"] == pytest.approx((truth == said).mean())
+    assert found["precision"] == pytest.approx(precision_score(truth, said))
+    assert found["recall"] == pytest.approx(recall_score(truth, said))
+    assert found["f1"] == pytest.approx(f1_score(truth, said))
+    assert found["mcc"] == pytest.approx(matthews_corrcoef(truth, said))
+    assert found["yes_rate"] == pytest.approx(said.mean())
+
+
+@pytest.mark.parametrize("precision", [0.55, 0.7, 0.92, 1.0])
+@pytest.mark.parametrize("recall", [0.2, 0.64, 1.0])
+def test_of_balanced_questions_precision_and_recall_say_all_the_rest(precision, recall):
+    tp = recall / 2
+    fn, fp = 0.5 - tp, tp / precision - tp
+    tn = 0.5 - fp
+    if tn < 0:
+        pytest.skip("no balanced set has these two")
+    found = yes_no_metrics([tp, fp, tn, fn])
+    assert found["precision"] == pytest.approx(precision)
+    assert found["recall"] == pytest.approx(recall)
+    assert found["accuracy"] == pytest.approx(tp + tn)
+    assert found["f1"] == pytest.approx(2 * precision * recall / (precision + recall))
+    false_rate = fp / 0.5
+    mcc = (recall - false_rate) / np.sqrt((recall + false_rate) * (2 - recall - false_rate))
+    assert found["mcc"] == pytest.approx(mcc)
+
+
+def test_zero_denominators_are_zero_and_no_answer_is_missing():
+    never_yes = yes_no_metrics([0, 0, 5, 5])
+    assert (never_yes["precision"], never_yes["f1"], never_yes["mcc"]) == (0, 0, 0)
+    assert all(np.isnan(value) for value in yes_no_metrics([0, 0, 0, 0]).values())
+    assert np.isnan(yes_no_intervals(np.zeros((0, 4)))["accuracy"].value)
+
+
+def test_interval_resamples_whole_pairs():
+    """Pairs that are wholly right or wholly wrong vary twice as much as single answers would."""
+    pairs = np.repeat([[1, 0, 1, 0], [0, 1, 0, 1]], 100, axis=0)
+    wide = yes_no_intervals(pairs, draws=4000)["accuracy"]
+    single = np.repeat([[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], 100, axis=0)
+    narrow = yes_no_intervals(single, draws=4000)["accuracy"]
+    assert wide.value == narrow.value == 0.5
+    ratio = (wide.high - wide.low) / (narrow.high - narrow.low)
+    assert ratio == pytest.approx(np.sqrt(2), rel=0.08)
+    assert wide.high - wide.low == pytest.approx(2 * 1.96 * 0.5 / np.sqrt(200), rel=0.05)
+
+
+def test_sums_of_resamples_have_the_distribution_of_the_bootstrap():
+    rows = np.random.default_rng(0).integers(0, 3, (60, 2))
+    drawn = resampled_sums(rows, 20_000, np.random.default_rng(1))
+    assert drawn.mean(0) == pytest.approx(rows.sum(0), rel=0.01)
+    assert np.cov(drawn.T) == pytest.approx(60 * np.cov(rows.T, ddof=0), rel=0.1, abs=1.0)

@@ -13,6 +13,7 @@ from rich.console import Console
 from ood_lab.io import read_json, read_table
 from ood_lab.report.console import console_tables
 from ood_lab.report.oodbench_tables import oodbench_tables
+from ood_lab.report.oric_tables import oric_tables
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,9 @@ def show_run(folder: Path) -> None:
     if not results.exists():
         return
     manifest = read_json(folder / "manifest.json")
-    if "questions" in manifest:  # of a vision-language benchmark
+    if "oric" in manifest:
+        Console().print(oric_tables(read_table(results), folder, manifest))
+    elif "questions" in manifest:  # of a vision-language benchmark
         Console().print(oodbench_tables(read_table(results), manifest))
     else:
         show(read_table(results), manifest, read_table(best) if best.exists() else None)

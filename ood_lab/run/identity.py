@@ -43,6 +43,7 @@ USES = {
     "clip": ("clip",),
     "annotations": ("annotations",),
     "image_text": ("image_text",),
+    "judge": ("judge",),
     "lvlm": ("lvlm",),
     "extractor": ("trainer", "callbacks"),
     "trainer": ("trainer", "callbacks"),

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.annotations import Annotations, AnnotationSource
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
+    from ood_lab.lvlm.oric.judges import CooccurrenceJudge
     from ood_lab.models import Backbone, TrainingLog
 
 log = logging.getLogger(__name__)
@@ -205,6 +206,12 @@ class Workspace:
         """The chat model of ``lvlm=...``."""
         model: ChatModel = self.build("lvlm")
         return model
+
+    @cached_property
+    def judge(self) -> ChatModel | CooccurrenceJudge:
+        """Who says, for ``judge=...``, what is to be expected."""
+        judge: ChatModel | CooccurrenceJudge = self.build("judge")
+        return judge
 
     @property
     def answers_root(self) -> Path:

@@ -1,0 +1,61 @@
+"""A baseline that answers yes/no questions by the cosine of a CLIP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any
+
+import torch
+from annotated_types import Interval
+from PIL import Image
+
+from ood_lab.clip import ClipModel
+from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.detectors import Found, by_image
+from ood_lab.lvlm.image_text.base import chosen_device, texts_of
+
+
+class ClipThreshold:
+    """Yes, where ``cos(f_x, g_o) >= threshold`` for image ``x`` and the text of object ``o``.
+
+    Args:
+        clip: the model.
+        threshold: of the cosine.
+        template: text with ``{}`` for the object.
+        device: None = the first GPU, else the CPU.
+    """
+
+    def __init__(
+        self,
+        clip: ClipModel,
+        threshold: Annotated[float, Interval(ge=-1, le=1)] = 0.25,
+        template: str = "an image contains {}",
+        device: str | None = None,
+    ) -> None:
+        self.device = chosen_device(device)
+        self.clip = clip.to(self.device)
+        self.threshold = threshold
+        self.template = template
+
+    @cached_property
+    def made_with(self) -> Mapping[str, Any]:
+        """Weights, threshold and template."""
+        identity = self.clip.identity
+        settings = {"threshold": self.threshold, "template": self.template}
+        return {"backend": "clip", "model": identity["name"], **identity, **settings}
+
+    def check(self) -> None:
+        """Nothing can be wrong once the CLIP is there."""
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request, image by image; ``p_yes`` is left open."""
+        for reply in by_image(requests, lambda _: None, self._found, self.threshold):
+            yield Reply(reply.key, reply.text, finish_reason=reply.finish_reason)
+
+    @torch.inference_mode()
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+        pixels = self.clip.preprocess(image)[None].to(self.device)
+        texts = self.clip.encode_text(texts_of(objects, self.template))
+        cosines = (self.clip.encode_image(pixels) @ texts.T)[0]
+        return dict(zip(objects, cosines.tolist(), strict=True))

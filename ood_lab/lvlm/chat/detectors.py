@@ -1,0 +1,262 @@
+"""Object detectors that answer yes/no questions: is a box of it found?
+
+They are chat models that read no text: the object is ``meta["category"]`` of the question. All
+objects that are asked about in an image go into one call, and all wordings of a question get the
+answer of that call. The reply is "Yes" where some box of the object scores ``threshold`` or more;
+``p_yes`` is the best score.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from ood_lab.arguments import Share
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.image_text.base import chosen_device, open_images
+from ood_lab.models.weights import weights_sha256
+
+log = logging.getLogger(__name__)
+
+#: Best score of each object in an image.
+Found = Mapping[str, float]
+
+
+class _Detector:
+    """What all detectors share; ``_found`` is what they differ in.
+
+    Args:
+        path: folder of a model of transformers; nothing is downloaded.
+        threshold: least score of a box that counts.
+        device: None = the first GPU, else the CPU.
+
+    Raises:
+        UserError: transformers is missing, or there is no such model.
+    """
+
+    auto = ""
+    backend = ""
+
+    def __init__(self, path: str, threshold: Share = 0.25, device: str | None = None) -> None:
+        self.path = path
+        self.threshold = threshold
+        self.device = chosen_device(device)
+
+    @cached_property
+    def _loaded(self) -> tuple[Any, Any]:
+        return _load(self.path, self.auto, self.device)
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Weights, threshold, and how objects are put to the model."""
+        return {
+            "backend": self.backend,
+            "model": Path(self.path).name,
+            "weights_sha256": self._sha256,
+            "threshold": self.threshold,
+            **self._wording,
+        }
+
+    @cached_property
+    def _sha256(self) -> str:
+        return weights_sha256(self._loaded[1])
+
+    @property
+    def _wording(self) -> Mapping[str, Any]:
+        return {}
+
+    def check(self) -> None:
+        """Raises a UserError where the model cannot be loaded."""
+        _ = self._loaded
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """One reply for each request, image by image.
+
+        Raises:
+            UserError: a question names no object, or one that the model does not know.
+        """
+        yield from by_image(requests, self._checked, self._found, self.threshold)
+
+    def _checked(self, objects: Sequence[str]) -> None:
+        """Raises a UserError where the model cannot be asked about one of them."""
+
+    @torch.inference_mode()
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+        raise NotImplementedError
+
+
+class Owl(_Detector):
+    """OWL-ViT and OWLv2 (arXiv 2205.06230, 2306.09683): each object is a text of its own.
+
+    Args:
+        path: see :class:`_Detector`.
+        threshold: see there.
+        template: text with ``{}`` for the object.
+        device: see there.
+    """
+
+    auto, backend = "AutoModelForZeroShotObjectDetection", "owl"
+
+    def __init__(
+        self,
+        path: str,
+        threshold: Share = 0.25,
+        template: str = "an image of {}",
+        device: str | None = None,
+    ) -> None:
+        super().__init__(path, threshold, device)
+        self.template = template
+
+    @property
+    def _wording(self) -> Mapping[str, Any]:
+        return {"template": self.template}
+
+    @torch.inference_mode()
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+        processor, model = self._loaded
+        texts = [self.template.format(name) for name in objects]
+        inputs = processor(text=[texts], images=image, return_tensors="pt").to(self.device)
+        best = model(**inputs).logits[0].sigmoid().amax(dim=0)
+        return dict(zip(objects, best.tolist(), strict=True))
+
+
+class GroundingDino(_Detector):
+    """Grounding DINO (arXiv 2303.05499): one text of all objects, ``cat . dog .``.
+
+    The score of an object in a box is the greatest of those of its tokens. The objects of a call
+    are read together, so that a score depends a little on what else is asked about.
+    """
+
+    auto, backend = "AutoModelForZeroShotObjectDetection", "grounding_dino"
+
+    @torch.inference_mode()
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+        processor, model = self._loaded
+        text = " . ".join(name.lower() for name in objects) + " ."
+        inputs = processor(text=text, images=image, return_tensors="pt").to(self.device)
+        scores = model(**inputs).logits[0].sigmoid()  # [boxes, tokens]
+        offsets = processor.tokenizer(text, return_offsets_mapping=True, truncation=True)
+        spans = offsets["offset_mapping"][: scores.shape[1]]
+        found, start = {}, 0
+        for name in objects:
+            end = start + len(name)
+            tokens = [k for k, (a, b) in enumerate(spans) if start <= a < b <= end]
+            if not tokens:
+                raise UserError(
+                    f"{self.path} reads no more than {len(spans)} tokens: ask about fewer objects "
+                    "of an image"
+                )
+            found[name] = float(scores[:, tokens].max())
+            start = end + len(" . ")
+        return found
+
+
+class ClosedVocabulary(_Detector):
+    """Detectors of fixed classes (DETR, YOLOS, RT-DETR, ...) that know the objects by name.
+
+    The score of a class in a box is what the model's own post-processing gives it.
+    """
+
+    auto, backend = "AutoModelForObjectDetection", "detector"
+
+    @cached_property
+    def _names(self) -> dict[int, str]:
+        labels = self._loaded[1].config.id2label
+        return {int(code): str(name).lower() for code, name in labels.items()}
+
+    def _checked(self, objects: Sequence[str]) -> None:
+        known = sorted(set(self._names.values()))
+        for name in objects:
+            if name.lower() not in known:
+                raise UserError(
+                    f"{self.path} does not detect '{name}': {suggestion(name, known)}; an "
+                    "open-vocabulary detector does (lvlm=owlv2, lvlm=grounding_dino)"
+                )
+
+    @torch.inference_mode()
+    def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
+        processor, model = self._loaded
+        inputs = processor(images=image, return_tensors="pt").to(self.device)
+        result = processor.post_process_object_detection(model(**inputs), threshold=0.0)[0]
+        best: dict[str, float] = {}
+        for code, score in zip(result["labels"].tolist(), result["scores"].tolist(), strict=True):
+            name = self._names.get(code, "")
+            best[name] = max(best.get(name, 0.0), score)
+        return {name: best.get(name.lower(), 0.0) for name in objects}
+
+
+def by_image(
+    requests: Sequence[Request],
+    check: Callable[[Sequence[str]], None],
+    find: Callable[[Image.Image, Sequence[str]], Found],
+    threshold: float,
+) -> Iterator[Reply]:
+    """Replies from one look at each image.
+
+    Args:
+        requests: about objects in images.
+        check: raises an error for objects that cannot be asked about.
+        find: best score of each object in an image.
+        threshold: of a yes.
+
+    Raises:
+        UserError: a question has no image or names no object; an image cannot be read.
+    """
+    images: dict[str, list[tuple[Request, str]]] = {}
+    for request in requests:
+        path, name = _asked(request)
+        images.setdefault(path, []).append((request, name))
+    check(sorted({name for asked in images.values() for _, name in asked}))
+    for path, asked in images.items():
+        objects = list(dict.fromkeys(name for _, name in asked))
+        found = find(open_images([Path(path)])[0], objects)
+        for request, name in asked:
+            yield _reply(request, found[name], threshold)
+
+
+def _asked(request: Request) -> tuple[str, str]:
+    """Path of the image and name of the object."""
+    for message in request.messages:
+        for part in message["content"] if isinstance(message["content"], list) else ():
+            if part["type"] == "image_url" and request.question is not None:
+                name = request.question.meta.get("category")
+                if name:
+                    return str(part["image_url"]["url"]), str(name)
+    raise UserError(
+        "a detector answers questions about one object in an image only; the question "
+        f"'{request.question.text if request.question else request.key}' names none"
+    )
+
+
+def _reply(request: Request, score: float, threshold: float) -> Reply:
+    seen = score >= threshold
+    meta = request.question.meta if request.question else {}
+    # OODBench also asks whether an image does not contain something.
+    says_yes = seen != (meta.get("form", "affirmative") == "negative")
+    p_yes = score if says_yes == seen else 1 - score
+    return Reply(request.key, "Yes" if says_yes else "No", p_yes=p_yes, finish_reason="stop")
+
+
+def _load(path: str, auto: str, device: torch.device) -> tuple[Any, Any]:
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError("transformers is missing: pip install 'ood_lab[lvlm]'") from error
+    try:
+        kind = transformers.AutoProcessor
+        if auto == "AutoModelForObjectDetection":  # they read no text
+            kind = transformers.AutoImageProcessor
+        processor = kind.from_pretrained(path, local_files_only=True)
+        model = getattr(transformers, auto).from_pretrained(path, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"lvlm.path={path}: no such detector can be loaded ({reason})") from error
+    return processor, model.to(device).eval()

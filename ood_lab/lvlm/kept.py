@@ -1,0 +1,36 @@
+"""Where the answers of a chat model are kept, and under which name it stands in tables."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ood_lab.io import write_text
+from ood_lab.lvlm.answers import Answer, AnswerStore
+
+
+def model_name(made_with: Mapping[str, Any]) -> str:
+    """Name of a chat model: the last part of its path."""
+    return str(made_with.get("model", "model")).rstrip("/").rpartition("/")[2] or "model"
+
+
+def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
+    """The file of a chat model's answers: its name, and a hash of what tells it from others.
+
+    Args:
+        made_with: of the model.
+        folder: of all such files.
+    """
+    digest = hashlib.sha256(json.dumps(dict(made_with), sort_keys=True).encode()).hexdigest()
+    name = re.sub(r"[^A-Za-z0-9._-]+", "_", model_name(made_with))
+    return AnswerStore(folder / f"{name}-{digest[:10]}.jsonl")
+
+
+def write_answers(answers: Iterable[Answer], path: Path) -> None:
+    """Writes one answer per line, whole or not at all."""
+    write_text("".join(f"{json.dumps(asdict(answer))}\n" for answer in answers), path)

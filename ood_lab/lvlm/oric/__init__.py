@@ -1,0 +1,1 @@
+"""ORIC: object recognition in incongruous context (positives by a judge, negatives by a CLIP)."""

@@ -1,0 +1,204 @@
+"""What sets the questions of one set apart from those of another, before anyone answers them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.lvlm.judged import FAILED
+from ood_lab.lvlm.oric.facts import TIERS
+from ood_lab.lvlm.oric.scoring import count_cube
+from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.metrics.intervals import percentile_interval, wilson_interval
+from ood_lab.metrics.two_class import two_class_intervals
+
+#: ``analysis`` of the rows of :func:`analyses_of`.
+TIER_SHARE, CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = (
+    "tier_share",
+    "clip_score",
+    "min_distance",
+    "p_context",
+)
+_COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low", "ci_high"]
+
+
+def analyses_of(
+    questions: pd.DataFrame,
+    spaces: Mapping[str, Space],
+    first: str,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Everything that is known of the sets without an answer, in long form.
+
+    - ``tier_share``: share of the objects that are there, by tier of size (``key``); Wilson's
+      interval;
+    - ``clip_score``: mean of ``100 cos(f_x, g_o)`` of image and text (no factor 2.5, no clamp);
+    - ``p_context``: mean of ``P(object | other objects of the image)``;
+    - ``min_distance``: of every class that is asked about with both answers, the least
+      ``1 - cos`` of an image with and one without it (``key``); ``key`` "mean" is their mean.
+
+    Means have bootstrap intervals that resample images, or classes for the last.
+
+    Args:
+        questions: ``split, row, object, label, tier, cosine, p_context``, one row an item.
+        spaces: image features by the name of the CLIP.
+        first: the CLIP whose texts gave ``cosine``.
+        draws: bootstrap resamples.
+        seed: of the draws.
+
+    Returns:
+        ``split, analysis, clip, label, key, n, value, ci_low, ci_high``.
+    """
+    rows: list[dict[str, Any]] = []
+    for split, part in questions.groupby("split", sort=False):
+        found = [*_tier_shares(part), *_means(part, first, draws, seed)]
+        for name, space in spaces.items():
+            found += _distances(part, name, space, draws, seed)
+        rows += [{"split": split, **row} for row in found]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
+def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    there = part.loc[part["label"] == YES, "tier"].dropna()
+    for tier in TIERS if len(there) else ():
+        share = float((there == tier).mean())
+        low, high = wilson_interval(share, len(there))
+        yield {"analysis": TIER_SHARE, "label": YES, "key": tier, "n": len(there)} | _estimate(
+            share, low, high
+        )
+
+
+def _means(part: pd.DataFrame, clip: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+    for label, rows in part.groupby("label", sort=False):
+        for analysis, column, factor in (
+            (CLIP_SCORE, "cosine", 100.0),
+            (P_CONTEXT, "p_context", 1.0),
+        ):
+            values = rows.dropna(subset=column) if column in rows else rows.iloc[:0]
+            if not len(values):
+                continue
+            sums = values.groupby("row")[column].agg(["sum", "size"]).to_numpy(np.float64)
+            estimate = _ratio(sums, draws, seed)
+            of = clip if analysis == CLIP_SCORE else None
+            yield {"analysis": analysis, "clip": of, "label": label, "n": len(values)} | _estimate(
+                *(factor * value for value in estimate)
+            )
+
+
+def _distances(
+    part: pd.DataFrame, name: str, space: Space, draws: int, seed: int
+) -> Iterator[dict[str, Any]]:
+    distances = min_distances(part, space)
+    if not distances:
+        return
+    for category, value in distances.items():
+        yield {"analysis": MIN_DISTANCE, "clip": name, "key": category, "n": 1} | _estimate(
+            value, np.nan, np.nan
+        )
+    sums = np.column_stack([list(distances.values()), np.ones(len(distances))])
+    yield {"analysis": MIN_DISTANCE, "clip": name, "key": "mean", "n": len(sums)} | _estimate(
+        *_ratio(sums, draws, seed)
+    )
+
+
+def min_distances(questions: pd.DataFrame, space: Space) -> dict[str, float]:
+    """``min 1 - cos(f_x, f_x')`` over images ``x`` with and ``x'`` without a class, by class.
+
+    A class that is not asked about with both answers is left out.
+
+    Args:
+        questions: ``row, object, label`` of one set.
+        space: features of the images.
+    """
+    found = {}
+    for category, rows in questions.groupby("object", sort=True):
+        there, absent = (rows.loc[rows["label"] == each, "row"].to_numpy() for each in (YES, NO))
+        if len(there) and len(absent):
+            cosines = space.images[there] @ space.images[absent].T
+            found[str(category)] = float(1 - cosines.max())
+    return found
+
+
+def curve_of(
+    judged: pd.DataFrame, bins: int = 6, *, draws: int = 1000, seed: int = 0
+) -> pd.DataFrame:
+    """How often answers are right, by how expected the object is: ``P(object | context)``.
+
+    The questions of all sets together are cut at quantiles of ``p_context``, once for each right
+    answer: what is present is missed more often where it is not expected, what is absent is seen
+    more often where it is. Intervals resample images.
+
+    Args:
+        judged: with ``p_context``.
+        bins: of each curve, at most (equal quantiles fall together).
+        draws: bootstrap resamples.
+        seed: of the draws.
+
+    Returns:
+        ``split, truth, low, high, p_context`` (mean in the bin), ``n, n_images, accuracy, ci_low,
+        ci_high``; ``split`` is "all" or the name of a set.
+    """
+    rows: list[dict[str, Any]] = []
+    known = judged[judged["p_context"].notna() & (judged["status"] != FAILED)]
+    for truth, part in known.groupby("truth", sort=True):
+        edges = np.unique(np.quantile(part["p_context"], np.linspace(0, 1, bins + 1)))
+        place = np.clip(np.searchsorted(edges, part["p_context"], side="right") - 1, 0, None)
+        cut = part.assign(bin=np.minimum(place, max(len(edges) - 2, 0)))
+        groups = [("all", cut), *cut.groupby("split", sort=False)]
+        for split, table in groups:
+            for number, cell in table.groupby("bin", sort=True):
+                low = float(edges[int(number)])
+                high = float(edges[min(int(number) + 1, len(edges) - 1)])
+                rows.append(
+                    {"split": split, "truth": truth, "low": low, "high": high}
+                    | _accuracy(cell, draws, seed)
+                )
+    columns = ["split", "truth", "low", "high", "p_context", "n", "n_images"]
+    return pd.DataFrame(rows).reindex(columns=[*columns, "accuracy", "ci_low", "ci_high"])
+
+
+def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """Share of the objects that are seen (recall of "yes"), by tier of size and set.
+
+    Returns:
+        ``split, tier, n, n_images, accuracy, ci_low, ci_high``.
+    """
+    rows = [
+        {"split": split, "tier": tier} | _accuracy(cell, draws, seed)
+        for split, part in judged[judged["status"] != FAILED].groupby("split", sort=False)
+        for tier in TIERS
+        if len(cell := part[(part["truth"] == YES) & (part["tier"] == tier)])
+    ]
+    columns = ["split", "tier", "n", "n_images", "accuracy", "ci_low", "ci_high"]
+    return pd.DataFrame(rows).reindex(columns=columns)
+
+
+def _accuracy(rows: pd.DataFrame, draws: int, seed: int) -> dict[str, Any]:
+    found = two_class_intervals(count_cube(rows, [])[:, 0], draws, seed)["accuracy"]
+    return {
+        "p_context": float(rows["p_context"].mean()),
+        "n": int(rows["question_id"].nunique()),
+        "n_images": int(rows["pair_id"].nunique()),
+        "accuracy": found.value,
+        "ci_low": found.low,
+        "ci_high": found.high,
+    }
+
+
+def _ratio(sums: np.ndarray, draws: int, seed: int) -> tuple[float, float, float]:
+    """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
+    total = sums.sum(axis=0)
+    rng = np.random.default_rng(seed)
+    drawn = rng.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=draws) @ sums
+    low, high = percentile_interval(drawn[:, 0] / drawn[:, 1], len(sums))
+    return float(total[0] / total[1]), float(low), float(high)
+
+
+def _estimate(value: float, low: float, high: float) -> dict[str, float]:
+    return {"value": float(value), "ci_low": float(low), "ci_high": float(high)}

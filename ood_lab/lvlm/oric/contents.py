@@ -1,0 +1,133 @@
+"""What is in every image, and how much of it each category takes up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.annotations.table import BOX
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Contents:
+    """Categories of N images with the areas of their objects.
+
+    Entries are pairs of an image and a category annotated in it, by image and, within an image, in
+    the order in which its annotations name the categories first.
+
+    Attributes:
+        categories: the n names.
+        present: ``[N, n] bool``.
+        starts: ``[N + 1]``: the entries of image ``i`` are ``starts[i]`` to ``starts[i + 1]``.
+        codes: category of each entry, ``[E]``.
+        areas: of the union of its boxes, pixels, ``[E]``.
+        largest: of its largest object (the annotation's own area), pixels, ``[E]``.
+        counts: objects, ``[E]``.
+    """
+
+    categories: tuple[str, ...]
+    present: NDArray[np.bool_]
+    starts: Integers
+    codes: Integers
+    areas: Floats
+    largest: Floats
+    counts: Integers
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    @property
+    def rows(self) -> Integers:
+        """Image of each entry, ``[E]``."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    def entries(self, row: int) -> slice:
+        """The entries of an image."""
+        return slice(int(self.starts[row]), int(self.starts[row + 1]))
+
+    def names(self, codes: Sequence[int] | Integers) -> list[str]:
+        """Names of categories."""
+        return [self.categories[code] for code in codes]
+
+
+def contents_of(annotations: Annotations, crowd: bool = True) -> Contents:
+    """Categories and areas of all images.
+
+    Args:
+        annotations: of N images.
+        crowd: groups in one box count too.
+    """
+    objects = annotations.objects
+    kept = np.ones(len(objects), bool) if crowd else ~objects["crowd"].to_numpy(bool)
+    ids = pd.Index(annotations.images["image"])
+    image = ids.get_indexer(pd.Index(objects["image"])).astype(np.int64)[kept]
+    code = objects["category"].cat.codes.to_numpy(np.int64)[kept]
+    boxes = objects[list(BOX)].to_numpy(np.float64)[kept]
+    area = objects["area"].to_numpy(np.float64)[kept]
+    key = image * len(annotations.categories) + code
+    unique, first, group, counts = np.unique(
+        key, return_index=True, return_inverse=True, return_counts=True
+    )
+    by_group = np.argsort(group, kind="stable")
+    areas = union_areas(boxes[by_group], counts)
+    largest = np.full(len(unique), -np.inf)
+    np.maximum.at(largest, group, area)
+    order = np.lexsort((first, unique // max(len(annotations.categories), 1)))
+    codes, of_image = code[first][order], image[first][order]
+    present = np.zeros((len(annotations.images), len(annotations.categories)), bool)
+    present[of_image, codes] = True
+    starts = np.searchsorted(of_image, np.arange(len(present) + 1))
+    return Contents(
+        annotations.categories,
+        present,
+        starts,
+        codes,
+        areas[order],
+        largest[order],
+        counts[order],
+    )
+
+
+def union_areas(boxes: Floats, counts: Integers) -> Floats:
+    """Area of the union of each group of boxes, pixels.
+
+    Args:
+        boxes: ``[N, 4]``: left, top, width, height; group after group.
+        counts: boxes of each group.
+    """
+    ends = np.cumsum(counts)
+    sizes = boxes[:, 2] * boxes[:, 3]
+    found = np.zeros(len(counts))
+    ones = counts == 1
+    found[ones] = sizes[ends[ones] - 1]
+    twos = ends[counts == 2]
+    found[counts == 2] = (
+        sizes[twos - 2] + sizes[twos - 1] - _overlap(boxes[twos - 2], boxes[twos - 1])
+    )
+    for group in np.flatnonzero(counts > 2):
+        found[group] = _union(boxes[ends[group] - counts[group] : ends[group]])
+    return found
+
+
+def _overlap(first: Floats, second: Floats) -> Floats:
+    low = np.maximum(first[:, :2], second[:, :2])
+    high = np.minimum(first[:, :2] + first[:, 2:], second[:, :2] + second[:, 2:])
+    return np.prod(np.clip(high - low, 0, None), axis=1)
+
+
+def _union(boxes: Floats) -> float:
+    """Area of a union: the cells between all edges, of which some box covers each."""
+    low, high = boxes[:, :2], boxes[:, :2] + boxes[:, 2:]
+    x, y = (np.unique(np.concatenate([low[:, axis], high[:, axis]])) for axis in (0, 1))
+    across = (low[:, :1] <= x[:-1]) & (high[:, :1] >= x[1:])
+    down = (low[:, 1:] <= y[:-1]) & (high[:, 1:] >= y[1:])
+    covered = (down.T.astype(np.float64) @ across.astype(np.float64)) > 0
+    return float(np.diff(y) @ covered @ np.diff(x))

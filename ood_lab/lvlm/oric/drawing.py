@@ -1,0 +1,304 @@
+"""One construction under way: images are drawn, judged, paired, and all of it is noted down."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.oric.contents import Contents
+from ood_lab.lvlm.oric.judges import Expectation, Judge, says_no
+from ood_lab.lvlm.oric.regions import Regions
+from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.parsers import NO, YES
+
+if TYPE_CHECKING:
+    from ood_lab.lvlm.oric.construct import Construction
+
+log = logging.getLogger(__name__)
+
+Integers = NDArray[np.int64]
+Cosines = NDArray[np.float32]
+#: Why an image gives no pair.
+FEW_POSITIVES, FEW_NEGATIVES, SEEN = (
+    "fewer than k unexpected objects",
+    "fewer than k absent objects",
+    "asked about already",
+)
+_QUESTION = ["pair", "row", "object", "label", "background", "cosine", "nearest_to"]
+_AUDIT = [
+    "row",
+    "object",
+    "label",
+    "chosen",
+    "pair",
+    "background",
+    "reply",
+    "unexpected",
+    "expected",
+    "cosine",
+    "nearest_to",
+    "skipped",
+]
+
+
+@dataclass(frozen=True)
+class Constructed:
+    """What came of it.
+
+    Attributes:
+        questions: ``pair, row, object, label, background, cosine, nearest_to``: ``row`` is that of
+            the image, ``background`` the names that its objects were held against, ``cosine`` that
+            of image and text, ``nearest_to`` the row of ``I`` where the image is ``I'``, else -1.
+        audit: every object that was considered, chosen or not, with the judge's reply and
+            ``expected``, which is ``P(object | background)``.
+        skipped: how many images gave no pair, by reason.
+    """
+
+    questions: pd.DataFrame
+    audit: pd.DataFrame
+    skipped: Mapping[str, int]
+
+
+class _Positive(NamedTuple):
+    """An object that may be asked about."""
+
+    entry: int
+    reply: str | None
+    unexpected: bool | None
+
+
+@dataclass
+class Drawing:
+    """One construction under way."""
+
+    settings: Construction
+    contents: Contents
+    regions: Regions
+    space: Space
+    judge: Judge
+    seed: int
+    pool: Integers
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    audit: list[dict[str, Any]] = field(default_factory=list)
+    used: set[frozenset[int]] = field(default_factory=set)
+    asked: set[tuple[int, int, str]] = field(default_factory=set)
+    skipped: Counter[str] = field(default_factory=Counter)
+    read: Counter[bool] = field(default_factory=Counter)
+    made: int = 0
+
+    def fill(self, order: Integers) -> None:
+        """Goes through the images, some at a time: a judge is asked about several at once."""
+        wanted, start = self.settings.pairs, 0
+        if self.settings.quota == "sampled":
+            order = order[:wanted]
+        while self.made < wanted and start < len(order):
+            size = max(32, 2 * (wanted - self.made))
+            self._some(order[start : start + size])
+            start += size
+        self._complain(len(order))
+
+    def _complain(self, drawn: int) -> None:
+        settings, reasons = self.settings, "; ".join(f"{k}: {n:,}" for k, n in self.skipped.items())
+        if self.read and not self.read[True]:
+            example = next(row["reply"] for row in self.audit if row["label"] == YES)
+            raise UserError(
+                "the judge never answered yes or no; its first reply was "
+                f"'{str(example)[:80]}': choose another judge=..."
+            )
+        if settings.pairs and not self.made:
+            raise UserError(
+                f"none of {drawn:,} images gives a pair ({reasons}): lower task.construct.k, or "
+                "choose a judge that expects less"
+            )
+        if self.read[False]:
+            log.warning("%d replies of the judge are neither yes nor no", self.read[False])
+        if self.made < settings.pairs:
+            log.warning("%d of %d pairs were found (%s)", self.made, settings.pairs, reasons)
+
+    def _some(self, rows: Integers) -> None:
+        candidates = self._candidates(rows)
+        enough = [row for row in rows.tolist() if len(candidates[row][1]) >= self.settings.k]
+        nearest: dict[int, int] = {}
+        if enough:
+            found = self.space.nearest(np.array(enough), self.pool)
+            nearest = dict(zip(enough, found.tolist(), strict=True))
+        for row in rows.tolist():
+            if self.made == self.settings.pairs:
+                return
+            considered, chosen = candidates[row]
+            reason = self._pair(row, nearest[row], chosen) if row in nearest else FEW_POSITIVES
+            self._note_positives(row, considered, chosen, reason)
+            if reason is not None:
+                self.skipped[reason] += 1
+
+    def _candidates(self, rows: Integers) -> dict[int, tuple[list[_Positive], list[int]]]:
+        """Of each image, what was considered, and the (up to) k entries that were picked."""
+        if self.settings.positives == "uniform":
+            return {row: self._uniform(row) for row in rows.tolist()}
+        entries = [e for row in rows.tolist() for e in self._of_interest(row)]
+        of_image = self.contents.rows
+        backgrounds = {row: tuple(self.regions.background(row)) for row in rows.tolist()}
+        names = self.contents.names(self.contents.codes[entries])
+        asked = [
+            Expectation(name, backgrounds[int(of_image[e])], float(self.regions.rank[e]))
+            for e, name in zip(entries, names, strict=True)
+        ]
+        found: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
+        for entry, reply in zip(entries, self.judge.replies(asked), strict=True):
+            verdict = says_no(reply, self.settings.no_test)
+            self.read[verdict is not None] += 1
+            found[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
+        for row, (considered, chosen) in found.items():
+            chosen += self._picked(row, [p.entry for p in considered if p.unexpected])
+        return found
+
+    def _of_interest(self, row: int) -> list[int]:
+        where = self.contents.entries(row)
+        return (where.start + np.flatnonzero(self.regions.interest[where])).tolist()
+
+    def _picked(self, row: int, entries: Sequence[int]) -> list[int]:
+        k = self.settings.k
+        if len(entries) <= k or self.settings.pick == "first":
+            return list(entries[:k])
+        return sorted(self._rng(row, 0).choice(entries, k, replace=False).tolist())
+
+    def _uniform(self, row: int) -> tuple[list[_Positive], list[int]]:
+        where = self.contents.entries(row)
+        every = list(range(where.start, where.stop))
+        count = min(self.settings.k, len(every))
+        drawn = self._rng(row, 0).choice(every, count, replace=False)
+        return [_Positive(entry, None, None) for entry in every], sorted(drawn.tolist())
+
+    def _pair(self, row: int, other: int, entries: Sequence[int]) -> str | None:
+        """Adds a pair; the reason why not, or None."""
+        absent, cosines = self._absent(row, other)
+        if len(absent) < self.settings.k:
+            return FEW_NEGATIVES
+        codes = [int(self.contents.codes[entry]) for entry in entries]
+        questions = [(row, code, YES) for code in codes] + [(other, c, NO) for c in absent]
+        if self.settings.deduplicate:
+            if {row, other} in self.used or self.asked & set(questions):
+                return SEEN
+            self.used.add(frozenset({row, other}))
+            self.asked.update(questions)
+        self.rows += self._rows(row, other, entries, absent, cosines)
+        self._note_negatives(row, other, absent, cosines)
+        self.made += 1
+        return None
+
+    def _absent(self, row: int, other: int) -> tuple[list[int], Cosines]:
+        """The k absent objects to ask about, and the cosines of all."""
+        settings, cosines = self.settings, self.space.cosines([other])[0]
+        free = np.flatnonzero(~self.contents.present[other])
+        if settings.absent == "of_interest":
+            free = np.intersect1d(free, self.contents.codes[self._of_interest(row)])
+        if settings.negatives == "uniform":
+            count = min(settings.k, len(free))
+            drawn = self._rng(row, 1).choice(free, count, replace=False)
+            return sorted(drawn.tolist()), cosines
+        scores = self._scores(cosines[free])
+        order = np.argsort(-scores, kind="stable")[: settings.k]
+        return free[order].tolist(), cosines
+
+    def _scores(self, cosines: Cosines) -> NDArray[np.float64]:
+        values = cosines.astype(np.float64)
+        if self.settings.chunk is None:
+            return values
+        cuts = range(self.settings.chunk, len(values), self.settings.chunk)
+        parts = np.split(self.space.scale * values, list(cuts))
+        return np.concatenate([softmax(part) for part in parts if len(part)] or [values])
+
+    def _rows(
+        self,
+        row: int,
+        other: int,
+        entries: Sequence[int],
+        absent: Sequence[int],
+        cosines: Cosines,
+    ) -> Iterator[dict[str, Any]]:
+        own = self.space.cosines([row])[0]
+        names = self.contents.names
+        background = ", ".join(self.regions.background(row))
+        for entry in entries:
+            code = int(self.contents.codes[entry])
+            yield {
+                "pair": self.made,
+                "row": row,
+                "object": self.contents.categories[code],
+                "label": YES,
+                "background": background,
+                "cosine": float(own[code]),
+                "nearest_to": -1,
+            }
+        where = self.contents.entries(other)
+        there = ", ".join(names(self.contents.codes[where]))
+        for code in absent:
+            yield {
+                "pair": self.made,
+                "row": other,
+                "object": self.contents.categories[code],
+                "label": NO,
+                "background": there,
+                "cosine": float(cosines[code]),
+                "nearest_to": row,
+            }
+
+    def _note_positives(
+        self, row: int, considered: Sequence[_Positive], chosen: Sequence[int], reason: str | None
+    ) -> None:
+        background = ", ".join(self.regions.background(row))
+        for entry, reply, unexpected in considered:
+            kept = reason is None and entry in chosen
+            self.audit.append(
+                {
+                    "row": row,
+                    "object": self.contents.categories[self.contents.codes[entry]],
+                    "label": YES,
+                    "chosen": kept,
+                    "pair": self.made - 1 if reason is None else -1,
+                    "background": background,
+                    "reply": reply,
+                    "unexpected": unexpected,
+                    "expected": float(self.regions.expected[entry]),
+                    "skipped": reason or "",
+                }
+            )
+
+    def _note_negatives(
+        self, row: int, other: int, absent: Sequence[int], cosines: Cosines
+    ) -> None:
+        """The chosen ones, and the next k, so that one can see what was passed over."""
+        free = np.flatnonzero(~self.contents.present[other])
+        order = free[np.argsort(-cosines[free], kind="stable")]
+        shown = dict.fromkeys([*absent, *order[: 2 * self.settings.k].tolist()])
+        for code in shown:
+            self.audit.append(
+                {
+                    "row": other,
+                    "object": self.contents.categories[code],
+                    "label": NO,
+                    "chosen": code in absent,
+                    "pair": self.made,
+                    "cosine": float(cosines[code]),
+                    "nearest_to": row,
+                    "skipped": "",
+                }
+            )
+
+    def _rng(self, row: int, stream: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, row, stream])
+
+    def result(self) -> Constructed:
+        """Tables of what was made."""
+        questions = pd.DataFrame(self.rows, columns=_QUESTION)
+        audit = pd.DataFrame(self.audit).reindex(columns=_AUDIT)
+        return Constructed(questions, audit, dict(self.skipped))

@@ -1,0 +1,91 @@
+"""What is known of each question, so that results can be divided by it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.axes import LEVELS
+from ood_lab.lvlm.annotations import Annotations
+from ood_lab.lvlm.oric.contents import Contents
+from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.parsers import YES
+
+#: Which area a category with several objects has: of the union of its boxes, or its largest object.
+AreaOf = Literal["union", "largest"]
+#: Edges of squares, pixels. (COCO's own lower one is 32.)
+TIER_EDGES = (24.0, 96.0)
+TIERS = ("small", "medium", "large")
+
+
+def with_facts(
+    questions: pd.DataFrame,
+    annotations: Annotations,
+    contents: Contents,
+    space: Space | None,
+    area_of: AreaOf = "union",
+    edges: tuple[float, float] = TIER_EDGES,
+) -> pd.DataFrame:
+    """The same rows with what annotations and a CLIP say of them.
+
+    - ``p_context``: ``P(object | all other categories of the image)``, see
+      :mod:`ood_lab.lvlm.oric.cooccurrence`: low = incongruous;
+    - ``area``, ``area_share`` and ``tier`` of an object that is there: ``small`` below
+      ``edges[0]^2`` pixels, ``medium``, ``large`` from ``edges[1]^2`` on;
+    - ``cosine`` of image and text;
+    - the known levels of shift of the image.
+
+    Args:
+        questions: ``row, object, label``.
+        annotations: the images.
+        contents: what is in them.
+        space: features; None = no cosine.
+        area_of: which area counts.
+        edges: of the tiers.
+    """
+    rows = questions["row"].to_numpy(np.int64)
+    codes = pd.Index(contents.categories).get_indexer(pd.Index(questions["object"]))
+    expected = Cooccurrence(contents.present).expected(rows, contents.present[rows])
+    every = np.arange(len(questions))
+    images = annotations.images
+    areas = _areas(contents, area_of)
+    area = np.array(
+        [
+            areas.get((row, code), np.nan)
+            for row, code in zip(rows.tolist(), codes.tolist(), strict=True)
+        ]
+    )
+    area = np.where(questions["label"] == YES, area, np.nan)
+    pixels = (images["width"] * images["height"]).to_numpy(np.float64)[rows]
+    found = questions.assign(
+        p_context=expected[every, codes],
+        area=area,
+        area_share=area / np.maximum(pixels, 1),
+        tier=tiers(area, edges),
+    )
+    if space is not None:
+        found["cosine"] = np.einsum("nd,nd->n", space.images[rows], space.labels[codes])
+    for name in LEVELS:
+        if name in images:
+            found[name] = images[name].to_numpy()[rows]
+    return found
+
+
+def tiers(
+    area: NDArray[np.float64], edges: tuple[float, float] = TIER_EDGES
+) -> NDArray[np.object_]:
+    """Tier of each area in pixels; None where there is none (NaN)."""
+    place = np.searchsorted(np.square(edges), area, side="right")
+    names = np.array([*TIERS, None], dtype=object)
+    found: NDArray[np.object_] = names[np.where(np.isnan(area), len(TIERS), place)]
+    return found
+
+
+def _areas(contents: Contents, area_of: AreaOf) -> dict[tuple[int, int], float]:
+    values = contents.areas if area_of == "union" else contents.largest
+    keys = zip(contents.rows.tolist(), contents.codes.tolist(), strict=True)
+    return dict(zip(keys, values.tolist(), strict=True))

@@ -1,0 +1,139 @@
+"""Who says whether an object is to be expected among others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
+
+from annotated_types import Interval
+
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.parsers import NO, YES, default
+from ood_lab.lvlm.questions import Question
+
+Wording = Literal["paper", "released"]
+NoTest = Literal["word", "substring"]
+
+_QUESTION = (
+    "Given the following background objects: {background}, can you determine the presence of the "
+    "following {noun}: {target}, with relying on textual priors, common sense knowledge, or "
+    "general assumptions about object co-occurrences?\nPlease respond with yes or no."
+)
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """Is ``target`` to be expected where the ``background`` is?
+
+    Attributes:
+        target: the object of interest.
+        background: the other objects; there may be none.
+        rank: share of all objects of interest that are less expected by the annotations.
+    """
+
+    target: str
+    background: tuple[str, ...]
+    rank: float
+
+    def text(self, wording: Wording) -> str:
+        """The question to a language model, as the paper prints it or as the code sends it."""
+        if wording == "paper":
+            names = json.dumps(list(self.background), ensure_ascii=False)
+            return _QUESTION.format(background=names, noun="target object", target=self.target)
+        names = f"[{','.join(self.background)}]"
+        return _QUESTION.format(background=names, noun="target objects", target=self.target)
+
+
+class Judge(Protocol):
+    """Answers yes (to be expected) or no (unexpected), in words."""
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Everything that can change a reply."""
+        ...
+
+    def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
+        """A reply to each; None where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class CooccurrenceJudge:
+    """Needs no language model: unexpected is what other images rarely have together.
+
+    No, where ``P(target | background)`` (:mod:`ood_lab.lvlm.oric.cooccurrence`) is among the lowest
+    ``quantile`` of all objects of interest.
+
+    Args:
+        quantile: share of the objects of interest that are unexpected.
+    """
+
+    quantile: Annotated[float, Interval(gt=0, le=1)] = 0.25
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The quantile."""
+        return {"backend": "cooccurrence", "model": "cooccurrence", "quantile": self.quantile}
+
+    def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
+        """Yes or No."""
+        return ["No" if each.rank < self.quantile else "Yes" for each in asked]
+
+
+@dataclass(frozen=True)
+class ChatJudge:
+    """A chat model, which sees names only, no image; no reply is asked for twice.
+
+    Args:
+        model: of ``judge=...``.
+        store: keeps its replies.
+        wording: of the question.
+    """
+
+    model: ChatModel
+    store: AnswerStore
+    wording: Wording = "paper"
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The model's own, and the wording."""
+        return {**self.model.made_with, "wording": self.wording}
+
+    def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
+        """Its replies; None where the request failed.
+
+        Raises:
+            UserError: the model cannot answer. Replies that came before are kept.
+        """
+        texts = [each.text(self.wording) for each in asked]
+        questions = [
+            Question(_id(text), "oric_judge", None, text, "") for text in dict.fromkeys(texts)
+        ]
+        answers = answers_to(questions, Path(), self.model, self.store) if questions else []
+        found = {a.prompt: None if a.error else a.response for a in answers}
+        return [found[text] for text in texts]
+
+
+def says_no(reply: str | None, test: NoTest) -> bool | None:
+    """Whether a reply says no; None where it says neither yes nor no.
+
+    Args:
+        reply: None = there is none.
+        test: ``word`` reads it as any yes/no answer; ``substring`` is the released code's test,
+            which takes "not", "know" and "cannot" for a no, and all else for a yes.
+    """
+    if reply is None:
+        return None
+    if test == "substring":
+        return "no" in reply.lower()
+    return {YES: False, NO: True}.get(default(reply) or "")
+
+
+def _id(text: str) -> str:
+    return f"judge/{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,0 +1,96 @@
+"""Predictions as ORIC's code exchanges them: one file of a wording, one row of an item."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from ood_lab.errors import UserError
+from ood_lab.io import write_text
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.questions import Question
+
+
+def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
+    """Writes ``predictions_<n>.json`` of each wording: ``question_id, predicted_answer, solution``.
+
+    Args:
+        judged: of one set, see :func:`ood_lab.lvlm.judged.judge`.
+        folder: where to.
+    """
+    paths = []
+    for number, rows in judged.groupby("prompt", sort=True):
+        table = [
+            {"question_id": str(item), "predicted_answer": parsed or reply, "solution": truth}
+            for item, parsed, reply, truth in zip(
+                rows["item"], rows["parsed"], rows["reply"], rows["truth"], strict=True
+            )
+        ]
+        paths.append(folder / f"predictions_{number}.json")
+        write_text(json.dumps(table, indent=4), paths[-1])
+    return paths
+
+
+def read_predictions(questions: Sequence[Question], paths: Sequence[Path]) -> dict[str, Answer]:
+    """Answers by the id of the question, from one file of each wording.
+
+    Args:
+        questions: of one set; those of wordings without a file have no answer.
+        paths: of wordings 1, 2, ...
+
+    Raises:
+        UserError: a file is missing or has other fields, another truth, or no known item.
+    """
+    found: dict[str, Answer] = {}
+    for number, path in enumerate(paths, 1):
+        said = _said(path)
+        known = [q for q in questions if q.meta["prompt"] == number]
+        if not any(str(q.meta["item"]) in said for q in known):
+            raise UserError(f"{path} has no prediction for any of {len(known):,} questions")
+        for question in known:
+            row = said.get(str(question.meta["item"]))
+            if row is None:
+                continue
+            if str(row["solution"]).strip().lower() not in ("", question.answer):
+                raise UserError(
+                    f"{path}: the solution of question {question.meta['item']} is "
+                    f"'{row['solution']}', but it is '{question.answer}' here: these predictions "
+                    "are for other questions"
+                )
+            found[question.question_id] = _answer(question, str(row["predicted_answer"]), path)
+    return found
+
+
+def _said(path: Path) -> Mapping[str, Mapping[str, object]]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            str(row["question_id"]): {
+                "predicted_answer": row["predicted_answer"],
+                "solution": row.get("solution", ""),
+            }
+            for row in rows
+        }
+    except OSError as error:
+        raise UserError(f"task.predictions={path}: there is no such file") from error
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(
+            f"{path} is no list of predictions (question_id, predicted_answer, solution): {error}"
+        ) from error
+
+
+def _answer(question: Question, text: str, path: Path) -> Answer:
+    return Answer(
+        key="",
+        question_id=question.question_id,
+        task=question.task,
+        image=question.image,
+        messages_hash="",
+        prompt=question.text,
+        response=text,
+        answer=question.answer,
+        made_with={"backend": "predictions", "model": path.stem},
+    )

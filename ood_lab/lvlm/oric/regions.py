@@ -1,0 +1,71 @@
+"""Objects of interest and their background: what is smaller than the median of its image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.oric.contents import Contents
+from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+
+
+@dataclass(frozen=True)
+class Regions:
+    """Which entries of :class:`~ood_lab.lvlm.oric.contents.Contents` are objects of interest.
+
+    ``ROI = {i: A_i < median(A)}`` and ``nonROI = {i: A_i >= median(A)}`` over the categories of an
+    image, with the areas ``A_i`` of the unions of their boxes.
+
+    Attributes:
+        contents: of all images.
+        interest: ``[E] bool``.
+        expected: ``P(i | nonROI)`` of every entry, ``[E]``; see
+            :mod:`ood_lab.lvlm.oric.cooccurrence`.
+        rank: of ``expected`` among the objects of interest of all eligible images: the share of
+            them that is less expected, ``[E]``.
+    """
+
+    contents: Contents
+    interest: NDArray[np.bool_]
+    expected: NDArray[np.float64]
+    rank: NDArray[np.float64]
+
+    def background(self, row: int) -> list[str]:
+        """Names of the nonROI categories of an image."""
+        where = self.contents.entries(row)
+        return self.contents.names(self.contents.codes[where][~self.interest[where]])
+
+
+def regions_of(contents: Contents, eligible: NDArray[np.int64]) -> Regions:
+    """Objects of interest of all images.
+
+    Args:
+        contents: of all images.
+        eligible: images among whose objects of interest ``rank`` is taken.
+    """
+    sizes, rows = np.diff(contents.starts), contents.rows
+    interest = contents.areas < medians(contents)[rows]
+    background = np.zeros_like(contents.present)
+    background[rows[~interest], contents.codes[~interest]] = True
+    every = Cooccurrence(contents.present).expected(np.arange(len(contents)), background)
+    expected = every[rows, contents.codes]
+    among = np.zeros(len(sizes), bool)
+    among[eligible] = True
+    pool = np.sort(expected[interest & among[rows]])
+    rank = np.searchsorted(pool, expected, side="left") / max(len(pool), 1)
+    return Regions(contents, interest, expected, rank)
+
+
+def medians(contents: Contents) -> NDArray[np.float64]:
+    """Median of the areas of every image's categories, ``[N]``; NaN where there is none."""
+    sizes = np.diff(contents.starts)
+    order = np.lexsort((contents.areas, contents.rows))
+    values, starts = contents.areas[order], contents.starts[:-1]
+    found = np.full(len(sizes), np.nan)
+    some = sizes > 0
+    low = starts[some] + (sizes[some] - 1) // 2
+    high = starts[some] + sizes[some] // 2
+    found[some] = (values[low] + values[high]) / 2
+    return found

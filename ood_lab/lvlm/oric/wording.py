@@ -1,0 +1,61 @@
+"""From what is asked for to questions to a chat model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ood_lab.lvlm.oric.files import Item
+from ood_lab.lvlm.questions import Question
+
+Form = Literal["plain", "cot"]
+#: ``Question.task`` of all of them.
+TASK = "oric"
+_SECOND_LINE: Mapping[Form, str] = {
+    "plain": "Please answer the question based on the given image.",
+    "cot": "Let's think step-by-step and then answer the question based on the given image.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How items are asked.
+
+    Attributes:
+        form: ``plain``, or ``cot``, a chain of thought.
+        parser: reads the replies.
+        prompts: how many of an item's wordings are asked.
+    """
+
+    form: Form = "plain"
+    parser: str = "mmbench"
+    prompts: int = 4
+
+    def questions(
+        self, items: Sequence[Item], files: Mapping[str, str], meta: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Question]:
+        """One question for each item and wording.
+
+        Args:
+            items: of one set.
+            files: path of each image, by the name that the items have.
+            meta: of each item: ``split`` (name of the set) and what results are divided by.
+        """
+        for item, known in zip(items, meta, strict=True):
+            for number, problem in enumerate(item.problem[: self.prompts], 1):
+                yield Question(
+                    question_id=f"{known['split']}/{item.id}/{number}",
+                    task=TASK,
+                    image=files[item.image],
+                    text=f"Question: {problem}\n{_SECOND_LINE[self.form]}",
+                    answer=item.solution,
+                    parser=self.parser,
+                    pair_id=item.image,
+                    meta={
+                        "category": item.target_object,
+                        "item": item.id,
+                        "prompt": number,
+                        **known,
+                    },
+                )

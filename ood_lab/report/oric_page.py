@@ -1,0 +1,336 @@
+"""The page of ORIC: a single file that needs nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from matplotlib.figure import Figure
+from PIL import Image
+
+from ood_lab.io import read_table
+from ood_lab.report.figures import write_figure
+from ood_lab.report.figures.answer_levels import level_cells, level_lines
+from ood_lab.report.figures.oric import context_curves, measure_bars, tier_bars
+from ood_lab.report.figures.style import rc
+from ood_lab.report.figures.yes_no import split_bars
+from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.report.mistakes import Mistake, Thumbnails
+from ood_lab.report.optional import optional
+from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows, p_text
+from ood_lab.report.page import FigureFile, embed, page_template, save_page
+from ood_lab.report.pictures import Pictures
+from ood_lab.report.protocol import MISSING, percent
+
+_SHOWN = 6  # questions of a set
+_FIGURE_METRICS = ("macro_f1", "recall_yes", "recall_no", "yes_rate")
+_LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
+_LABELS = {"yes": "present", "no": "absent"}
+_DOWNLOADS = (
+    "oric_bench.json",
+    "oric_train.json",
+    "audit.csv",
+    "results.csv",
+    "differences.csv",
+    "models.csv",
+    "context.csv",
+    "tiers.csv",
+    "analyses.csv",
+    "judged.parquet",
+    "questions.jsonl",
+    "answers.jsonl",
+    "config.yaml",
+)
+_DEFINITIONS = (
+    (
+        "Positive",
+        "An object that is there, smaller than the median of its image, whose presence the judge "
+        "does not expect from the names of the larger ones.",
+    ),
+    (
+        "Negative",
+        "An object that is not there, among those that a CLIP finds most likely in the image; the "
+        "image is the nearest one to that of the positives.",
+    ),
+    (
+        "uniform, positives only, negatives only",
+        "Ablations: both samplers draw at random, or only that of negatives, or of positives.",
+    ),
+    (
+        "POPE",
+        "Questions from the same annotations as POPE draws them: absent objects at random, the "
+        "most frequent ones, or those most often seen with an object that is there.",
+    ),
+    (
+        "P, R, F1",
+        "Precision, recall and F1 of yes and of no; without a name, their plain mean. Computed "
+        "for each wording of the questions, then averaged.",
+    ),
+    ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
+    (
+        "Unmatched, failed",
+        "Replies in which no answer was found: wrong, but neither yes nor no. Requests without a "
+        "reply are left out.",
+    ),
+    (
+        "P(object | context)",
+        "Mean, over the other objects of the image, of the share of the other images with that "
+        "object that have the one in question too.",
+    ),
+    (
+        "Least distance",
+        "Of a class: the least 1 - cosine of an image with it and one without it; mean over "
+        "classes that are asked about with both answers.",
+    ),
+    ("CLIPScore", "100 times the cosine of image and text; no factor of 2.5, no clamp."),
+    ("Interval", "95% bootstrap intervals that resample images whole."),
+)
+
+
+class Shown(NamedTuple):
+    """Questions of one set that were answered wrongly."""
+
+    name: str
+    items: Sequence[Mistake]
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The tables that lie in the folders of a run."""
+
+    differences: pd.DataFrame | None
+    models: pd.DataFrame | None
+    context: pd.DataFrame | None
+    tiers: pd.DataFrame | None
+    analyses: pd.DataFrame | None
+
+
+def write_oric_page(
+    folder: Path,
+    built: Path,
+    results: pd.DataFrame,
+    judged: pd.DataFrame,
+    manifest: Mapping[str, Any],
+) -> Path:
+    """Writes ``oric.html`` and the figures of a run.
+
+    Args:
+        folder: run folder, with the tables of its last stage.
+        built: folder of the run that made the questions.
+        results: see :func:`ood_lab.lvlm.oric.scoring.results_of`.
+        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        manifest: ``title`` is read; all of it is shown.
+
+    Returns:
+        The page.
+    """
+    names = ("differences", "models", "context", "tiers")
+    files = [*(folder / f"{name}.csv" for name in names), built / "analyses.csv"]
+    tables = _Tables(*(read_table(file) if file.is_file() else None for file in files))
+    figures = _write_figures(folder / "figures", results, tables, str(manifest["title"]))
+    images = judged["file"].tolist()
+    pictures = Pictures(lambda _, row: Image.open(images[row]) if images[row] else None)
+    store = Thumbnails(pictures)
+    splits = [split for split in SETS if (judged["split"] == split).any()]
+    mistakes = [shown for split in splits for shown in _mistakes(judged, split, store)]
+    page = page_template("oodbench.html.j2").render(
+        title=manifest["title"],
+        sentence="Mean over the wordings of each question",
+        facts=_facts(results, tables),
+        warnings=manifest.get("warnings", []),
+        tables=list(_html_tables(results, tables)),
+        figures=[embed(figure, folder) for figure in figures],
+        mistakes=mistakes,
+        thumbnails=store.uris,
+        definitions=_DEFINITIONS,
+        manifest=flatten(dict(manifest)),
+        downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
+    )
+    pictures.warn("oric.html")
+    return save_page(folder / "oric.html", page)
+
+
+Draw = Callable[[], Figure | None]
+
+
+def _write_figures(
+    folder: Path, results: pd.DataFrame, tables: _Tables, title: str
+) -> list[FigureFile]:
+    """Every figure that the tables allow; one that fails is left out with a warning."""
+    footer = f"{title}. 95% intervals that resample images."
+    files = []
+    with rc():
+        for name, heading, caption, draw in (
+            *_of_answers(results, tables, footer),
+            *_of_questions(tables, footer),
+        ):
+            with optional(f"figure {name}"):
+                if (figure := draw()) is not None:
+                    files.append(write_figure(folder, name, heading, caption, figure))
+    return files
+
+
+def _of_answers(
+    results: pd.DataFrame, tables: _Tables, footer: str
+) -> Iterator[tuple[str, str, str, Draw]]:
+    whole = mean_rows(results)
+    metrics = {name: METRICS[name] for name in _FIGURE_METRICS}
+    caption = "Answers to every set of questions, mean over the wordings."
+    yield "sets", "Sets of questions", caption, partial(split_bars, whole, metrics, SETS, footer)
+    if tables.context is not None:
+        sets = {name: SETS[name] for name in SETS if (tables.context["split"] == name).any()}
+        yield (
+            "context",
+            "By P(object | context)",
+            "What is expected from the other objects of the image is seen more often, there or "
+            "not; bins have equally many questions.",
+            partial(context_curves, tables.context, sets, footer),
+        )
+    levels = results[results["prompt"] == "mean"].rename(columns={"n_items": "n_pairs"})
+    yield (
+        "levels",
+        "By level of shift",
+        "By known level of shift of the image.",
+        partial(level_lines, levels, _LEVEL_METRICS, SETS, footer),
+    )
+    yield (
+        "cells",
+        "Semantic × covariate level",
+        "ORIC's questions, by the known levels of shift of the image.",
+        partial(level_cells, levels, _LEVEL_METRICS, "oric", footer),
+    )
+
+
+def _of_questions(tables: _Tables, footer: str) -> Iterator[tuple[str, str, str, Draw]]:
+    found = tables.analyses
+    if found is None:
+        return
+    shares = found[found["analysis"] == "tier_share"]
+    recall = tables.tiers if tables.tiers is not None else shares.iloc[:0].assign(tier="")
+    if len(shares):
+        yield (
+            "tiers",
+            "Sizes of objects",
+            "By the area of the boxes of an object, and how often it is then seen.",
+            partial(tier_bars, shares, recall, SETS, footer),
+        )
+    for name, title in (
+        ("clip_score", "CLIPScore of image and text"),
+        ("p_context", "P(object | other objects of the image)"),
+    ):
+        rows = found[found["analysis"] == name]
+        if len(rows):
+            rows = rows.assign(series=rows["label"].map(_LABELS))
+            caption = "Mean over the questions of each set, by the right answer."
+            yield name, title, caption, partial(measure_bars, rows, SETS, title, footer)
+    rows = found[(found["analysis"] == "min_distance") & (found["key"] == "mean")]
+    if len(rows):
+        title = "Least distance of an image with a class and one without"
+        draw = partial(measure_bars, rows.assign(series=rows["clip"]), SETS, title, footer)
+        yield "min_distance", title, "1 - cosine, mean over classes, in each CLIP's space.", draw
+
+
+def _facts(results: pd.DataFrame, tables: _Tables) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the numbers at the top of the page."""
+    whole, facts = mean_rows(results), []
+    for row in whole[whole["metric"] == "macro_f1"].to_dict("records"):
+        remark = f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}"
+        facts.append((f"F1, {SETS[row['split']]}", f"{percent(row['value'])}%", remark))
+    rows = whole[(whole["split"] == "oric") & (whole["metric"] == "accuracy")]
+    for row in rows.to_dict("records"):
+        remark = f"{row['n_unparsed']:,} unmatched, {row['n_failed']:,} failed"
+        facts.append(("ORIC's questions", f"{row['n_asked']:,}", remark))
+    return facts
+
+
+def _html_tables(results: pd.DataFrame, tables: _Tables) -> Iterator[HtmlTable]:
+    whole = mean_rows(results)
+    names = {split: SETS[split] for split in SETS if (whole["split"] == split).any()}
+    yield _metric_table("Answers in %, mean over the wordings", whole, "split", names)
+    single = results[(results["split"] == "oric") & (results["prompt"] != "mean")]
+    numbers = {str(n): f"wording {n}" for n in sorted(set(single["prompt"]))}
+    if len(numbers) > 1:
+        yield _metric_table("ORIC's questions by wording, in %", single, "prompt", numbers)
+    for table, title in (
+        (tables.differences, "ORIC minus other questions, points"),
+        (tables.models, "Models on the same questions, points"),
+    ):
+        if table is not None:
+            yield _difference_table(title, table)
+    if tables.analyses is not None:
+        yield _analysis_table(tables.analyses)
+
+
+def _metric_table(
+    caption: str, rows: pd.DataFrame, key: str, names: Mapping[str, str]
+) -> HtmlTable:
+    found = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
+    heads = [Head("questions", "ascending"), *(Head(words) for words in SIZES.values())]
+    cells = []
+    for place, (value, name) in enumerate(names.items()):
+        sizes = [int(found[value, "accuracy"][size]) for size in SIZES]
+        start = [Cell(name, place), *(Cell(f"{size:,}", size) for size in sizes)]
+        cells.append([*start, *(_cell(found[value, metric]) for metric in METRICS)])
+    return HtmlTable(caption, [*heads, *(Head(words) for words in METRICS.values())], cells)
+
+
+def _difference_table(caption: str, table: pd.DataFrame) -> HtmlTable:
+    heads = [Head(name, "ascending") for name in ("first", "second", "metric")]
+    heads += [Head(name) for name in ("first, %", "second, %", "difference", "p (Holm)")]
+    cells = []
+    for row in table[table["metric"].isin(METRICS)].to_dict("records"):
+        names = [Cell(SETS.get(row[key], row[key]), row[key]) for key in ("a", "b")]
+        values = [Cell(percent(row[key]), row[key]) for key in ("value_a", "value_b")]
+        difference, low, high = (100 * row[key] for key in ("difference", "ci_low", "ci_high"))
+        shown = Cell(f"{difference:+.1f}", difference, f"{low:+.1f} to {high:+.1f}")
+        p_value = Cell(p_text(row["p_holm"]), row["p_holm"])
+        cells.append([*names, Cell(METRICS[row["metric"]]), *values, shown, p_value])
+    return HtmlTable(caption, heads, cells)
+
+
+def _analysis_table(found: pd.DataFrame) -> HtmlTable:
+    heads = [Head(name, "ascending") for name in ("questions", "what", "CLIP", "of")]
+    heads += [Head("n"), Head("value")]
+    rows = found[(found["analysis"] != "min_distance") | (found["key"] == "mean")]
+    cells = []
+    for row in rows.astype(object).where(rows.notna(), "").to_dict("records"):
+        of = " ".join(filter(None, (_LABELS.get(row["label"], ""), str(row["key"]))))
+        value = float(row["value"])
+        ends = "" if row["ci_low"] == "" else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
+        cells.append(
+            [
+                Cell(SETS.get(row["split"], row["split"])),
+                Cell(row["analysis"].replace("_", " ")),
+                Cell(str(row["clip"])),
+                Cell(of),
+                Cell(f"{row['n']:,}", float(row["n"])),
+                Cell(f"{value:.3f}", value, ends),
+            ]
+        )
+    return HtmlTable("What is known of the questions without an answer", heads, cells)
+
+
+def _cell(row: Mapping[Any, Any]) -> Cell:
+    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
+    if math.isnan(value):
+        return Cell(MISSING)
+    interval = "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
+    return Cell(percent(value), value, interval)
+
+
+def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Iterator[Shown]:
+    """The first wrong answers of a set, each of another image."""
+    rows = judged[(judged["split"] == split) & (judged["status"] == "parsed")]
+    wrong = rows[~rows["correct"].astype(bool)].drop_duplicates("file").iloc[:_SHOWN]
+    items = []
+    for row in wrong.itertuples():
+        asked = str(row.text).split("\n")[0].removeprefix("Question: ")
+        text = f"{asked} {str(row.reply).strip()[:60]} (right: {row.truth})"
+        items.append(Mistake(text, store.number(split, int(row.Index))))
+    if items:
+        yield Shown(SETS[split], items)

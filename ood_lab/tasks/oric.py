@@ -1,0 +1,377 @@
+"""ORIC: do chat models see what nobody expects, and only what is there?"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, cast
+
+import pandas as pd
+from annotated_types import Ge, Interval
+from rich.console import Console
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
+from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.contents import contents_of
+from ood_lab.lvlm.oric.drawing import Constructed
+from ood_lab.lvlm.oric.facts import TIER_EDGES, AreaOf, with_facts
+from ood_lab.lvlm.oric.files import Article, Item, read_bench, write_bench, write_train
+from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
+from ood_lab.lvlm.oric.matching import second_step
+from ood_lab.lvlm.oric.pope import Sampling
+from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
+from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
+from ood_lab.lvlm.oric.space import Space, space_of
+from ood_lab.lvlm.oric.wording import Asked, Form
+from ood_lab.lvlm.parsers import YES_NO_PARSERS
+from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.report.optional import optional
+from ood_lab.report.oric_page import write_oric_page
+from ood_lab.report.oric_tables import oric_tables
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+_QUESTIONS, _SETS = "questions.jsonl", "sets.parquet"
+#: Tables of the first stage that the page shows too, and what they are in a run's folder.
+_BUILT = ("oric", "annotations")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Oric(Task):
+    """Constructs questions, asks a chat model, scores its answers: stages that can run alone.
+
+    ``build`` writes ``oric_bench.json``, ``oric_train.json`` (where wanted), ``audit.csv``,
+    ``sets.parquet``, ``analyses.csv`` and ``questions.jsonl``; ``ask`` writes ``answers.jsonl``;
+    ``score`` writes ``judged.parquet``, ``results.*``, ``differences.csv``, ``context.csv``,
+    ``tiers.csv``, ``predictions_<n>.json``, figures and ``oric.html``. Features of images, replies
+    of the judge and answers are kept for all runs.
+
+    Args:
+        until: last stage to run.
+        questions: ``questions.jsonl`` of another run, in place of the first stage.
+        bench: a published ``oric_bench.json``, in place of the construction.
+        images: folder of its images; None = that of the annotations.
+        answers: ``answers.jsonl`` of another run, in place of the second stage.
+        predictions: prediction files of ORIC's code in place of it, one of each wording.
+        construct: how questions are made.
+        train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
+        judge_wording: of the question to a chat model as judge: the paper's or the released one.
+        clip_text: text of an object for the CLIP (the released code: ``A image contains {}``).
+        article: of the object in a question; ``released`` has the code's slip.
+        crowd: groups in one box are objects.
+        pope: kinds of POPE's questions to ask too, from the same annotations.
+        ablations: ORIC's construction to ask too with ``uniform`` samplers, or only its own for
+            positives (``pos_only``) or negatives (``neg_only``).
+        form: ``plain``, or ``cot``, a chain of thought.
+        prompts: of the four wordings, how many are asked.
+        parser: reads the replies.
+        second_step: who reads replies that the parser does not match: ``none``, or the chat model
+            of ``judge=...``.
+        area_of: size of a category with several objects: of the ``union`` of its boxes, or its
+            ``largest`` object.
+        thresholds: edges of the tiers of size: sides of squares, pixels.
+        bins: of the curve over ``P(object | context)``, at most.
+        against: run folders of other models that were asked the same, to compare with.
+        report: write figures and ``oric.html`` too.
+
+    The least distances of classes are also measured in the spaces of ``image_text=[...]``.
+
+    Raises:
+        UserError: see :meth:`check`, the construction and the models.
+    """
+
+    until: Literal["build", "ask", "score"] = "score"
+    questions: str | None = None
+    bench: str | None = None
+    images: str | None = None
+    answers: str | None = None
+    predictions: Sequence[str] = ()
+    construct: Construction = field(default_factory=Construction)
+    train_pairs: Annotated[int, Ge(0)] = 0
+    judge_wording: Wording = "paper"
+    clip_text: str = "an image contains {}"
+    article: Article = "right"
+    crowd: bool = True
+    pope: Sequence[Sampling] = ()
+    ablations: Sequence[Ablation] = ()
+    form: Form = "plain"
+    prompts: Annotated[int, Interval(ge=1, le=4)] = 4
+    parser: str = "mmbench"
+    second_step: Literal["none", "judge"] = "none"
+    area_of: AreaOf = "union"
+    thresholds: Sequence[float] = TIER_EDGES
+    bins: Annotated[int, Ge(1)] = 6
+    against: Sequence[str] = ()
+    report: bool = True
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        if self.parser not in YES_NO_PARSERS:
+            known = suggestion(self.parser, YES_NO_PARSERS)
+            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        files = [("questions", self.questions), ("bench", self.bench), ("answers", self.answers)]
+        files += [("predictions", path) for path in self.predictions]
+        for name, file in files:
+            if file is not None and not Path(file).is_file():
+                raise UserError(f"task.{name}={file}: there is no such file")
+        for run in self.against:
+            if not (Path(run) / "judged.parquet").is_file():
+                raise UserError(
+                    f"task.against: {run} is no run folder of task=oric that was scored"
+                )
+        if self.questions is not None and self.until == "build":
+            raise UserError("task.until=build and task.questions exclude each other")
+        if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
+            raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
+        if self.bench is None and self.questions is None:
+            self._check_construction(ws.settings)
+        else:
+            self._check_given(ws.settings)
+        if self.second_step == "judge" and not _is_chat(ws.settings.get("judge")):
+            raise UserError("task.second_step=judge needs a chat model: judge=openai, for example")
+
+    @staticmethod
+    def _check_construction(given: Mapping[str, Any]) -> None:
+        if not given.get("annotations"):
+            raise UserError("nothing to ask about: choose annotations=scenes|coco, or task.bench")
+        if not given.get("judge"):
+            raise UserError("nobody to say what is unexpected: choose judge=cooccurrence|openai")
+
+    def _check_given(self, given: Mapping[str, Any]) -> None:
+        if self.bench is not None and self.questions is not None:
+            raise UserError("task.bench and task.questions exclude each other")
+        if self.pope or self.ablations or self.train_pairs:
+            raise UserError(
+                "task.pope, task.ablations and task.train_pairs are made in a construction: leave "
+                "them empty where the questions are given"
+            )
+        if self.bench is not None:
+            read_bench(Path(self.bench))
+            if self.images is None and not given.get("annotations"):
+                raise UserError("task.bench: where are its images? Give task.images=DIR")
+            if self.images is not None and not Path(self.images).is_dir():
+                raise UserError(f"task.images={self.images} is not a directory")
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results table; None on the other ranks, and before the last stage."""
+        self.check(ws)
+        if not ws.is_main:
+            return None
+        file = Path(self.questions) if self.questions else self._build(ws)
+        questions = read_questions(file)
+        if self.questions is not None:
+            ws.manifest |= _built_with(file.parent)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        ws.manifest["questions"] = {"file": str(file), "n": len(questions), "sha256": digest}
+        ws.manifest.setdefault("oric", {})
+        if self.until == "build":
+            return None
+        answers = self._answers(ws, questions, file.parent)
+        return self._score(ws, questions, answers) if self.until == "score" else None
+
+    # First stage.
+
+    def _build(self, ws: Workspace) -> Path:
+        items, table = self._given(ws) if self.bench else self._constructed(ws)
+        write_table(table, ws.folder / _SETS)
+        asked = Asked(form=self.form, parser=self.parser, prompts=self.prompts)
+        meta, files = meta_of(table), self._files(ws, items)
+        write_questions(asked.questions(items, files, meta), ws.folder / _QUESTIONS)
+        return ws.folder / _QUESTIONS
+
+    def _files(self, ws: Workspace, items: Sequence[Item]) -> dict[str, str]:
+        """Path of each image."""
+        if self.images is not None:
+            root = Path(self.images).absolute()
+            return {item.image: str(root / item.image) for item in items}
+        every = ws.annotations.images["file"]
+        by_name = {Path(file).name: str(ws.annotations.root / file) for file in every}
+        return {item.image: by_name[Path(item.image).name] for item in items}
+
+    def _given(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
+        """The published questions, with what annotations and a CLIP say of them, if any."""
+        items = read_bench(Path(str(self.bench)))
+        annotations = ws.annotations if ws.settings.get("annotations") else None
+        table = table_of(items, annotations).assign(split=ORIC)
+        ws.manifest["oric"] = {"bench": self.bench}
+        if annotations is not None:
+            contents = contents_of(annotations, self.crowd)
+            table = with_facts(table, annotations, contents, None, self.area_of, self._edges)
+            ws.manifest["annotations"] = annotations.name
+        return items, table
+
+    def _constructed(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
+        annotations, folder = ws.annotations, ws.features_root / "oric"
+        space = space_of(ws.clip, annotations, self.clip_text, folder)
+        builder = Builder(contents_of(annotations, self.crowd), space, self._judge(ws), ws.seed)
+        bench, train = builder.oric(self.construct, self.train_pairs)
+        tables = {ORIC: bench.questions}
+        tables |= {name: builder.ablation(self.construct, name) for name in self.ablations}
+        count = len(bench.questions)
+        tables |= {f"pope_{kind}": builder.pope(kind, count) for kind in self.pope}
+        items: list[Item] = []
+        parts = []
+        for split, rows in tables.items():
+            made = items_of(rows, annotations, self.article)
+            items += made
+            known = with_facts(
+                rows, annotations, builder.contents, space, self.area_of, self._edges
+            )
+            images = [item.image for item in made]
+            parts.append(known.assign(split=split, item=range(1, len(made) + 1), image=images))
+        table = pd.concat(parts, ignore_index=True)
+        self._write_files(ws, bench, train)
+        self._analyse(ws, table, space)
+        ws.manifest |= {
+            "annotations": {"name": annotations.name, "identity": annotations.identity},
+            "clip": dict(ws.clip.identity),
+            "judge": dict(builder.judge.made_with),
+            "oric": {
+                **asdict(self.construct),
+                "found": int(bench.questions["pair"].nunique()),
+                "skipped": dict(bench.skipped),
+            },
+        }
+        return items, table
+
+    @property
+    def _edges(self) -> tuple[float, float]:
+        return float(self.thresholds[0]), float(self.thresholds[1])
+
+    def _judge(self, ws: Workspace) -> Judge:
+        model: CooccurrenceJudge | ChatModel = ws.judge
+        if isinstance(model, CooccurrenceJudge):
+            return model
+        return ChatJudge(model, store_of(model.made_with, ws.answers_root), self.judge_wording)
+
+    def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
+        write_bench(
+            items_of(bench.questions, ws.annotations, self.article), ws.folder / "oric_bench.json"
+        )
+        audits = [bench.audit.assign(file="bench")]
+        if train is not None:
+            items = items_of(train.questions, ws.annotations, self.article)
+            write_train(items, ws.folder / "oric_train.json")
+            audits.append(train.audit.assign(file="train"))
+        audit = pd.concat(audits, ignore_index=True)
+        images = ws.annotations.images["file"].to_numpy()
+        write_csv(audit.assign(image=images[audit["row"].astype(int)]), ws.folder / "audit.csv")
+
+    def _analyse(self, ws: Workspace, table: pd.DataFrame, space: Space) -> None:
+        folder, name = ws.features_root / "oric", ws.clip.name
+        spaces = {name: space}
+        for other, model in ws.image_text.items():
+            if not isinstance(model, ClipScores):
+                raise UserError(
+                    f"image_text={other} is no CLIP of open_clip, in whose space distances of "
+                    "images could be measured: leave it out"
+                )
+            spaces[other] = space_of(model.clip, ws.annotations, self.clip_text, folder)
+        draws = int(ws.metrics["draws"])
+        write_csv(
+            analyses_of(table, spaces, name, draws=draws, seed=ws.seed),
+            ws.folder / "analyses.csv",
+        )
+
+    # Second stage.
+
+    def _answers(
+        self, ws: Workspace, questions: Sequence[Question], folder: Path
+    ) -> dict[str, Answer]:
+        if self.predictions:
+            own = [q for q in questions if q.meta["split"] == ORIC]
+            found = list(read_predictions(own, [Path(p) for p in self.predictions]).values())
+        elif self.answers is not None:
+            found = recorded_answers(questions, Path(self.answers))
+        else:
+            store = store_of(ws.lvlm.made_with, ws.answers_root)
+            found = answers_to(questions, folder, ws.lvlm, store)
+            ws.manifest["answers"] = str(store.path)
+        ws.manifest["lvlm"] = next((dict(answer.made_with) for answer in found), {})
+        write_answers(found, ws.folder / "answers.jsonl")
+        return {answer.question_id: answer for answer in found}
+
+    # Third stage.
+
+    def _score(
+        self, ws: Workspace, questions: Sequence[Question], answers: dict[str, Answer]
+    ) -> pd.DataFrame:
+        asked = [q for q in questions if q.question_id in answers or not self.predictions]
+        judged = judge(asked, answers, self.parser)
+        if self.second_step == "judge":
+            model = cast("ChatModel", ws.judge)
+            judged = second_step(judged, model, store_of(model.made_with, ws.answers_root))
+        write_table(judged, ws.folder / "judged.parquet")
+        name = model_name(ws.manifest["lvlm"])
+        results = results_of(
+            judged,
+            name,
+            draws=int(ws.metrics["draws"]),
+            seed=ws.seed,
+            min_count=int(ws.metrics["min_count"]),
+        )
+        write_table(results, ws.folder / "results.parquet")
+        write_csv(results, ws.folder / "results.csv")
+        write_predictions(judged[judged["split"] == ORIC], ws.folder)
+        ws.manifest["title"] = self._title(ws)
+        self._write_comparisons(ws, judged, name)
+        Console().print(oric_tables(results, ws.folder, ws.manifest))
+        if self.report:
+            with optional("oric.html"):
+                built = Path(self.questions).parent if self.questions else ws.folder
+                write_oric_page(ws.folder, built, results, judged, ws.manifest)
+        return results
+
+    def _write_comparisons(self, ws: Workspace, judged: pd.DataFrame, name: str) -> None:
+        """Sets against ORIC, other models against this one, and the curves."""
+        draws, seed = int(ws.metrics["draws"]), ws.seed
+        if judged["split"].nunique() > 1:
+            table = differences(judged, "split", first=ORIC, draws=draws, seed=seed)
+            write_csv(table, ws.folder / "differences.csv")
+        if self.against:
+            own = {name: judged[judged["split"] == ORIC]}
+            for run in self.against:
+                other = read_table(Path(run) / "judged.parquet")
+                key = model_name(read_json(Path(run) / "manifest.json").get("lvlm", {}))
+                key = key if key not in own else f"{key} ({Path(run).parent.name})"
+                own[key] = other[other["split"] == ORIC]
+            table = differences(same_questions(own), "model", draws=draws, seed=seed)
+            write_csv(table, ws.folder / "models.csv")
+        if "p_context" in judged:
+            write_csv(
+                curve_of(judged, self.bins, draws=draws, seed=seed), ws.folder / "context.csv"
+            )
+        if "tier" in judged:
+            write_csv(by_tier(judged, draws=draws, seed=seed), ws.folder / "tiers.csv")
+
+    def _title(self, ws: Workspace) -> str:
+        known = ws.manifest.get("annotations", {})
+        about = known.get("name") if isinstance(known, dict) else known
+        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about or self.bench or self.questions}"
+
+
+def _is_chat(node: Mapping[str, Any] | None) -> bool:
+    return bool(node) and not str((node or {}).get("_target_")).endswith(".CooccurrenceJudge")
+
+
+def _built_with(folder: Path) -> dict[str, Any]:
+    """What the run that built the questions says of them, where it is still there."""
+    file = folder / "manifest.json"
+    found = read_json(file) if file.is_file() else {}
+    return {key: found[key] for key in ("annotations", "clip", "judge", "oric") if key in found}

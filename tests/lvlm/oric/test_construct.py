@@ -1,0 +1,223 @@
+"""Every step of the construction, held against outcomes that were computed by hand."""
+
+import numpy as np
+import pytest
+from oric_toys import CATEGORIES, Says, annotations, space
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.contents import contents_of, union_areas
+from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
+from ood_lab.lvlm.oric.regions import regions_of
+
+UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
+
+
+@pytest.fixture(scope="module")
+def contents():
+    return contents_of(annotations())
+
+
+def build(contents, judge=None, seed=0, **settings):
+    options = {"pairs": 1, "k": 2, "pool": "all", **settings}
+    return Construction(**options).build(contents, space(), judge or Says(UNEXPECTED), seed)
+
+
+def asked(built):
+    return [("abcd"[r["row"]], r["object"], r["label"]) for r in built.questions.to_dict("records")]
+
+
+def test_areas_are_those_of_the_unions_in_the_order_of_the_annotations(contents):
+    where = contents.entries(0)
+    found = dict(zip(contents.names(contents.codes[where]), contents.areas[where], strict=True))
+    assert list(found) == ["cup", "dog", "person", "car", "kite"]
+    assert found == {"cup": 20, "dog": 150, "person": 1000, "car": 900, "kite": 30}
+    assert contents.counts[where].tolist() == [1, 2, 1, 1, 1]
+    assert contents.largest[where].tolist() == [20, 100, 1000, 900, 30]
+
+
+def test_union_of_many_boxes_counts_every_pixel_once():
+    rng = np.random.default_rng(0)
+    counts = np.array([1, 2, 5, 20])
+    boxes = rng.integers(0, 30, (28, 4)).astype(float)
+    page = np.zeros((4, 64, 64), bool)
+    for group, (x, y, w, h) in zip(np.repeat(range(4), counts), boxes.astype(int), strict=True):
+        page[group, y : y + h, x : x + w] = True
+    assert union_areas(boxes, counts).tolist() == page.sum(axis=(1, 2)).tolist()
+
+
+def test_crowds_count_only_where_wanted():
+    data = annotations()
+    data.objects["crowd"] = data.objects["category"] == "person"
+    assert not contents_of(data, crowd=False).present[:, CATEGORIES.index("person")].any()
+    assert contents_of(data).present[:, CATEGORIES.index("person")].sum() == 3
+
+
+def test_objects_of_interest_are_smaller_than_the_median(contents):
+    regions = regions_of(contents, np.arange(3))
+    # a: 20 30 150 900 1000; b: 5 10 600 800 (median 305); c: 200 300 400.
+    small = [
+        contents.names(contents.codes[contents.entries(r)][regions.interest[contents.entries(r)]])
+        for r in range(4)
+    ]
+    assert small == [["cup", "kite"], ["cup", "dog"], ["dog"], []]
+    assert [regions.background(r) for r in range(3)] == [
+        ["dog", "person", "car"],
+        ["boat", "person"],
+        ["car", "person"],
+    ]
+
+
+def test_expectation_leaves_the_image_itself_out(contents):
+    """Cup in a, background dog, person, car: the others are b (with a cup) and c (without).
+
+    P(cup | dog) = 1/2, P(cup | person) = 1/2, P(cup | car) = 0/1. Kite in b, where it is absent:
+    P(kite | boat): no other boat, so the share of the other images with a kite, 2/3;
+    P(kite | person) = 1/2.
+    """
+    wanted = np.zeros((2, 6), bool)
+    wanted[0, [CATEGORIES.index(n) for n in ("dog", "person", "car")]] = True
+    wanted[1, [CATEGORIES.index(n) for n in ("boat", "person")]] = True
+    found = Cooccurrence(contents.present).expected(np.array([0, 1]), wanted)
+    assert found[0, CATEGORIES.index("cup")] == pytest.approx(1 / 3)
+    assert found[1, CATEGORIES.index("kite")] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    # An object is no context of itself: of dog, person and car, only the last two tell of the dog.
+    assert found[0, CATEGORIES.index("dog")] == pytest.approx(1.0)
+
+
+def test_a_pair_asks_what_is_unexpected_and_what_is_missed(contents):
+    """Only a and b have two unexpected objects. Nearest to a is c, which lacks cup, boat, kite:
+
+    of these, boat (cosine 0.96) and kite (0.80) score highest. Nearest to b is c too (0.80).
+    """
+    built = build(contents, deduplicate=False, pairs=2)
+    of_a = [("a", "cup", "yes"), ("a", "kite", "yes"), ("c", "boat", "no"), ("c", "kite", "no")]
+    of_b = [("b", "cup", "yes"), ("b", "dog", "yes"), ("c", "boat", "no"), ("c", "kite", "no")]
+    found = asked(built)
+    assert sorted([found[:4], found[4:]]) == sorted([of_a, of_b])
+    assert built.skipped.get("fewer than k unexpected objects", 0) <= 1
+
+
+def test_repeated_questions_drop_the_whole_pair(contents):
+    built = build(contents, pairs=2)
+    assert len(built.questions) == 4
+    assert built.skipped["asked about already"] == 1
+
+
+def test_quota_is_filled_or_sampled(contents):
+    """Of the three eligible images, c fails: drawn first, it costs a pair only where sampled."""
+    first = next(s for s in range(50) if np.random.default_rng(s).permutation(3)[0] == 2)
+    assert len(build(contents, seed=first).questions) == 4
+    with pytest.raises(UserError, match="none of 1 images gives a pair"):
+        build(contents, seed=first, quota="sampled")
+
+
+def test_pick_first_follows_the_annotations_and_random_does_not_always(contents):
+    everything = Says({}, "no")
+    seeds = range(12)
+    options = {"k": 1, "judge": everything, "deduplicate": False, "pairs": 3}
+    firsts = {tuple(asked(build(contents, seed=s, pick="first", **options))[::2]) for s in seeds}
+    names = {row for found in firsts for row in found if row[0] == "a"}
+    assert names == {("a", "cup", "yes")}
+    drawn = {row for s in seeds for row in asked(build(contents, seed=s, **options))}
+    assert {("a", "cup", "yes"), ("a", "kite", "yes")} <= drawn
+
+
+def test_absent_objects_of_interest_only(contents):
+    """Of the objects of interest of b (cup, dog), c lacks the cup only: too few for k = 2."""
+    built = build(contents, Says({}, "no"), k=1, pairs=3, absent="of_interest", deduplicate=False)
+    of_b = built.questions[built.questions["nearest_to"] == 1]
+    assert of_b["object"].tolist() == ["cup"]
+
+
+def test_the_pool_of_nearest_images(contents):
+    """Of images with four categories there are a and b only, so they are each other's nearest.
+
+    In the pool of all, c is nearest to both: b's cosines are 0.6, 0.8 (c) and 0.8 (d, the later).
+    """
+    options = {"min_categories": 4, "deduplicate": False, "pairs": 2, "k": 1}
+    near = build(contents, pool="eligible", **options)
+    pairs = near.questions[near.questions["nearest_to"] >= 0]
+    assert set(zip(pairs["nearest_to"], pairs["row"], strict=True)) == {(0, 1), (1, 0)}
+    far = build(contents, pool="all", **options).questions
+    assert set(far.loc[far["nearest_to"] >= 0, "row"]) == {2}
+
+
+def test_softmax_in_chunks_can_change_the_order(contents):
+    """Cosines with c: cup -.352, boat .96, kite .8. Alone in its chunk, the cup gets 1."""
+    whole = build(contents, seed=1, deduplicate=False)
+    alone = build(contents, seed=1, deduplicate=False, chunk=1)
+    assert [o for _, o, label in asked(whole) if label == "no"] == ["boat", "kite"]
+    assert [o for _, o, label in asked(alone) if label == "no"] == ["cup", "boat"]
+
+
+def test_uniform_samplers_ask_no_judge(contents):
+    judge = Says({})
+    built = build(contents, judge, positives="uniform", negatives="uniform", pairs=2)
+    assert not judge.asked
+    for row, name, label in asked(built):
+        there = contents.present["abcd".index(row), CATEGORIES.index(name)]
+        assert there == (label == "yes")
+
+
+def test_the_same_seed_gives_the_same_whatever_else_is_wanted(contents):
+    one = build(contents, Says({}, "no"), k=1, pairs=1, seed=5)
+    more = build(contents, Says({}, "no"), k=1, pairs=2, seed=5)
+    assert asked(more)[:2] == asked(one)
+
+
+def test_the_audit_names_every_candidate(contents):
+    audit = build(contents).audit
+    assert set(audit.loc[audit["label"] == "yes", "reply"]) <= {"No.", "No, not there.", "no"}
+    assert audit.loc[audit["chosen"], "object"].tolist()[:2] in (
+        ["boat", "kite"],
+        ["cup", "kite"],
+        ["cup", "dog"],
+    )
+    assert audit["chosen"].sum() == 4
+
+
+def test_a_judge_without_yes_or_no_is_one_error(contents):
+    with pytest.raises(UserError, match="never answered yes or no; its first reply was 'Perhaps'"):
+        build(contents, Says({}, "Perhaps"))
+
+
+def test_fewer_than_k_everywhere_is_one_error(contents):
+    with pytest.raises(UserError, match=r"none of 3 images gives a pair \(fewer than k unexpected"):
+        build(contents, Says({}, "Yes"))
+    with pytest.raises(UserError, match="no image has 9 categories"):
+        build(contents, min_categories=9)
+
+
+@pytest.mark.parametrize(
+    ("reply", "word", "substring"),
+    [
+        ("No.", True, True),
+        ("Yes", False, False),
+        ("I cannot know", None, True),
+        ("Perhaps", None, False),
+        ("Yes, not unusual", False, True),
+    ],
+)
+def test_the_released_test_for_no_takes_parts_of_words(reply, word, substring):
+    assert says_no(reply, "word") is word
+    assert says_no(reply, "substring") is substring
+    assert says_no(None, "word") is None
+
+
+def test_wording_of_the_question_to_a_judge():
+    one = Expectation("cup", ("person", "car"), 0.5)
+    assert one.text("paper") == (
+        'Given the following background objects: ["person", "car"], can you determine the presence '
+        "of the following target object: cup, with relying on textual priors, common sense "
+        "knowledge, or general assumptions about object co-occurrences?\n"
+        "Please respond with yes or no."
+    )
+    assert "objects: [person,car]," in one.text("released")
+    assert "target objects: cup," in one.text("released")
+
+
+def test_cooccurrence_judge_says_no_to_the_lowest_quantile(contents):
+    ranks = [Expectation("cup", (), rank) for rank in (0.0, 0.24, 0.25, 0.9)]
+    assert CooccurrenceJudge(0.25).replies(ranks) == ["No", "No", "Yes", "Yes"]

@@ -292,7 +292,9 @@ def _load(chat: TransformersChat) -> _Vlm:
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"lvlm.path={chat.name} cannot be loaded: {reason}") from error
-    model = model.eval() if chat.device_map else model.to(chat._device).eval()
+    if not chat.device_map:
+        torch.nn.Module.to(model, chat._device)
+    model.eval()
     return _described(model, processor)
 
 

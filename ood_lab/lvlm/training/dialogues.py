@@ -94,12 +94,14 @@ def dialogues(scene: SeenScene, rng: random.Random, number: int) -> list[Dialogu
 def presence(name: str, present: bool, rng: random.Random) -> Dialogue:
     """Whether something is there, in one of the wordings of the benchmarks."""
     if rng.random() < 0.35:
-        wording = _ABSENT[rng.random() < 0.15]
+        wording = _ABSENT[rng.random() < 0.1]
         return wording.format(name=name), _yes(not present)
     wording = _PRESENT[0] if rng.random() < 0.5 else rng.choice(_PRESENT[1:])
+    # Long ones cost most of the training, so they are rare.
     text = wording.format(name=name, a_name=with_article(name))
     if wording not in _PRESENT[:2]:
-        text = rng.choice(("{text}", "{text}", _ORIC, _POPE, _AMBER)).format(text=text)
+        around = rng.choices(("{text}", _ORIC, _POPE, _AMBER), (0.79, 0.07, 0.07, 0.07))[0]
+        text = around.format(text=text)
     return text, _yes(present)
 
 

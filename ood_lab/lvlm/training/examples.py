@@ -110,6 +110,8 @@ class Packed:
         self.processor = processor
         self.image_tokens = image_tokens
         self.targets = targets
+        self._image = processor.tokenizer.convert_tokens_to_ids(processor.image_token)
+        self._known: dict[str, tuple[list[int], list[int], list[int]]] = {}
 
     def __call__(self, examples: Sequence[Example]) -> dict[str, Any]:
         """``inputs`` with ``attention_mask [B, 1, L, L] bool``, ``labels`` and ``weights``.
@@ -136,19 +138,26 @@ class Packed:
         return batch if self.targets is None else {**batch, "targets": self.targets(examples)}
 
     def _row(self, example: Example) -> _Row:
-        tokenizer, token = self.processor.tokenizer, self.processor.image_token
         row: _Row | None = None
         for messages in example.conversations:
-            before, after = self._render(messages[:-1], True).split(token)
-            prompt = tokenizer(after, add_special_tokens=False)["input_ids"]
-            whole = self._render(messages, False).split(token)[1]
-            answer = tokenizer(whole[len(after) :], add_special_tokens=False)["input_ids"]
+            text = repr(messages)
+            if text not in self._known:  # questions come again and again
+                self._known[text] = self._encoded(messages)
+            before, prompt, answer = self._known[text]
             if row is None:
-                image = [tokenizer.convert_tokens_to_ids(token)] * self.image_tokens
-                row = _Row(tokenizer(before, add_special_tokens=False)["input_ids"] + image)
+                row = _Row([*before, *[self._image] * self.image_tokens])
             row.add(prompt, answer)
         assert row is not None
         return row
+
+    def _encoded(self, messages: Conversation) -> tuple[list[int], list[int], list[int]]:
+        """Tokens before the image, between it and the answer, and of the answer."""
+        prompt, whole = self._render(messages[:-1], True), self._render(messages, False)
+        before, after = prompt.split(self.processor.image_token)
+        parts = before, after, whole[len(prompt) :]
+        tokenizer = self.processor.tokenizer
+        ids = [tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts]
+        return ids[0], ids[1], ids[2]
 
     def _render(self, messages: Conversation, prompt: bool) -> str:
         text: str = self.processor.apply_chat_template(

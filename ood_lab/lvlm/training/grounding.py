@@ -35,6 +35,9 @@ class Grounding(nn.Module):
         presence: weight of the second part.
     """
 
+    ids: Tensor
+    mask: Tensor
+
     def __init__(
         self, words: Sequence[str], tokenizer: Any, grid: tuple[int, int], presence: float = 10.0
     ) -> None:

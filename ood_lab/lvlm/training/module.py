@@ -9,6 +9,7 @@ from typing import Any, Literal
 import lightning as L
 import torch
 import torch.nn.functional as F
+import transformers
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
@@ -88,16 +89,18 @@ class VlmTuning(L.LightningModule):
             share = right[mine].float().mean()
             self.log(f"val/acc_{kind}", share, batch_size=int(mine.sum()), sync_dist=True)
 
-    def language_loss(self, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """The loss, and of each conversation, whether its first answer token is right."""
-        return self.loss_of(self.model(**_without_labels(batch["inputs"])), batch)
+    def language_loss(self, batch: dict[str, Any], **given: Any) -> tuple[Tensor, Tensor]:
+        """The loss, and of each conversation, whether its first answer token is right.
 
-    def loss_of(self, outputs: Any, batch: dict[str, Any]) -> tuple[Tensor, Tensor]:
-        """See :meth:`language_loss`, for outputs of the model."""
+        Args:
+            batch: see above.
+            given: inputs of the model in place of those of the batch.
+        """
+        inputs = {key: value for key, value in batch["inputs"].items() if key != "labels"}
         labels = batch["inputs"]["labels"][:, 1:]
         learned = labels != IGNORED
-        # Only these positions: vocabularies are large.
-        logits, targets = outputs.logits[:, :-1][learned].float(), labels[learned]
+        logits = self._logits({**inputs, **given}, learned).float()
+        targets = labels[learned]
         each = F.cross_entropy(logits, targets, reduction="none")
         if "weights" in batch:
             weights = batch["weights"][:, 1:][learned]
@@ -105,9 +108,15 @@ class VlmTuning(L.LightningModule):
         else:
             loss = each.mean()
         before = F.pad(learned, (1, 0))[:, :-1]
+        # Answers touch nowhere, also where conversations are packed: a prompt lies between them.
         first = (learned & ~before)[learned]
-        # Packed conversations touch nowhere: a prompt lies between two answers.
         return loss, (logits.argmax(-1) == targets)[first]
+
+    def _logits(self, inputs: dict[str, Any], learned: Tensor) -> Tensor:
+        """Of the next token, at the positions that are learned, ``[n, V]``."""
+        # Not those of transformers' own loss, which are as many as there are tokens.
+        logits: Tensor = self.model(**inputs).logits[:, :-1][learned]
+        return logits
 
     def configure_optimizers(self) -> Any:
         """No weight decay on biases and norms."""
@@ -132,6 +141,7 @@ class VlmTuning(L.LightningModule):
 
         Adapters of LoRA are merged into the weights.
         """
+        transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
         model = self.model.merge_and_unload() if hasattr(self.model, "peft_config") else self.model
         model.to(dtype=dtype).save_pretrained(folder) if dtype else model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
@@ -191,10 +201,9 @@ class TinyVlmTuning(VlmTuning):
         loss = grounded + 0.0 * sum(p.sum() for p in self._resting())
         if self.current_epoch < self.tower_epochs:
             return loss
-        inputs = _without_labels(batch["inputs"])
-        del inputs["pixel_values"]
         image = BaseModelOutputWithPooling(pooler_output=visual)
-        language, _ = self.loss_of(self.model(**inputs, mm_encoder_outputs={"image": image}), batch)
+        given = {"pixel_values": None, "mm_encoder_outputs": {"image": image}}
+        language, _ = self.language_loss(batch, **given)
         self.log("train/loss", language, prog_bar=True, on_step=False, on_epoch=True)
         return language + self.weight * loss
 
@@ -202,6 +211,12 @@ class TinyVlmTuning(VlmTuning):
         """What rests in this stage is not moved, by momentum or decay either."""
         for parameter in self._resting():
             parameter.grad = None
+
+    def _logits(self, inputs: dict[str, Any], learned: Tensor) -> Tensor:
+        """The head of a small model costs as much as a block: only what is learned goes there."""
+        hidden = self.model.model(**inputs).last_hidden_state
+        logits: Tensor = self.model.lm_head(hidden[:, :-1][learned])
+        return logits
 
     def _visual(self, pixels: Tensor) -> Tensor:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self._joins):
@@ -244,8 +259,3 @@ def with_lora(model: Any, settings: Mapping[str, Any]) -> Any:
         return get_peft_model(model, LoraConfig(**settings))
     except (TypeError, ValueError) as error:
         raise UserError(f"model.lora={dict(settings)}: {error}") from error
-
-
-def _without_labels(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Our own loss is taken: that of transformers would make the logits twice."""
-    return {key: value for key, value in inputs.items() if key != "labels"}

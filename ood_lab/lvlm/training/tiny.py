@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -41,7 +41,7 @@ class Vlm(NamedTuple):
     processor: LlavaProcessor
 
 
-def untrained_vlm(hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary: int = 700) -> Vlm:
+def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary: int = 700) -> Vlm:
     """A FastVLM (arXiv 2412.13303: LLaVA with a convolutional tower) with fresh weights.
 
     The tower is a ResNet of 6 blocks whose 144 features of an image of 96 x 96 pixels become
@@ -66,7 +66,7 @@ def untrained_vlm(hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary:
     vision = TimmWrapperConfig(
         architecture="resnet10t",
         do_pooling=False,
-        hidden_size=160,
+        hidden_size=160,  # type: ignore[call-arg]  # kept as an attribute
         model_args={
             "channels": [32, 64, 128, 160],
             "layers": [1, 2, 2, 1],
@@ -93,11 +93,11 @@ def untrained_vlm(hidden: int = 96, layers: int = 3, heads: int = 4, vocabulary:
     config = FastVlmConfig(
         vision_config=vision,
         text_config=text,
-        image_token_index=tokenizer.convert_tokens_to_ids(_IMAGE),
+        image_token_index=tokenizer.get_vocab()[_IMAGE],
         image_seq_length=(SIZE // PATCH) ** 2,
         tie_word_embeddings=True,
     )
-    model = FastVlmForConditionalGeneration(config)
+    model: Any = FastVlmForConditionalGeneration(config)
     _let_attention_compare(model)
     for owner in (model.config, model.generation_config):
         owner.eos_token_id = tokenizer.eos_token_id

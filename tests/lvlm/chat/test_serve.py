@@ -1,0 +1,195 @@
+"""lvlm=openai against a real server: ``transformers serve`` with the tiny model, on the loopback."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+
+from ood_lab.append import read_records
+from ood_lab.data.scenes import ScenesDataset
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.questions import Question, write_questions
+
+pytestmark = pytest.mark.slow
+TEXTS = ("Is there a mug in the image?", "Does this image not contain a boat? (yes or no)")
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    return shutil.copytree(_SHIPPED / "tiny", tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def server(model_folder, tmp_path_factory):
+    """Address of a server that has the model, and knows no other."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    log = tmp_path_factory.mktemp("server") / "log"
+    command = ["serve", str(model_folder), "--device", "cpu", "--dtype", "float32"]
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            [shutil.which("transformers", path=os.path.dirname(sys.executable)), *command]
+            + ["--host", "127.0.0.1", "--port", str(port)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "HF_HUB_CACHE": str(log.parent), "HF_HUB_OFFLINE": "1"},
+        )
+    try:
+        for _ in range(240):
+            assert process.poll() is None, log.read_text()
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200:
+                    break
+            time.sleep(0.5)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+class Front:
+    """Passes requests on to a server, after it has spoilt some."""
+
+    def __init__(self, server, spoil):
+        front = self
+        self.chats, self.lock = 0, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self):
+                self.answer(404, b"{}")
+
+            def do_POST(self):
+                body = self.rfile.read(int(self.headers["content-length"]))
+                with front.lock:
+                    front.chats += 1
+                    number = front.chats
+                status = spoil(number)
+                if status:
+                    return self.answer(status, b"{}")
+                reply = httpx.post(f"{server}{self.path}", content=body, timeout=60)
+                return self.answer(reply.status_code, reply.content)
+
+            def answer(self, status, content):
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(content)))
+                if status == 429:
+                    self.send_header("retry-after-ms", "10")
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.http.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    scenes = ScenesDataset("test", 6, 0)
+    for index in range(6):
+        scenes.load_image(index).save(folder / f"{index}.png")
+    return folder
+
+
+QUESTIONS = [
+    Question(f"{i}/{n}", "yes_no", f"{i}.png", text, "yes")
+    for i in range(6)
+    for n, text in enumerate(TEXTS)
+]
+
+
+def client(model_folder, url, **settings):
+    return OpenAIChat(str(model_folder), url, max_tokens=8, **settings)
+
+
+def test_the_server_says_what_the_model_says(server, model_folder, folder, tmp_path):
+    through = client(model_folder, f"{server}/v1", concurrency=2)
+    served = answers_to(QUESTIONS, folder, through, AnswerStore(tmp_path / "served.jsonl"))
+    local = answers_to(
+        QUESTIONS,
+        folder,
+        TransformersChat(str(model_folder), max_new_tokens=8),
+        AnswerStore(tmp_path / "local.jsonl"),
+    )
+    assert [a.error for a in served] == [None] * len(QUESTIONS)
+    assert [a.response.strip() for a in served] == [a.response for a in local]
+    assert served[0].usage["prompt_tokens"] > 144
+
+
+def test_429_and_503_in_front_are_waited_out(server, model_folder, folder, tmp_path):
+    with Front(server, lambda number: {1: 429, 3: 503}.get(number)) as front:
+        asked = client(model_folder, front.url, concurrency=1, retries=3)
+        answers = answers_to(QUESTIONS[:4], folder, asked, AnswerStore(tmp_path / "a.jsonl"))
+        assert front.chats == 6
+    assert [a.error for a in answers] == [None] * 4
+
+
+def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_folder, folder, tmp_path):
+    path = tmp_path / "a.jsonl"
+    slow = threading.Event()
+    with Front(server, lambda number: slow.wait(20) and None) as front:
+        asked = client(model_folder, front.url, retries=0, timeout_s=1.0)
+        answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
+        slow.set()
+    assert all("timed out" in a.error.lower() for a in answers)
+    asked = client(model_folder, f"{server}/v1")
+    # Another address is another model to the store, so both are asked.
+    answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
+    assert [a.error for a in answers] == [None] * 2
+
+
+def test_a_killed_client_loses_and_repeats_nothing(server, model_folder, folder, tmp_path):
+    write_questions(QUESTIONS, folder / "questions.jsonl")
+    path = tmp_path / "answers.jsonl"
+    with Front(server, lambda number: time.sleep(0.3)) as front:
+        code = (
+            "import sys; from pathlib import Path\n"
+            "from ood_lab.lvlm.answers import AnswerStore\n"
+            "from ood_lab.lvlm.asking import answers_to\n"
+            "from ood_lab.lvlm.chat.openai import OpenAIChat\n"
+            "from ood_lab.lvlm.questions import read_questions\n"
+            "folder, path, model, url = sys.argv[1:]\n"
+            "questions = read_questions(Path(folder, 'questions.jsonl'))\n"
+            "chat = OpenAIChat(model, url, max_tokens=8, concurrency=1)\n"
+            "answers_to(questions, Path(folder), chat, AnswerStore(Path(path)))\n"
+        )
+        command = [sys.executable, "-c", code, str(folder), str(path), str(model_folder), front.url]
+        killed = subprocess.Popen(command)
+        while not path.exists() or len(path.read_text().splitlines()) < 3:
+            assert killed.poll() is None
+            time.sleep(0.05)
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+        time.sleep(1.0)  # what was under way reaches the front
+        before, kept = front.chats, [r["key"] for r in read_records(path)]
+        assert 3 <= len(kept) < len(QUESTIONS)
+        subprocess.run(command, check=True)
+        after = [r["key"] for r in read_records(path)]
+        assert after[: len(kept)] == kept
+        assert len(set(after)) == len(after) == len(QUESTIONS)
+        assert front.chats - before == len(QUESTIONS) - len(kept)

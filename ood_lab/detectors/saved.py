@@ -1,31 +1,29 @@
 """A calibrated detector as one file, without pickle.
 
 A safetensors file: ``id_scores``, ``fitted.<name>`` for every tensor of ``Detector.fitted``, and in
-the metadata, under :data:`KEY`, one JSON text with the class of the detector, its constructor's
+the metadata, one JSON text with the class of the detector, its constructor's
 arguments, the rule, the threshold and what the features came from.
 """
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
-from torch import Tensor
-
 from ood_lab.detectors.base import Detector
 from ood_lab.detectors.calibration import CalibratedDetector, Rule
 from ood_lab.errors import UserError
-from ood_lab.io import replaced
+from ood_lab.tensor_file import TensorFile
 
-#: Entry of the metadata that makes a safetensors file one of ours.
-KEY = "ood_lab_detector"
-#: Raised when the file's content changes.
-FORMAT = 1
+FILE = TensorFile(
+    kind="detector file",
+    key="ood_lab_detector",
+    format=1,
+    source="task=predict",
+    remedy="fit and save the detector again",
+)
 _FITTED = "fitted."
 
 
@@ -38,7 +36,6 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
     place, detector = Path(path), calibrated.detector
     positional, keyword = detector.arguments
     description = {
-        "format": FORMAT,
         "class": _qualified(type(detector)),
         "args": positional,
         "kwargs": keyword,
@@ -50,21 +47,16 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
     }
+    tensors = {"id_scores": calibrated.id_scores} | {
+        _FITTED + name: value for name, value in detector.fitted.items()
+    }
     try:
-        text = json.dumps(description)
-    except (TypeError, ValueError) as error:
+        FILE.write(place, tensors, description)
+    except TypeError as error:
         raise UserError(
             f"detector {detector.name} cannot be saved: {error}; give its constructor plain "
             "numbers, texts and lists"
         ) from error
-    tensors = {"id_scores": calibrated.id_scores} | {
-        _FITTED + name: value.contiguous() for name, value in detector.fitted.items()
-    }
-    try:
-        with replaced(place) as file:
-            save_file(tensors, file, metadata={KEY: text})
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"detector file '{place}' cannot be written: {error}") from error
 
 
 def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
@@ -77,15 +69,8 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
         UserError: no such file, another kind of file, a damaged one, or an unknown class.
     """
     place = Path(path)
-    if not place.is_file():
-        raise UserError(f"detector file '{place}' does not exist")
-    description, tensors = _read(place)
-    if description.get("format") != FORMAT:
-        raise UserError(
-            f"detector file '{place}' has format {description.get('format')}, this version reads "
-            f"{FORMAT}: fit and save the detector again"
-        )
-    try:
+    description, tensors = FILE.read(place)
+    with FILE.whole(place):
         detector = _build(description, place)
         detector.fitted = {
             name.removeprefix(_FITTED): value
@@ -101,24 +86,6 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             str(description["weights_sha256"]),
             str(description["transform"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(
-            f"detector file '{place}' is damaged ({type(error).__name__}: {error}): "
-            "fit and save the detector again"
-        ) from error
-
-
-def _read(place: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        with safe_open(place, framework="pt") as file:
-            description = json.loads((file.metadata() or {})[KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (OSError, SafetensorError, KeyError, ValueError) as error:
-        raise UserError(
-            f"'{place}' is not a detector file, or it is damaged: give a file of <run>/detectors/, "
-            "as task=predict writes it"
-        ) from error
-    return (description if isinstance(description, dict) else {}), tensors
 
 
 def _build(description: dict[str, Any], place: Path) -> Detector:

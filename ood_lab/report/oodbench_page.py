@@ -15,11 +15,11 @@ from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.purified import purified_histograms
 from ood_lab.report.figures.style import rc
 from ood_lab.report.figures.yes_no import split_bars
-from ood_lab.report.html import embed, page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oodbench_tables import BAP, SIZES, SPLITS, WAYS, YES_NO, whole_splits
 from ood_lab.report.optional import optional
+from ood_lab.report.page import embed, page_template, save_page
 from ood_lab.report.pictures import Pictures
 from ood_lab.report.protocol import MISSING, percent
 
@@ -106,7 +106,7 @@ def write_oodbench_page(
     files = judged["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
-    mistakes = [_mistakes(judged, split, store) for split in list(SPLITS)[:3]]
+    mistakes = [_mistakes(judged, split, store) for split in SPLITS if split != "pooled"]
     ways = sorted(WAYS, key=lambda way: way != first)
     tables = [_yes_no_table(whole[whole["unparsed"] == way], way) for way in ways]
     page = page_template("oodbench.html.j2").render(

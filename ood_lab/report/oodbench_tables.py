@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from ood_lab.axes import LEVELS
@@ -25,7 +26,7 @@ YES_NO = {
     "yes_rate": "yes-rate",
 }
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
-SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "pooled": "pooled"}
+SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "hard": "hard", "pooled": "pooled"}
 WAYS = {
     "drop_pair": "an unparsed answer removes its pair",
     "wrong": "an unparsed answer counts as wrong",
@@ -107,3 +108,24 @@ def estimate(row: Mapping[Any, Any]) -> str:
         return MISSING
     value, low, high = values
     return f"{value:.1f}" if math.isnan(low) else f"{value:.1f}±{(high - low) / 2:.1f}"
+
+
+def ablation_table(table: pd.DataFrame) -> Table:
+    """Settings of runs with pairs and metrics of every split.
+
+    Args:
+        table: ``setting, split, initial_pairs, n_pairs, metric, value, ci_low, ci_high``.
+    """
+    found = Table(title="Ablation, %", title_justify="left", box=None, pad_edge=False)
+    found.add_column("setting", overflow="fold")
+    found.add_column("split")
+    for name in ("pairs before the cut", "pairs", *YES_NO.values()):
+        found.add_column(name, justify="right")
+    for (setting, split), rows in table.groupby(["setting", "split"], sort=False):
+        by_metric = {row["metric"]: row for row in rows.to_dict("records")}
+        first = by_metric["accuracy"]
+        initial = first["initial_pairs"]
+        before = "" if pd.isna(initial) else f"{int(initial):,}"
+        values = (estimate(by_metric[metric]) for metric in YES_NO)
+        found.add_row(str(setting), SPLITS[str(split)], before, f"{first['n_pairs']:,}", *values)
+    return found

@@ -21,6 +21,7 @@ from ood_lab.hints import suggestion
 from ood_lab.io import read_json, read_table, write_csv, write_table, write_text
 from ood_lab.lvlm.answers import Answer, AnswerStore
 from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
@@ -28,6 +29,7 @@ from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
 from ood_lab.lvlm.oodbench.scoring import Unparsed, results_of
+from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
@@ -69,6 +71,7 @@ class OODBench(Task):
         bap_per_image: see there.
         parser: reads the answers to yes/no questions; None = the one that the questions name.
         unparsed: which of the two ways of treating unparsed answers is printed first.
+        export: formats of other packages to write the questions in, below ``exports``.
         gate_c_on_e: BAP: a count is right only where the existence is.
         report: write figures and ``oodbench.html`` too.
 
@@ -92,6 +95,7 @@ class OODBench(Task):
     bap_per_image: Annotated[int, Ge(0)] = 1
     parser: str | None = None
     unparsed: Unparsed = "drop_pair"
+    export: Sequence[Format] = ()
     gate_c_on_e: bool = False
     report: bool = True
 
@@ -123,6 +127,9 @@ class OODBench(Task):
                 "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
             }
         }
+        for form in self.export:
+            files = export(questions, file.parent, ws.folder / "exports" / form, "oodbench", form)
+            log.info("for %s: %s", form, ", ".join(map(str, files)))
         if self.until == "build":
             return None
         answers = self._answers(ws, questions, file.parent)
@@ -196,6 +203,9 @@ class OODBench(Task):
         )
         write_table(results, ws.folder / "results.parquet")
         write_csv(results, ws.folder / "results.csv")
+        doubts = uncertainty_of(judged, seed=ws.seed)
+        if len(doubts):
+            write_csv(doubts, ws.folder / "uncertainty.csv")
         ws.manifest |= {"title": self._title(ws), "unparsed": self.unparsed}
         Console().print(oodbench_tables(results, ws.manifest))
         if self.report:

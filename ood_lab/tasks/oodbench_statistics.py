@@ -18,8 +18,10 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_config, read_table, write_csv
 from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
+from ood_lab.lvlm.oodbench.build import YES_NO
 from ood_lab.lvlm.oodbench.runs import ModelRun, audited_pairs, common_pairs, read_runs
 from ood_lab.lvlm.oodbench.scoring import Unparsed
+from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
 from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
 from ood_lab.lvlm.statistics.hard import (
@@ -42,6 +44,9 @@ class OODBenchStatistics(Task):
 
     ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
     (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``).
+
+    ``comparison.csv`` (McNemar, bootstrap by pair, Holm) and ``errors.csv`` (overlap of errors) are
+    always there.
 
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one a model.
@@ -90,6 +95,7 @@ class OODBenchStatistics(Task):
         hard = read_runs(self.hard)
         self._check(runs, hard)
         tables = self._degradations(runs, ws.seed)
+        tables |= self._comparison(runs, ws.seed)
         if hard:
             tables["hard"] = self._hard(runs, hard, ws.seed)
         if self.corpora:
@@ -143,6 +149,17 @@ class OODBenchStatistics(Task):
             )
             tables["tost"] = self._tost(sets, seed)
         return tables
+
+    def _comparison(self, runs: Sequence[ModelRun], seed: int) -> dict[str, pd.DataFrame]:
+        """Models on the same questions, all splits together; what unparsed answers count as."""
+        pairs, _ = common_pairs(runs, self.unparsed)
+        errors = _errors_of(runs, pairs["pair_id"])
+        numbers = pd.factorize(errors["pair_id"])[0]
+        by_model = {name: errors[name].to_numpy(bool) for name in (run.name for run in runs)}
+        found = {"errors": shared_errors(by_model)}
+        if len(runs) > 1:
+            found["comparison"] = compare_models(by_model, numbers, self.draws, seed)
+        return found
 
     def _tost(self, sets: Pairs, seed: int) -> pd.DataFrame:
         references = {name: sets[name] for name in self.open}
@@ -248,6 +265,18 @@ class OODBenchStatistics(Task):
             ]
         )
         return {"overlap": table, "screening": screening.assign(epsilon=self.epsilon)}
+
+
+def _errors_of(runs: Sequence[ModelRun], pair_ids: pd.Series) -> pd.DataFrame:
+    """One row an answer to the given pairs: ``pair_id``, and whether each model was wrong."""
+    table: pd.DataFrame | None = None
+    for run in runs:
+        rows = run.judged[(run.judged["task"] == YES_NO) & run.judged["pair_id"].isin(pair_ids)]
+        rows = rows.set_index("question_id")
+        part = rows[["pair_id"]] if table is None else table
+        table = part.assign(**{run.name: ~rows["correct"].astype(bool)})
+    assert table is not None
+    return table
 
 
 def _questions_of(run: Path) -> Path | None:

@@ -40,7 +40,7 @@ Flags = NDArray[np.bool_]
 
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
-SPLITS = (ID, OOD_S, OOD_H)
+SPLITS = (ID, OOD_S, OOD_H, "hard")
 
 
 @dataclass(frozen=True)

@@ -98,8 +98,8 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     failed = (rows["status"] == FAILED).to_numpy()
     no_answer = (rows["status"] == UNPARSED).to_numpy()
     codes, names = pd.factorize(rows["pair_id"])
-    sums = np.zeros((len(names), 7), np.int64)
-    np.add.at(sums, codes, np.column_stack([np.ones(len(rows), int), no_answer, failed, counts]))
+    columns = [np.ones(len(rows)), no_answer, failed, *counts.T]
+    sums = np.column_stack([np.bincount(codes, c, len(names)) for c in columns]).astype(np.int64)
     first = rows.drop_duplicates("pair_id")
     kept = (sums[:, 2] == 0) & ((unparsed == "wrong") | (sums[:, 1] == 0))
     sums[~kept, 3:] = 0

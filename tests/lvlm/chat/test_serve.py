@@ -1,4 +1,4 @@
-"""lvlm=openai against a real server: ``transformers serve`` with the tiny model, on the loopback."""
+"""lvlm=openai against a real server: ``transformers serve`` with the tiny model."""
 
 import contextlib
 import os
@@ -38,11 +38,12 @@ def server(model_folder, tmp_path_factory):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log"
-    command = ["serve", str(model_folder), "--device", "cpu", "--dtype", "float32"]
+    program = shutil.which("transformers", path=os.path.dirname(sys.executable))
+    command = [program, "serve", str(model_folder), "--device", "cpu", "--dtype", "float32"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as out:
         process = subprocess.Popen(
-            [shutil.which("transformers", path=os.path.dirname(sys.executable)), *command]
-            + ["--host", "127.0.0.1", "--port", str(port)],
+            command,
             stdout=out,
             stderr=subprocess.STDOUT,
             env={**os.environ, "HF_HUB_CACHE": str(log.parent), "HF_HUB_OFFLINE": "1"},

@@ -255,7 +255,7 @@ def test_only_adapters_are_trained_and_then_merged(vlm, tmp_path):
 
 
 def test_what_is_no_model_is_said_in_one_line(tmp_path):
-    with pytest.raises(UserError, match="holds no config.json"):
+    with pytest.raises(UserError, match=r"holds no config\.json"):
         vlm_tuning(str(tmp_path), partial(torch.optim.SGD, lr=0.1))
     with pytest.raises(UserError, match=r"for a model in model\.path"):
         vlm_tuning(None, partial(torch.optim.SGD, lr=0.1), lora={"r": 2})

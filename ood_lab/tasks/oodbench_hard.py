@@ -1,0 +1,76 @@
+"""Questions about hard samples: what an object detector is least sure of."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge, Interval
+
+from ood_lab.arguments import BatchSize, Count, Share
+from ood_lab.io import write_table
+from ood_lab.lvlm.oodbench.build import Asked
+from ood_lab.lvlm.oodbench.division import labels_of
+from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector
+from ood_lab.lvlm.oodbench.wording import Form
+from ood_lab.lvlm.questions import write_questions
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OODBenchHard(Task):
+    """Writes ``hard.parquet`` and ``questions.jsonl``, which ``task=oodbench`` asks.
+
+    Args:
+        path: folder of an object detector of transformers.
+        threshold: of its proposals.
+        batch_size: images at a time.
+        device: None = the first GPU, else the CPU.
+        gamma: see :class:`~ood_lab.lvlm.oodbench.hard_samples.HardSamples`.
+        per_image: k, see there.
+        share: q, see there.
+        form: of the questions.
+        bap_per_image: BAP samples of an image at most.
+
+    Raises:
+        UserError: see the annotations, the detector and the mining.
+    """
+
+    path: str
+    threshold: Share = 0.05
+    batch_size: BatchSize = 8
+    device: str | None = None
+    gamma: Annotated[float, Interval(ge=0, le=10)] = 2.0
+    per_image: Count = 1
+    share: Share = 0.1
+    form: Form = "plain"
+    bap_per_image: Annotated[int, Ge(0)] = 0
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        detector = ObjectDetector(self.path, self.threshold, self.batch_size, self.device)
+        annotations = ws.annotations
+        images = annotations.images
+        files = [annotations.root / file for file in images["file"]]
+        proposals = detector.proposals(files, images["image"].tolist())
+        mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
+        pairs = mining.mine(proposals, labels_of(annotations))
+        write_table(pairs, ws.folder / "hard.parquet")
+        asked = Asked(form=self.form, bap_per_image=self.bap_per_image)
+        questions = asked.questions(pairs, annotations, ws.seed)
+        write_questions(questions, ws.folder / "questions.jsonl")
+        ws.manifest |= {
+            "annotations": {"name": annotations.name, "identity": annotations.identity},
+            "proposals": len(proposals),
+            "hard_pairs": len(pairs),
+        }
+        log.info(
+            "%d hard pairs of %d proposals; ask about them with task=oodbench task.questions='%s'",
+            len(pairs),
+            len(proposals),
+            ws.folder / "questions.jsonl",
+        )

@@ -1,0 +1,87 @@
+"""Tensors and a description in one safetensors file, without pickle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from ood_lab.errors import UserError
+from ood_lab.io import replaced
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """A kind of file: named tensors, and in the metadata one JSON object about them.
+
+    Args:
+        kind: what such a file is called in messages.
+        key: entry of the metadata that holds the JSON text, and tells these files from others.
+        format: raised when the content changes; other formats are refused.
+        source: who writes such files, in words.
+        remedy: what makes a new one, in words.
+    """
+
+    kind: str
+    key: str
+    format: int
+    source: str
+    remedy: str
+
+    def write(
+        self, path: Path, tensors: Mapping[str, Tensor], description: Mapping[str, Any]
+    ) -> None:
+        """Writes the file, whole or not at all.
+
+        Raises:
+            TypeError: the description holds more than plain values.
+            UserError: the file cannot be written.
+        """
+        text = json.dumps({"format": self.format, **description})
+        plain = {name: value.contiguous() for name, value in tensors.items()}
+        try:
+            with replaced(path) as file:
+                save_file(plain, file, metadata={self.key: text})
+        except (OSError, SafetensorError) as error:
+            raise UserError(f"{self.kind} '{path}' cannot be written: {error}") from error
+
+    def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """The description and the tensors.
+
+        Raises:
+            UserError: no such file, another kind of file, a damaged one, or another format.
+        """
+        if not path.is_file():
+            raise UserError(f"{self.kind} '{path}' does not exist: {self.source} writes one")
+        try:
+            with safe_open(path, framework="pt") as file:
+                description = dict(json.loads((file.metadata() or {})[self.key]))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"'{path}' is not a {self.kind}, or it is damaged: give one that {self.source} "
+                "has written"
+            ) from error
+        if description.get("format") != self.format:
+            raise UserError(
+                f"{self.kind} '{path}' has format {description.get('format')}, this version reads "
+                f"{self.format}: {self.remedy}"
+            )
+        return description, tensors
+
+    @contextmanager
+    def whole(self, path: Path) -> Iterator[None]:
+        """Turns what a description lacks into a :class:`UserError` that names the file."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.kind} '{path}' is damaged ({type(error).__name__}: {error}): {self.remedy}"
+            ) from error

@@ -1,0 +1,124 @@
+"""Doubt, comparisons of models, overlap of their errors, exports."""
+
+import base64
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.exports import export
+from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_coverage, uncertainty_of
+from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
+
+
+def judged(p_yes, correct, split):
+    n = len(p_yes)
+    return pd.DataFrame(
+        {
+            "pair_id": [str(i // 2) for i in range(n)],
+            "task": "yes_no",
+            "status": "parsed",
+            "correct": correct,
+            "split": split,
+            "p_yes": p_yes,
+        }
+    )
+
+
+def test_doubt_is_largest_where_yes_and_no_are_alike():
+    assert doubt(np.array([0.0, 0.5, 0.9])) == pytest.approx([0.0, 0.5, 0.1])
+
+
+def test_risk_over_coverage_and_its_area():
+    coverage, risk = risk_coverage(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1], bool))
+    assert coverage == pytest.approx([0.25, 0.5, 0.75, 1.0])
+    assert risk == pytest.approx([0, 0, 1 / 3, 0.5])
+    # Without any difference in doubt, the risk is that of all answers at every coverage.
+    assert risk_coverage(np.zeros(4), np.array([1, 0, 0, 0], bool))[1] == pytest.approx([0.25] * 4)
+
+
+def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
+    p_yes = np.array([0.99, 0.01] * 20 + [0.6, 0.4] * 20)
+    correct = [True] * 40 + [False] * 30 + [True] * 10
+    table = judged(p_yes, correct, ["id"] * 40 + ["ood_h"] * 40)
+    found = uncertainty_of(table, draws=50).set_index("metric")
+    assert found.loc["auroc_ood_h", "value"] == 1.0
+    assert found.loc["auroc_errors", "value"] == pytest.approx(0.8 + 0.2 / 2)
+    assert found.loc["auroc_errors", "ci_low"] < 0.9 < found.loc["auroc_errors", "ci_high"]
+    assert "auroc_ood_s" not in found.index
+    assert uncertainty_of(table.assign(p_yes=None)).empty
+
+
+def test_models_are_compared_on_the_same_answers():
+    rng = np.random.default_rng(0)
+    strong, weak = rng.random(400) < 0.1, rng.random(400) < 0.3
+    pairs = np.arange(400) // 2
+    table = compare_models({"s": strong, "w": weak, "s2": strong}, pairs, draws=500)
+    row = table.query("model_a == 's' and model_b == 'w'").iloc[0]
+    assert row["difference"] == pytest.approx(weak.mean() - strong.mean())
+    assert row["ci_low"] < row["difference"] < row["ci_high"]
+    assert row["only_a_right"] - row["only_b_right"] == weak.sum() - strong.sum()
+    assert row["p_mcnemar_holm"] < 0.01
+    assert row["p_mcnemar_holm"] >= row["p_mcnemar"]
+    same = table.query("model_b == 's2' and model_a == 's'").iloc[0]
+    assert (same["difference"], same["p_mcnemar"], same["p_bootstrap"]) == (0, 1, 1)
+
+
+def test_error_sets_and_their_union():
+    wrong = {"a": np.array([1, 1, 0, 0], bool), "b": np.array([0, 1, 1, 0], bool)}
+    table = shared_errors(wrong)
+    assert table["share"].tolist() == [0.5, 0.5]
+    assert table["union"].tolist() == [0.5, 0.75]
+    assert table["gain"].tolist() == [0.5, 0.25]
+
+
+@pytest.fixture
+def questions(tmp_path):
+    (tmp_path / "1.png").write_bytes(b"picture")
+    meta = {"category": "mug", "split": "ood_h"}
+    return [
+        Question("1/mug/a", "yes_no", "1.png", "A mug? (yes or no)", "yes", meta=meta),
+        Question("1/mug/b", "yes_no", "1.png", "No mug? (yes or no)", "no", meta=meta),
+        Question("bap", "bap_counting", "1.png", "How many?", "3", parser="number", meta=meta),
+    ]
+
+
+def test_vlmevalkit_has_each_image_once(questions, tmp_path):
+    (file,) = export(questions, tmp_path, tmp_path / "out", "oodbench", "vlmevalkit")
+    table = pd.read_csv(file, sep="\t")
+    assert base64.b64decode(table["image"][0]) == b"picture"
+    assert table["image"].tolist()[1:] == ["0", "0"]
+    assert table["answer"].tolist() == ["Yes", "No", "3"]
+    assert table["question"][0] == "A mug? (yes or no)"
+
+
+def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
+    folder = tmp_path / "out"
+    task, data, module = export(questions, tmp_path, folder, "oodbench", "lmms_eval")
+    plain = yaml.safe_load(task.read_text().replace("!function ", ""))
+    assert plain["dataset_kwargs"]["data_files"]["test"] == str(data)
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    assert [line["answer"] for line in lines] == ["yes", "no", "3"]
+    utils: dict = {}
+    exec(module.read_text(), utils)
+    replies = ["Yes, there is.", "Yes", "There are three."]
+    found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
+    assert [each["accuracy"] for each in found] == [1.0, 0.0, 1.0]
+
+
+def test_pope_has_the_yes_no_questions(questions, tmp_path):
+    (file,) = export(questions, tmp_path, tmp_path / "out", "oodbench", "pope")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["label"] for line in lines] == ["yes", "no"]
+    assert lines[0] == {
+        "question_id": 1,
+        "image": "1.png",
+        "text": "A mug? (yes or no)",
+        "label": "yes",
+    }
+    with pytest.raises(UserError, match="no question has an image"):
+        export([Question("a", "yes_no", None, "?", "yes")], tmp_path, tmp_path, "x", "pope")

@@ -1,0 +1,79 @@
+"""Hard-sample mining and the detectors of transformers behind it."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.oodbench.division import Labels
+from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector, hardness
+
+transformers = pytest.importorskip("transformers")
+
+
+def test_hardness_falls_as_the_probability_rises():
+    assert hardness([0.5, 0.9]) == pytest.approx([0.1733, 0.00105], abs=5e-5)
+    assert (np.diff(hardness(np.linspace(0.01, 1, 50))) < 0).all()
+    assert np.isfinite(hardness(0.0))
+
+
+@pytest.fixture
+def labels():
+    present = np.array([[1, 0], [1, 1], [0, 1], [0, 0]], bool)
+    return Labels((0, 1, 2, 3), ("cat", "dog"), present, ~present)
+
+
+def test_the_hardest_of_each_image_and_class_then_of_each_class(labels):
+    rows = [
+        (0, "cat", 0.9),
+        (0, "cat", 0.3),  # harder than the other cat of its image
+        (1, "cat", 0.6),
+        (1, "dog", 0.8),
+        (2, "dog", 0.4),
+        (3, "dog", 0.5),
+        (3, "zebra", 0.1),  # no category
+    ]
+    proposals = pd.DataFrame(rows, columns=["image", "category", "p"])
+    everything = HardSamples(share=1.0).mine(proposals, labels)
+    assert everything[["image", "category"]].to_numpy().tolist() == [
+        [0, "cat"],
+        [1, "cat"],
+        [2, "dog"],
+        [3, "dog"],
+        [1, "dog"],
+    ]
+    assert everything["p"].tolist() == [0.3, 0.6, 0.4, 0.5, 0.8]
+    assert everything["present"].tolist() == [True, True, True, False, True]
+    half = HardSamples(share=0.5).mine(proposals, labels)
+    assert half[["image", "category"]].to_numpy().tolist() == [[0, "cat"], [2, "dog"], [3, "dog"]]
+    with pytest.raises(UserError, match="none of the annotated categories: zebra"):
+        HardSamples().mine(proposals[proposals["category"] == "zebra"], labels)
+
+
+def test_a_detector_of_transformers_gives_proposals(tmp_path):
+    names = {0: "cat", 1: "dog"}
+    config = transformers.YolosConfig(
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=[32, 32],
+        patch_size=8,
+        num_detection_tokens=4,
+        id2label=names,
+        label2id={v: k for k, v in names.items()},
+    )
+    transformers.YolosForObjectDetection(config).save_pretrained(tmp_path)
+    size = {"height": 32, "width": 32}
+    transformers.YolosImageProcessor(size=size, do_pad=False).save_pretrained(tmp_path)
+    files = [tmp_path / f"{i}.png" for i in range(3)]
+    for file in files:
+        Image.new("RGB", (40, 32), (200, 10, 10)).save(file)
+    found = ObjectDetector(str(tmp_path), threshold=0.0, batch_size=2).proposals(files, [7, 8, 9])
+    assert set(found["image"]) == {7, 8, 9}
+    assert set(found["category"]) <= {"cat", "dog"}
+    assert len(found) == 3 * 4
+    assert found["p"].between(0, 1).all()
+    with pytest.raises(UserError, match="no detector can be loaded"):
+        ObjectDetector(str(tmp_path / "nowhere"))

@@ -1,0 +1,68 @@
+"""What a user adds: a task, a network and a detector, each one file beside its YAML."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from torch import Tensor, nn
+
+from ood_lab.detectors.base import Detector
+from ood_lab.features.bank import FeatureBank
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+TASK = """
+_target_: added.CountImages
+_uses_: [data]
+least: 0
+"""
+MODEL = """
+defaults: [module, _self_]
+name: two_layers
+net: {_target_: added.TwoLayers, width: 8}
+head: head
+"""
+DETECTOR = """
+detector:
+  largest:
+    _target_: added.LargestFeature
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountImages(Task):
+    """Images of every set that has at least ``least``."""
+
+    least: int
+
+    def run(self, ws: Workspace) -> pd.DataFrame:
+        """Writes ``counts.csv``."""
+        counts = {name: len(split) for name, split in ws.data.splits.items()}
+        table = pd.DataFrame({"set": counts.keys(), "n": counts.values()})
+        table = table[table["n"] >= self.least]
+        table.to_csv(ws.folder / "counts.csv", index=False)
+
+
+class TwoLayers(nn.Module):
+    """A convolution and a linear layer."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 8, stride=8)
+        self.head = nn.Linear(width, 11)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Logits."""
+        return self.head(self.first(image).relu().mean((2, 3)))
+
+
+class LargestFeature(Detector):
+    """The largest feature, negated."""
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """See the class."""
+        return -bank.features.double().amax(dim=1)
+
+    def describe(self) -> dict[str, Any]:
+        """Nothing can be set."""
+        return {}

@@ -1,0 +1,45 @@
+"""A new task, network or detector is one file and one YAML; no list elsewhere knows of it."""
+
+import added
+import pandas as pd
+import pytest
+import yaml
+from cli import call, run_folders
+from hydra.core.config_store import ConfigStore
+
+SMALL = [
+    *("experiment=smoke", "logger=none", "data.train=44", "data.val=22", "data.test=22"),
+    *("data.per_shift_set=11", "data.per_cell=2", "metrics.draws=10"),
+]
+
+
+@pytest.fixture(autouse=True)
+def yaml_files(monkeypatch):
+    """The three YAMLs, as if they lay in ``conf/``."""
+    store = ConfigStore.instance()
+    monkeypatch.setattr(store, "repo", {**store.repo})
+    store.store("count_images", yaml.safe_load(added.TASK), group="task")
+    store.store("two_layers", yaml.safe_load(added.MODEL), group="model")
+    store.store("largest", yaml.safe_load(added.DETECTOR), group="detector", package="_global_")
+
+
+def test_a_task_is_a_class_and_a_yaml(tmp_path):
+    outputs = f"paths.outputs={tmp_path}"
+    assert call("eval.py", "task=count_images", "task.least=22", *SMALL, outputs) == 0
+    (run,) = run_folders(tmp_path)
+    counts = pd.read_csv(run / "counts.csv").set_index("set")["n"]
+    assert counts["train"] == 44
+    assert counts["test"] == 22
+    assert counts.min() >= 22
+    written = yaml.safe_load((run / "config.yaml").read_text())
+    assert "detector" not in written
+    assert "model" not in written
+
+
+def test_a_network_and_a_detector_are_a_class_and_a_yaml_each(tmp_path):
+    line = ["model=two_layers", "detector=[largest]", *SMALL, f"paths.outputs={tmp_path}"]
+    assert call("train.py", *line) == 0
+    (run,) = run_folders(tmp_path)
+    results = pd.read_csv(run / "results.csv")
+    assert set(results["model"]) == {"two_layers"}
+    assert set(results["detector"].dropna()) == {"largest"}

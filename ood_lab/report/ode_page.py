@@ -83,7 +83,11 @@ _DEFINITIONS = (
         "requests are left out; an unparsed answer is wrong, or left out.",
     ),
     ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
-    ("Interval", "95% bootstrap intervals; images are resampled with all their answers."),
+    (
+        "Interval",
+        "95% bootstrap intervals; images are resampled with all their answers, and those that show "
+        "one scene in several styles together.",
+    ),
 )
 
 
@@ -254,7 +258,7 @@ def _plain_tables(folder: Path) -> list[HtmlTable]:
         if (folder / file).exists():
             table = pd.read_csv(folder / file)
             rows = [[_plain(value) for value in row] for row in table.itertuples(index=False)]
-            found.append(HtmlTable(caption, [Head(str(name)) for name in table], rows))
+            found.append(HtmlTable(caption, [Head(str(name).replace("_", " ")) for name in table], rows))
     return found
 
 

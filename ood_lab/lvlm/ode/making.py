@@ -95,7 +95,12 @@ def pictures_of(
         also = [name for name in order.also if name in graph]
         truth = (composition.first.name, composition.second.name, *also)
         seen = (detected or {}).get(order.file, ())
-        facts = {"frequency": composition.frequency, "distance": composition.distance}
+        pair = f"{composition.first.words}/{composition.second.words}"
+        facts = {
+            "scene": f"{composition.criterion}/{pair}/{order.number}",  # one in several styles
+            "frequency": composition.frequency,
+            "distance": composition.distance,
+        }
         found.append(
             Picture(
                 file=f"{IMAGES}/{order.file}{_SUFFIX}",

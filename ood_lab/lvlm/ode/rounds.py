@@ -19,7 +19,7 @@ from ood_lab.io import read_json, read_table
 from ood_lab.lvlm.judged import FAILED, PARSED
 from ood_lab.lvlm.ode.criteria import Pair
 from ood_lab.lvlm.ode.graph import merged, read_graphml
-from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, POOLED
+from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, POOLED, clustered
 from ood_lab.lvlm.parsers import NO
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
 from ood_lab.metrics.intervals import percentile_interval
@@ -128,17 +128,14 @@ def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
 
 def _caption_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
     kept = rows[rows["status"] == PARSED]
-    return kept.groupby("file")[list(COUNTS)].sum().to_numpy(np.int64)
+    return clustered(kept, kept[list(COUNTS)].to_numpy())
 
 
 def _answer_counts(rows: pd.DataFrame, group: str) -> NDArray[np.int64]:
     kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
     truth = (kept["truth"] == NO).to_numpy()
     counts = outcome_counts(truth, np.where(kept["correct"].to_numpy(bool), truth, ~truth))
-    codes, images = pd.factorize(kept["file"])
-    sums = np.zeros((len(images), 4), np.int64)
-    np.add.at(sums, codes, counts)
-    return sums
+    return clustered(kept, counts)
 
 
 def _differences(

@@ -127,7 +127,8 @@ def results_of(
     Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.hallucination`). Yes/no questions:
     ``<group>_<metric>`` with "no" as the positive class, and ``pope_<metric>`` of existence
     questions with "yes", unparsed answers treated both ways. Of every criterion, of all pooled, and
-    of every level of shift, cell of the two and distance in the graph. Intervals resample images.
+    of every level of shift, cell of the two and distance in the graph. Intervals resample images;
+    those that show one scene in several styles together.
 
     Args:
         captions: see :func:`caption_table`.
@@ -184,6 +185,17 @@ def whole(results: pd.DataFrame) -> pd.DataFrame:
     return results[results[[*LEVELS, DISTANCE]].isna().all(axis=1)]
 
 
+def clustered(rows: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Sums of counts ``[N, M]`` over the rows that belong together, ``[K, M]``.
+
+    Those are the rows of one image, and the images that show one scene in several styles.
+    """
+    codes, names = pd.factorize(rows["scene" if "scene" in rows else "file"])
+    sums = np.zeros((len(names), counts.shape[1]), np.int64)
+    np.add.at(sums, codes, counts)
+    return sums
+
+
 def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
     """TP, FP, TN, FN of "no", and unparsed answers to questions whose right answer is yes."""
     truth, said = (rows["truth"] == NO).to_numpy(), (rows["parsed"] == NO).to_numpy()
@@ -214,10 +226,9 @@ def _caption_rows(
     part: pd.DataFrame, place: Mapping[str, Any], draws: int, seed: int
 ) -> list[dict[str, Any]]:
     kept = part[part["status"] == PARSED]
-    images = kept.groupby("file", sort=False)[list(COUNTS)].sum().to_numpy(np.int64)
-    found = caption_intervals(images, draws, seed)
-    failed = int((part["status"] == FAILED).sum())
-    sizes = {"n_asked": len(part), "n_unparsed": 0, "n_failed": failed, "n_pairs": len(images)}
+    found = caption_intervals(clustered(kept, kept[list(COUNTS)].to_numpy()), draws, seed)
+    failed, images = int((part["status"] == FAILED).sum()), kept["file"].nunique()
+    sizes = {"n_asked": len(part), "n_unparsed": 0, "n_failed": failed, "n_pairs": images}
     about = {**place, "unparsed": WAYS[0], **sizes}
     return [{**about, "metric": name, **_estimate(*found[name])} for name in CAPTION_METRICS]
 
@@ -256,10 +267,7 @@ def _of_class(
     """Metrics with their intervals; images are resampled."""
     truth = (rows["truth"] == positive).to_numpy()
     counts = outcome_counts(truth, np.where(right, truth, ~truth))
-    codes, images = pd.factorize(rows["file"])
-    sums = np.zeros((len(images), 4), np.int64)
-    np.add.at(sums, codes, counts)
-    return yes_no_intervals(sums, draws, seed)
+    return yes_no_intervals(clustered(rows, counts), draws, seed)
 
 
 def _estimate(value: float, low: float, high: float) -> dict[str, float]:

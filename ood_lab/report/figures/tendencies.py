@@ -26,7 +26,7 @@ def tendency_matrix(matrix: pd.DataFrame, groups: pd.DataFrame, footer: str) -> 
     shares = part.to_numpy(float) / matrix.loc[order["concept"]].sum(axis=1).to_numpy()[:, None]
     figure = new_figure(0.16 * len(part) + 1.6, footer)
     axes = figure.subplots()
-    image = axes.pcolormesh(100 * shares, cmap="cividis_r", edgecolor="white", lw=0.4, vmin=0)
+    image = axes.pcolormesh(100 * shares, cmap="Blues", edgecolor="white", lw=0.4, vmin=0)
     axes.set_xticks(np.arange(len(columns)) + 0.5, list(columns), rotation=90, fontsize=6)
     axes.set_yticks(np.arange(len(part)) + 0.5, list(part.index), fontsize=6)
     for tick, group in zip(axes.get_yticklabels(), order["group"], strict=True):

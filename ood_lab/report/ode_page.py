@@ -258,7 +258,9 @@ def _plain_tables(folder: Path) -> list[HtmlTable]:
         if (folder / file).exists():
             table = pd.read_csv(folder / file)
             rows = [[_plain(value) for value in row] for row in table.itertuples(index=False)]
-            found.append(HtmlTable(caption, [Head(str(name).replace("_", " ")) for name in table], rows))
+            found.append(
+                HtmlTable(caption, [Head(str(name).replace("_", " ")) for name in table], rows)
+            )
     return found
 
 

@@ -35,9 +35,7 @@ def check_pipeline(
     place = Path(source).expanduser()
     if place.is_dir():
         if not (place / "model_index.json").exists():
-            raise UserError(
-                f"{option}={source} has no model_index.json, so it is not a pipeline"
-            )
+            raise UserError(f"{option}={source} has no model_index.json, so it is not a pipeline")
         check_model({option: source}, variant)
         return str(place)
     if place.is_absolute() or source.count("/") != 1:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -326,7 +326,10 @@ class Ode(Task):
             write_csv(tendencies.matrix.reset_index(), ws.folder / "tendencies_matrix.csv")
             write_csv(tendencies.groups, ws.folder / "tendencies.csv")
             write_csv(tendencies.summary, ws.folder / "tendencies_groups.csv")
-            ws.manifest["tendencies"] = {**asdict(self.clustering), "silhouette": tendencies.silhouette}
+            ws.manifest["tendencies"] = {
+                **asdict(self.clustering),
+                "silhouette": tendencies.silhouette,
+            }
         changed = None
         if before is not None:
             changed = change(before, captions, judged, splits, draws=draws, seed=seed)
@@ -347,4 +350,3 @@ class Ode(Task):
 def _concepts_of_run(before: Round) -> str:
     found = read_json(before.folder / "manifest.json")["ode"]["concepts"]
     return str(found["identity"])
-

@@ -13,7 +13,11 @@ from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, VIRTUAL, Attribute, C
 
 #: Files of AMBER and of ODE, by what they hold; the first that is there is read.
 FILES = {
-    "annotations": ("annotations.json", "amber_annotations.json", "BaseInfo/amber_annotations.json"),
+    "annotations": (
+        "annotations.json",
+        "amber_annotations.json",
+        "BaseInfo/amber_annotations.json",
+    ),
     "properties": ("object-properties.json", "BaseInfo/object-properties.json"),
     "attributes": ("attribute.json", "BaseInfo/attribute.json"),
     "relation": ("relation.json",),

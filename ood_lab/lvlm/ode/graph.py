@@ -183,4 +183,3 @@ def _encoded(pairs: list[Attribute]) -> str:
 
 def _decoded(text: str) -> list[Attribute]:
     return [Attribute(*pair) for pair in json.loads(base64.b64decode(text) or "[]")]
-

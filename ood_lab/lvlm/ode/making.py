@@ -58,7 +58,9 @@ def make(
     def progress(share: float) -> None:
         done = round(share * len(missing))
         if pace.due or done == len(missing):
-            pace.line(", ".join(filter(None, [f"made {done} of {len(missing)} images", pace.left(done)])))
+            pace.line(
+                ", ".join(filter(None, [f"made {done} of {len(missing)} images", pace.left(done)]))
+            )
 
     withheld = set(
         make_images(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -167,5 +167,3 @@ def _nltk() -> Any:
 
 def _split(text: str) -> tuple[str, ...]:
     return tuple(word.lower() for word in _WORD.findall(text))
-
-

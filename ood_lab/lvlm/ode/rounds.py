@@ -113,7 +113,9 @@ def change(
     for split in [*both, POOLED]:
         parts = [_part(table, split, both) for table in (old_captions, captions)]
         counts = [_caption_counts(part) for part in parts]
-        rows += _differences(split, counts, caption_metrics, dict.fromkeys(CAPTION_METRICS), rng, draws)
+        rows += _differences(
+            split, counts, caption_metrics, dict.fromkeys(CAPTION_METRICS), rng, draws
+        )
         parts = [_part(table, split, both) for table in (old_judged, judged)]
         for group in _GROUPS:
             counts = [_answer_counts(part, group) for part in parts]
@@ -152,9 +154,7 @@ def _differences(
     drawn = [metrics(resampled_sums(each, draws, rng)) for each in counts]
     rows = []
     for metric, name in names.items():
-        low, high = percentile_interval(
-            drawn[1][metric] - drawn[0][metric], min(map(len, counts))
-        )
+        low, high = percentile_interval(drawn[1][metric] - drawn[0][metric], min(map(len, counts)))
         old, new = float(before[metric]), float(after[metric])
         found = {"before": old, "after": new, "change": new - old}
         interval = {"ci_low": float(low), "ci_high": float(high)}

@@ -90,7 +90,8 @@ class Clustering:
 
 def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
     """``N[f, h]``: captions of images that show f and name the hallucinated h; rows without any
-    are left out, names in alphabetical order."""
+    are left out, names in alphabetical order.
+    """
     rows = [
         (true, false)
         for truth, flagged in zip(captions["truth_words"], captions["flagged_nouns"], strict=True)

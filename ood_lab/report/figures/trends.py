@@ -33,7 +33,8 @@ def trend_lines(
         low, high = 100 * line["ci_low"], 100 * line["ci_high"]
         axes.fill_between(line[column], low, high, color=look.color, alpha=0.12, lw=0)
         names = [
-            f"{x:g}\nn={n:,}" for x, n in zip(line[column], line["n_pairs"].astype(int), strict=True)
+            f"{x:g}\nn={n:,}"
+            for x, n in zip(line[column], line["n_pairs"].astype(int), strict=True)
         ]
         axes.set_xticks(line[column].tolist(), names, fontsize=6)
         axes.set_xlabel(column)

@@ -1,7 +1,7 @@
 """The published data is read once."""
 
 import pytest
-from tests.lvlm.ode.data import SHARED
+from ode_data import SHARED
 
 from ood_lab.lvlm.ode.amber import AmberConcepts
 

@@ -2,7 +2,7 @@ import time
 
 import numpy as np
 import pytest
-from tests.lvlm.ode.data import SMALL, needs_data
+from ode_data import SMALL, needs_data
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.captions import Rules

@@ -1,6 +1,6 @@
 import networkx as nx
 import pytest
-from tests.lvlm.ode.data import SHARED, SMALL, needs_data
+from ode_data import SHARED, SMALL, needs_data
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.amber import AmberConcepts, attribute_pairs

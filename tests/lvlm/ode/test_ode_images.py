@@ -2,8 +2,8 @@ import json
 
 import numpy as np
 import pytest
+from ode_data import SMALL
 from PIL import Image
-from tests.lvlm.ode.data import SMALL
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.compositions import Composition, Concept
@@ -200,8 +200,9 @@ def test_pictures_leave_out_what_is_detected():
 
 
 def test_balance_is_down_to_the_rarest_criterion():
-    many = [Picture(f"{i}.png", "standard" if i % 3 else "random", "ee", ("a", "b"))
-            for i in range(12)]
+    many = [
+        Picture(f"{i}.png", "standard" if i % 3 else "random", "ee", ("a", "b")) for i in range(12)
+    ]
     kept = balanced(many, seed=0)
     assert [sum(p.criterion == name for p in kept) for name in ("standard", "random")] == [4, 4]
     assert kept == balanced(many, seed=0)

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from tests.lvlm.ode.data import SHARED, SMALL, needs_data
+from ode_data import SHARED, SMALL, needs_data
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.compositions import Composition, Concept, compose

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from tests.lvlm.ode.data import SMALL
+from ode_data import SMALL
 
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.judged import judge
@@ -134,7 +134,9 @@ def test_images_of_one_scene_are_resampled_together():
         ["standard", "fictional"],
         draws=400,
     )
-    rows = [whole(r).query("split == 'pooled' and metric == 'hal'").iloc[0] for r in (alone, together)]
+    rows = [
+        whole(r).query("split == 'pooled' and metric == 'hal'").iloc[0] for r in (alone, together)
+    ]
     assert rows[0]["value"] == rows[1]["value"]
     assert rows[1]["ci_high"] - rows[1]["ci_low"] > rows[0]["ci_high"] - rows[0]["ci_low"]
 

@@ -16,7 +16,8 @@ def effectiveness(features: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
     """How near every set lies to the natural images.
 
     ``distance``: mean over the images of ``1 - max cos`` to a natural one; for natural images to
-    another one. ``ratio``: that over the natural images' own, 1 = as near as they are to each other.
+    another one. ``ratio``: that over the natural images' own; 1 = as near as they are to each
+    other.
 
     Args:
         features: normalised, ``[n, D]`` by name of the set, :data:`NATURAL` among them.

@@ -1,4 +1,4 @@
-"""The results of ODE: hallucination in captions and in answers, by criterion, shift and distance."""
+"""The results of ODE: hallucination in captions and answers, by criterion, shift and distance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is made up where: which hallucinations go with which concepts, and groups of such concepts."""
+"""What is made up where: which hallucinations go with which concepts, and groups of these."""
 
 from __future__ import annotations
 
@@ -89,8 +89,9 @@ class Clustering:
 
 
 def hallucination_matrix(captions: pd.DataFrame) -> pd.DataFrame:
-    """``N[f, h]``: captions of images that show f and name the hallucinated h; rows without any
-    are left out, names in alphabetical order.
+    """``N[f, h]``: captions of images that show f and name the hallucinated h.
+
+    Rows without any are left out; names are in alphabetical order.
     """
     rows = [
         (true, false)

@@ -23,7 +23,7 @@ SMALL = (
     "metrics.min_count=2",
     "logger=none",
     "task.construction.limit=3",
-    "image_text=null",
+    "image_text=[]",
     "task.filter=null",
 )
 

@@ -13,3 +13,5 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if any(name in vars(item.module) for name in ("call", *whole)):
             item.add_marker("integration")
+    # Longest first: otherwise the last file keeps one process busy while the others idle.
+    items.sort(key=lambda item: item.get_closest_marker("integration") is None)

@@ -25,7 +25,6 @@ CASES = [
     ("eval", Path("detector/all.yaml")),
 ]
 CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or f.stem == "all"]
-APPENDED = {"annotations"}  # groups of some tasks alone: they are in no primary defaults list
 REQUIRED = {  # what the user has to fill in
     "annotations/cityscapes.yaml": ["annotations.root=DIR"],
     "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
@@ -34,10 +33,22 @@ REQUIRED = {  # what the user has to fill in
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
+    "image_text/blip2.yaml": ["image_text.blip2.path=DIR"],
+    "image_text/clip.yaml": ["image_text.clip.path=DIR"],
+    "image_text/groupvit.yaml": ["image_text.groupvit.path=DIR"],
+    "image_text/lit.yaml": ["image_text.lit.path=DIR"],
+    "image_text/open_clip.yaml": ["image_text.open_clip.clip.name=ViT-B-16"],
+    "image_text/siglip.yaml": ["image_text.siglip.path=DIR"],
+    "lvlm/openai.yaml": ["lvlm.model=NAME"],
+    "lvlm/replay.yaml": ["lvlm.path=FILE"],
+    "lvlm/transformers.yaml": ["lvlm.path=DIR"],
     "prompt/clipn.yaml": ["model.backbone.checkpoint_path=FILE"],
     "texts/files.yaml": ["model=laid", "texts.labels=FILE", "texts.templates=FILE"],
     "texts/imagenet21k.yaml": ["model=laid"],
     "texts/vessels.yaml": ["model=laid"],
+    "task/oodbench_ablation.yaml": ["runs=[RUN]"],
+    "task/oodbench_hard.yaml": ["task.path=DIR"],
+    "task/oodbench_statistics.yaml": ["task.runs=[RUN]"],
     "task/predict.yaml": ["task.images=DIR"],
     "task/select_classes.yaml": ["task.concept=vessels"],
     "task/transfer.yaml": ["task.content=DIR"],
@@ -71,8 +82,7 @@ def composed_file(primary: str, file: Path) -> DictConfig:
         method, _, preset = file.stem.rpartition("_")
         return composed(primary, [f"{file.parent.name}={method}", f"preset={preset}", *few])
     choice = f"[{file.stem}]" if group == "detector" else file.stem
-    sign = "+" if group in APPENDED else ""
-    return composed(primary, [f"{sign}{group}={choice}", *few, *REQUIRED.get(str(file), [])])
+    return composed(primary, [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])])
 
 
 def nodes_with_targets(node, path):

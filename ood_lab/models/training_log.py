@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 #: What the first estimate of the time is measured on, after one step that warms up: so many
 #: steps, or so many seconds where steps are slow.
 _STEPS, _SECONDS = 10, 20.0
+#: Lines about epochs at most; small data trains for hundreds of short ones.
+_LINES = 50
 
 
 class TrainingLog(Callback):
@@ -80,8 +82,8 @@ class TrainingLog(Callback):
         self._validated = True
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Says what the epoch brought."""
-        if trainer.is_global_zero:
+        """Says what the epoch brought; of very many epochs, what every second, third, ... did."""
+        if trainer.is_global_zero and _told(trainer.current_epoch + 1, trainer.max_epochs or 0):
             step = _step(trainer, trainer.fit_loop.batch_idx)
             self._say(step, trainer, _metrics(trainer, self._validated))
         self._validated = False
@@ -124,6 +126,11 @@ class TrainingLog(Callback):
         steps = f"step {step:,}{_of(self._pace.total)}"
         shown = filter(None, (steps, *parts, self._pace.left(step)))
         self._pace.line(f"{epoch}: {', '.join(shown)}")
+
+
+def _told(epoch: int, epochs: int) -> bool:
+    """Whether this epoch, counted from 1, gets a line."""
+    return epoch in (1, epochs) or epoch % max(1, math.ceil(epochs / _LINES)) == 0
 
 
 def total_steps(trainer: Trainer) -> int | None:

@@ -28,7 +28,15 @@ from ood_lab.report.pictures import Pictures
 from ood_lab.report.protocol import MISSING, percent
 
 _SHOWN = 6  # questions of a set
-_FIGURE_METRICS = ("macro_f1", "recall_yes", "recall_no", "yes_rate")
+_FIGURE_METRICS = (
+    "macro_f1",
+    "recall_yes",
+    "recall_no",
+    "yes_rate",
+    "precision_yes",
+    "precision_no",
+)
+_COMPARED = ("macro_f1", "recall_yes", "recall_no", "yes_rate")
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
 _LABELS = {"yes": "present", "no": "absent"}
 _DOWNLOADS = (
@@ -283,7 +291,7 @@ def _difference_table(caption: str, table: pd.DataFrame) -> HtmlTable:
     heads = [Head(name, "ascending") for name in ("first", "second", "metric")]
     heads += [Head(name) for name in ("first, %", "second, %", "difference", "p (Holm)")]
     cells = []
-    for row in table[table["metric"].isin(METRICS)].to_dict("records"):
+    for row in table[table["metric"].isin(_COMPARED)].to_dict("records"):
         names = [Cell(SETS.get(row[key], row[key]), row[key]) for key in ("a", "b")]
         values = [Cell(percent(row[key]), row[key]) for key in ("value_a", "value_b")]
         difference, low, high = (100 * row[key] for key in ("difference", "ci_low", "ci_high"))
@@ -294,25 +302,36 @@ def _difference_table(caption: str, table: pd.DataFrame) -> HtmlTable:
 
 
 def _analysis_table(found: pd.DataFrame) -> HtmlTable:
-    heads = [Head(name, "ascending") for name in ("questions", "what", "CLIP", "of")]
-    heads += [Head("n"), Head("value")]
+    """One row a set: sizes, CLIPScores, P(object | context) and least distances."""
     rows = found[(found["analysis"] != "min_distance") | (found["key"] == "mean")]
-    cells = []
-    for row in rows.astype(object).where(rows.notna(), "").to_dict("records"):
-        of = " ".join(filter(None, (_LABELS.get(row["label"], ""), str(row["key"]))))
-        value = float(row["value"])
-        ends = "" if row["ci_low"] == "" else f"{row['ci_low']:.3f} to {row['ci_high']:.3f}"
-        cells.append(
-            [
-                Cell(SETS.get(row["split"], row["split"])),
-                Cell(row["analysis"].replace("_", " ")),
-                Cell(str(row["clip"])),
-                Cell(of),
-                Cell(f"{row['n']:,}", float(row["n"])),
-                Cell(f"{value:.3f}", value, ends),
-            ]
-        )
+    named = {_heading(row): None for row in rows.to_dict("records")}
+    values = {(row["split"], _heading(row)): row for row in rows.to_dict("records")}
+    splits = [split for split in SETS if (rows["split"] == split).any()]
+    heads = [Head("questions", "ascending"), *(Head(name) for name in named)]
+    cells = [
+        [Cell(SETS[split], place), *(_value(values.get((split, name))) for name in named)]
+        for place, split in enumerate(splits)
+    ]
     return HtmlTable("What is known of the questions without an answer", heads, cells)
+
+
+def _heading(row: Mapping[Any, Any]) -> str:
+    label = _LABELS.get(row["label"], "")
+    return {
+        "tier_share": f"{row['key']}, %",
+        "clip_score": f"CLIPScore {label}",
+        "p_context": f"P(object | context) {label}",
+        "min_distance": f"least distance, {row['clip']}",
+    }[row["analysis"]]
+
+
+def _value(row: Mapping[Any, Any] | None) -> Cell:
+    if row is None:
+        return Cell(MISSING)
+    factor, digits = {"tier_share": (100, 1), "clip_score": (1, 1)}.get(row["analysis"], (1, 3))
+    value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
+    interval = "" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
+    return Cell(f"{value:.{digits}f}", value, interval)
 
 
 def _cell(row: Mapping[Any, Any]) -> Cell:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_table
-from ood_lab.report.columns import Column, build, numbers, pack
+from ood_lab.report.columns import Column, beside, build, numbers, pack
 from ood_lab.report.oodbench_tables import estimate
 
 #: Metric, and what it is called in tables; in this order.
@@ -81,8 +81,9 @@ class OricTables:
             (self.models, "Models on the same questions, points"),
         ):
             if table is not None and len(table):
-                yield Text()
-                yield build(_pairs(table), title)
+                for part in pack(_pairs(table), options.max_width):
+                    yield Text()
+                    yield build(part, title)
                 yield Text("p: two-sided bootstrap test, Holm-corrected.", "dim")
 
 
@@ -127,6 +128,6 @@ def _pairs(table: pd.DataFrame) -> list[Column]:
             f"{100 * r['difference']:+.1f} [{100 * r['ci_low']:+.1f}, {100 * r['ci_high']:+.1f}]"
             for r in rows
         ]
-        columns.append(Column((METRICS[metric],), numbers(texts)))
-        columns.append(Column(("p",), numbers([p_text(r["p_holm"]) for r in rows])))
+        cells = beside(numbers(texts), numbers([p_text(r["p_holm"]) for r in rows]))
+        columns.append(Column((f"{METRICS[metric]}     p",), cells))
     return columns

@@ -25,6 +25,15 @@ NEUTRAL = (
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
     "model.backbone.clip.download",
+    # Of chat models: how requests are sent, not what they say.
+    "lvlm.api_key_env",
+    "lvlm.concurrency",
+    "lvlm.dry_run",  # ends without a result
+    "lvlm.give_up_after",
+    "lvlm.image_tokens",  # for an estimate before the first request
+    "lvlm.price",
+    "lvlm.retries",
+    "lvlm.timeout_s",
     "data.cache_dir",  # remembers facts of files
     "data.info",  # words about the data
     "data.num_workers",

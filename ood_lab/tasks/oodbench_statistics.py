@@ -25,6 +25,10 @@ from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
 from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
 from ood_lab.lvlm.statistics.hard import (
+    Correlation,
+    Resampled,
+    Shared,
+    Spread,
     correlation_test,
     resampling_test,
     shared_pairs,
@@ -200,7 +204,7 @@ class OODBenchStatistics(Task):
             list(zip(table["image"].astype(str), table["category"].astype(str), strict=True))
             for table in (pairs[split == self.split], hard_pairs)
         ]
-        parts = {
+        parts: dict[str, Spread | Correlation | Resampled | Shared] = {
             "E1": spread_test(d_hard, d_ood),
             "E2": correlation_test(d_hard, d_ood),
             "E3, E4": resampled,
@@ -251,7 +255,8 @@ class OODBenchStatistics(Task):
             texts = read_table(Path(file), dtype=str)
             if missing := [name for name in ("image", "text") if name not in texts]:
                 raise UserError(f"task.corpora.{model}={file} has no column '{missing[0]}'")
-            by_image = texts.groupby("image")["text"].apply(list).to_dict()
+            groups = texts.groupby("image")["text"]
+            by_image = {str(image): list(part) for image, part in groups}
             rows.append(
                 {"model": model, **semantic_overlap(pairs, by_image, self.epsilon)._asdict()}
             )

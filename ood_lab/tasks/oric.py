@@ -27,7 +27,7 @@ from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.drawing import Constructed
 from ood_lab.lvlm.oric.facts import TIER_EDGES, AreaOf, with_facts
-from ood_lab.lvlm.oric.files import Article, Item, read_bench, write_bench, write_train
+from ood_lab.lvlm.oric.files import Article, Item, read_bench, read_train, write_bench, write_train
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
 from ood_lab.lvlm.oric.matching import second_step
 from ood_lab.lvlm.oric.pope import Sampling
@@ -39,6 +39,7 @@ from ood_lab.lvlm.oric.wording import Asked, Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
 from ood_lab.report.oric_tables import oric_tables
@@ -66,11 +67,13 @@ class Oric(Task):
         until: last stage to run.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         bench: a published ``oric_bench.json``, in place of the construction.
-        images: folder of its images; None = that of the annotations.
+        images: folder of its images, of which nothing else is known then; None = they are those of
+            the annotations, which also say how large and how expected its objects are.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
+        hf_dataset: write them as the released training code loads them, too (``oric_train/``).
         judge_wording: of the question to a chat model as judge: the paper's or the released one.
         clip_text: text of an object for the CLIP (the released code: ``A image contains {}``).
         article: of the object in a question; ``released`` has the code's slip.
@@ -104,6 +107,7 @@ class Oric(Task):
     predictions: Sequence[str] = ()
     construct: Construction = field(default_factory=Construction)
     train_pairs: Annotated[int, Ge(0)] = 0
+    hf_dataset: bool = False
     judge_wording: Wording = "paper"
     clip_text: str = "an image contains {}"
     article: Article = "right"
@@ -207,13 +211,13 @@ class Oric(Task):
     def _given(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
         items = read_bench(Path(str(self.bench)))
-        annotations = ws.annotations if ws.settings.get("annotations") else None
+        annotations = ws.annotations if self.images is None else None
         table = table_of(items, annotations).assign(split=ORIC)
         ws.manifest["oric"] = {"bench": self.bench}
         if annotations is not None:
             contents = contents_of(annotations, self.crowd)
             table = with_facts(table, annotations, contents, None, self.area_of, self._edges)
-            ws.manifest["annotations"] = annotations.name
+            ws.manifest["annotations"] = {"name": annotations.name}
         return items, table
 
     def _constructed(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
@@ -239,7 +243,11 @@ class Oric(Task):
         self._write_files(ws, bench, train)
         self._analyse(ws, table, space)
         ws.manifest |= {
-            "annotations": {"name": annotations.name, "identity": annotations.identity},
+            "annotations": {
+                "name": annotations.name,
+                "identity": annotations.identity,
+                "root": str(annotations.root),
+            },
             "clip": dict(ws.clip.identity),
             "judge": dict(builder.judge.made_with),
             "oric": {
@@ -268,6 +276,9 @@ class Oric(Task):
         if train is not None:
             items = items_of(train.questions, ws.annotations, self.article)
             write_train(items, ws.folder / "oric_train.json")
+            if self.hf_dataset:
+                made = read_train(ws.folder / "oric_train.json")
+                write_dataset(made, ws.annotations.root, ws.folder / "oric_train")
             audits.append(train.audit.assign(file="train"))
         audit = pd.concat(audits, ignore_index=True)
         images = ws.annotations.images["file"].to_numpy()
@@ -361,9 +372,9 @@ class Oric(Task):
             write_csv(by_tier(judged, draws=draws, seed=seed), ws.folder / "tiers.csv")
 
     def _title(self, ws: Workspace) -> str:
-        known = ws.manifest.get("annotations", {})
-        about = known.get("name") if isinstance(known, dict) else known
-        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about or self.bench or self.questions}"
+        known = ws.manifest.get("annotations", {}).get("name")
+        about = known or self.bench or self.questions
+        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about}"
 
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:

@@ -24,6 +24,16 @@ OTHER = {
 }
 #: The same values as ``clip``'s, whether what is missing is fetched, and of tasks that always run.
 ELSEWHERE = {
+    "annotations.folder",  # tests/lvlm/oodbench/test_oodbench_task.py renders below another one
+    # No part of what an answer is made with: tests/lvlm/chat.
+    "lvlm.api_key_env",
+    "lvlm.concurrency",
+    "lvlm.dry_run",
+    "lvlm.give_up_after",
+    "lvlm.image_tokens",
+    "lvlm.price",
+    "lvlm.retries",
+    "lvlm.timeout_s",
     "seed",  # names the folder
     "debug",  # shortens through keys of its own
     "model.backbone.clip.cache_dir",

@@ -5,8 +5,11 @@ import io
 import re
 import signal
 
+import lightning as L
 import pytest
+import torch
 from cli import call, run_folders
+from torch.utils.data import DataLoader, TensorDataset
 
 from ood_lab.features.writer import FeatureWriter
 from ood_lab.models import TrainingLog, epochs_for
@@ -55,6 +58,35 @@ def test_a_line_for_every_epoch_and_every_set(talk):
     sets = re.findall(r"features of '(\w+)': extracted \d+ images", out)
     assert sets[:2] == ["test", "transferred_bronze"]
     assert len(sets) == 6
+
+
+def test_of_very_many_epochs_not_every_one_has_a_line(tmp_path, caplog):
+    data = DataLoader(TensorDataset(torch.ones(2, 1)), batch_size=2)
+    options = {"enable_progress_bar": False, "enable_checkpointing": False, "logger": False}
+    with caplog.at_level("INFO", logger="ood_lab"):
+        L.Trainer(
+            accelerator="cpu",
+            max_epochs=120,
+            default_root_dir=tmp_path,
+            callbacks=[TrainingLog("one number", "random weights")],
+            **options,
+        ).fit(OneNumber(), data)
+    told = [int(n) for n in re.findall(r"epoch (\d+) of 120", caplog.text)]
+    assert told == [1, *range(3, 121, 3)]
+
+
+class OneNumber(L.LightningModule):
+    """The least that can be trained."""
+
+    def __init__(self):
+        super().__init__()
+        self.number = torch.nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch, _):
+        return ((self.number - batch[0]) ** 2).mean()
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
 def test_a_short_training_is_called_short_below_the_table_too(talk):

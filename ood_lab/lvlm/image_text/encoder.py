@@ -56,4 +56,5 @@ def timm_features(name: str, weights: str, images: Sequence[Path]) -> NDArray[np
     def encode(batch: list[Image.Image]) -> Tensor:
         return network(torch.stack([transform(image) for image in batch]).to(device))
 
-    return in_batches(images, _BATCH, int(network.num_features), name, encode)
+    width: int = network.num_features  # type: ignore[assignment]
+    return in_batches(images, _BATCH, width, name, encode)

@@ -74,7 +74,7 @@ class CooccurrenceJudge:
         quantile: share of the objects of interest that are unexpected.
     """
 
-    quantile: Annotated[float, Interval(gt=0, le=1)] = 0.25
+    quantile: Annotated[float, Interval(gt=0, le=1)] = 0.4
 
     @property
     def made_with(self) -> Mapping[str, Any]:

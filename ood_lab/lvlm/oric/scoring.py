@@ -66,7 +66,7 @@ def results_of(
         model: its name.
         draws: bootstrap resamples.
         seed: of the draws.
-        min_count: levels and cells with fewer items are missing.
+        min_count: levels and cells with fewer images are missing.
 
     Returns:
         ``model, split, prompt, semantic_level, covariate_level, n_asked, n_unparsed, n_failed,
@@ -109,7 +109,7 @@ def _places(judged: pd.DataFrame, min_count: int) -> Iterator[_Place]:
             yield _Place({"split": split, "prompt": str(prompt)}, part)
         for names in keys:
             for values, part in rows.groupby(names, sort=True):
-                if part["item"].nunique() >= min_count:
+                if part["pair_id"].nunique() >= min_count:
                     where = dict(zip(names, values, strict=True))
                     yield _Place({"split": split, "prompt": MEAN, **where}, part)
 

@@ -20,6 +20,7 @@ from ood_lab.lvlm.oric.files import Article, Item, problem_of
 from ood_lab.lvlm.oric.judges import Judge
 from ood_lab.lvlm.oric.pope import Pope, Sampling
 from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.parsers import YES
 
 #: ``split`` of ORIC's questions.
 ORIC = "oric"
@@ -113,7 +114,7 @@ def table_of(items: Sequence[Item], annotations: Annotations | None) -> pd.DataF
         annotations: of its images; None = nothing is known of them, and ``row`` numbers them.
 
     Raises:
-        UserError: an image or an object is not in the annotations.
+        UserError: an image or an object is not in the annotations, or they say otherwise.
     """
     names = [item.image for item in items]
     if annotations is None:
@@ -121,17 +122,25 @@ def table_of(items: Sequence[Item], annotations: Annotations | None) -> pd.DataF
     else:
         known = pd.Index([Path(file).name for file in annotations.images["file"]])
         rows = known.get_indexer(pd.Index([Path(name).name for name in names]))
+        pairs = zip(annotations.objects["image"], annotations.objects["category"], strict=True)
+        there, ids = set(pairs), annotations.images["image"].tolist()
         for item, row in zip(items, rows, strict=True):
             if row < 0:
                 raise UserError(
                     f"the image {item.image} of question {item.id} is not among the "
                     f"{len(known):,} of {annotations.name}: choose the annotations of its images, "
-                    "or annotations=null and task.images=DIR"
+                    "or their folder, task.images=DIR"
                 )
             if item.target_object not in annotations.categories:
                 raise UserError(
                     f"question {item.id} asks for '{item.target_object}', which {annotations.name} "
                     "does not annotate"
+                )
+            if ((ids[row], item.target_object) in there) != (item.solution == YES):
+                raise UserError(
+                    f"question {item.id} has the answer {item.solution}, but {annotations.name} "
+                    f"says otherwise of '{item.target_object}' in {item.image}: choose the "
+                    "annotations of its images, or their folder, task.images=DIR"
                 )
     return pd.DataFrame(
         {

@@ -18,6 +18,11 @@ _SECOND_LINE: Mapping[Form, str] = {
 }
 
 
+def plain_text(problem: str, form: Form = "plain") -> str:
+    """A question as chat models are asked it."""
+    return f"Question: {problem}\n{_SECOND_LINE[form]}"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Asked:
     """How items are asked.
@@ -48,7 +53,7 @@ class Asked:
                     question_id=f"{known['split']}/{item.id}/{number}",
                     task=TASK,
                     image=files[item.image],
-                    text=f"Question: {problem}\n{_SECOND_LINE[self.form]}",
+                    text=plain_text(problem, self.form),
                     answer=item.solution,
                     parser=self.parser,
                     pair_id=item.image,

@@ -39,7 +39,7 @@ def vlm_tuning(
         UserError: no model is in that folder, or it is not of this kind.
     """
     if path is not None:
-        model, processor = _loaded(Path(path))
+        model, processor = loaded_vlm(Path(path))
         return VlmTuning(model, processor, optimizer, scheduler, train, lora)
     if lora is not None or train != "all":
         raise UserError("model.lora and model.train are for a model in model.path=DIR")
@@ -57,7 +57,12 @@ def vlm_tuning(
     )
 
 
-def _loaded(folder: Path) -> tuple[Any, Any]:
+def loaded_vlm(folder: Path) -> tuple[Any, Any]:
+    """Model and processor of a folder.
+
+    Raises:
+        UserError: no model is in that folder, or it is not made to be asked about images.
+    """
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     if not (folder / "config.json").is_file():

@@ -189,3 +189,12 @@ def test_pairs_keep_what_results_are_divided_by(judged):
     assert {"split", "category", "semantic_level", "covariate_level"} <= set(table)
     assert table["kept"].tolist() == [True] * 8 + [False] * 2
     assert table.loc[~table["kept"], ["tp", "fp", "tn", "fn"]].to_numpy().sum() == 0
+
+
+def test_wandb_shows_whole_splits_the_first_way(judged):
+    from ood_lab.run.wandb_log import answer_values
+
+    found = answer_values(results_of(judged, "m", draws=20, min_count=5))
+    assert found["ood_h/accuracy"] == pytest.approx(13 / 14)
+    assert set(found) >= {"pooled/accuracy", "ood_h/yes_rate"}
+    assert not any("nan" in key for key in found)

@@ -54,6 +54,19 @@ def test_questions_are_true_of_the_annotations(finished):
     assert {q.meta["split"] for q in asked} > {"id"}
 
 
+def test_what_both_shipped_models_overlook_is_small(finished):
+    asked = [q for q in read_questions(finished / "questions.jsonl") if q.task == "yes_no"]
+    areas = {
+        split: [q.meta["area"] for q in asked if q.meta["split"] == split and q.meta["present"]]
+        for split in ("id", "ood_h")
+    }
+    division = read_table(finished / "division.parquet")
+    assert (division["split"] == "id").mean() > 0.3  # they know most of what is there
+    assert np.median(areas["ood_h"]) < 150
+    mine = pd.DataFrame([q.meta for q in asked])
+    assert mine.loc[mine["split"] == "ood_h", "p_scenes_96"].median() < 0.05
+
+
 def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finished):
     results = read_table(finished / "results.parquet")
     row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'drop_pair'")

@@ -140,8 +140,8 @@ def test_a_training_file_is_no_benchmark_and_the_other_way_round(tmp_path):
         ("{}", "no list of questions"),
         ('[{"id": 1}]', "row 1: the fields are not"),
         (
-            '[{"id": 1, "image": "a", "target_object": "b", "problem": ["c"], "solution": "maybe"}]',
-            "the solution 'maybe' is not yes or no",
+            '[{"id": 1, "image": "a", "target_object": "b", "problem": ["c"], "solution": "m"}]',
+            "the solution 'm' is not yes or no",
         ),
     ],
 )

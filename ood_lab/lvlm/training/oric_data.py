@@ -1,0 +1,160 @@
+"""ORIC's training questions: for reinforcement fine-tuning here, and for the released code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import lightning as L
+import numpy as np
+from annotated_types import Ge, Lt
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from ood_lab.data.sampling import EpochSampler
+from ood_lab.errors import UserError
+from ood_lab.io import read_json
+from ood_lab.lvlm.oric.files import Item, problem_of, read_train
+from ood_lab.lvlm.oric.wording import plain_text
+
+
+class Prompt(NamedTuple):
+    """A question about an image.
+
+    Attributes:
+        image: RGB.
+        text: the question.
+        truth: ``yes`` or ``no``.
+    """
+
+    image: Image.Image
+    text: str
+    truth: str
+
+
+class OricPrompts(Dataset[Prompt]):
+    """Training questions with their images.
+
+    Args:
+        items: of ``oric_train.json``.
+        images: folder of their images.
+        problem: ``reasoning``: as the file has it, to be reasoned about between tags; ``plain``:
+            the same question as the benchmark asks it.
+    """
+
+    def __init__(
+        self, items: Sequence[Item], images: Path, problem: Literal["reasoning", "plain"]
+    ) -> None:
+        self.items = items
+        self.images = images
+        self.problem = problem
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: int | tuple[int, int]) -> Prompt:
+        item = self.items[index if isinstance(index, int) else index[0]]  # nothing is drawn
+        with Image.open(self.images / item.image) as file:
+            image = file.convert("RGB")
+        if self.problem == "reasoning":
+            return Prompt(image, item.problem[0], item.solution)
+        return Prompt(image, plain_text(problem_of(item.target_object)[0]), item.solution)
+
+
+class OricTraining(L.LightningDataModule):
+    """``oric_train.json`` with a part of its images held out.
+
+    Args:
+        train: the file.
+        images: folder of its images; None = what the manifest beside the file says.
+        problem: see :class:`OricPrompts`.
+        val_share: share of the images whose questions are held out.
+        num_workers: loader processes.
+        seed: of the held-out part and the order.
+
+    Raises:
+        UserError: the file is missing or no training file, or an image is missing.
+    """
+
+    def __init__(
+        self,
+        train: str,
+        images: str | None = None,
+        problem: Literal["reasoning", "plain"] = "reasoning",
+        val_share: Annotated[float, Ge(0), Lt(1)] = 0.2,
+        num_workers: Annotated[int, Ge(0)] = 0,
+        seed: Annotated[int, Ge(0)] = 0,
+    ) -> None:
+        super().__init__()
+        items = read_train(Path(train))
+        folder = Path(images) if images is not None else _folder_of(Path(train))
+        if missing := [item.image for item in items if not (folder / item.image).is_file()]:
+            raise UserError(
+                f"{len(missing)} of {len(items)} images of {train} are not in {folder}, such as "
+                f"{missing[0]}: give model.prompts.images=DIR"
+            )
+        names = sorted({item.image for item in items})
+        order = np.random.default_rng(seed).permutation(len(names))
+        held_out = {names[k] for k in order[: round(val_share * len(names))]}
+        self.train = OricPrompts([i for i in items if i.image not in held_out], folder, problem)
+        self.val = OricPrompts([i for i in items if i.image in held_out], folder, problem)
+        self.num_workers = num_workers
+        self.seed = seed
+
+    def _epoch(self) -> int:
+        return self.trainer.current_epoch if self.trainer else 0
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """One prompt at a time, in an order that depends on seed and epoch alone."""
+        sampler = EpochSampler(len(self.train), self.seed, self._epoch)
+        return self._loader(self.train, sampler=sampler)
+
+    def val_dataloader(self) -> DataLoader[Any] | list[Any]:
+        """One prompt at a time; nothing where none is held out."""
+        return self._loader(self.val) if len(self.val) else []
+
+    def _loader(self, data: OricPrompts, **options: Any) -> DataLoader[Any]:
+        first: Callable[[Sequence[Prompt]], Prompt] = _only
+        return DataLoader(data, 1, collate_fn=first, num_workers=self.num_workers, **options)
+
+
+def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
+    """Writes the DatasetDict that ORIC's released training code loads from disk.
+
+    One split ``train`` with ``image`` (a list of one path), ``problem`` (one text) and
+    ``solution`` (``<SOLUTION>yes</SOLUTION>``).
+
+    Args:
+        items: of ``oric_train.json``.
+        images: folder of their images.
+        folder: where to.
+
+    Raises:
+        UserError: datasets is missing.
+    """
+    try:
+        from datasets import Dataset as Table
+        from datasets import DatasetDict
+    except ImportError as error:
+        raise UserError(
+            "task.hf_dataset=true needs datasets: pip install 'ood_lab[rft]'"
+        ) from error
+    rows = {
+        "image": [[str((images / item.image).absolute())] for item in items],
+        "problem": [item.problem[0] for item in items],
+        "solution": [f"<SOLUTION>{item.solution}</SOLUTION>" for item in items],
+    }
+    DatasetDict({"train": Table.from_dict(rows)}).save_to_disk(str(folder))
+
+
+def _only(batch: Sequence[Prompt]) -> Prompt:
+    return batch[0]
+
+
+def _folder_of(train: Path) -> Path:
+    manifest = train.parent / "manifest.json"
+    known = read_json(manifest).get("annotations", {}) if manifest.is_file() else {}
+    if not isinstance(known, dict) or "root" not in known:
+        raise UserError(f"where are the images of {train}? Give model.prompts.images=DIR")
+    return Path(str(known["root"]))

@@ -1,0 +1,135 @@
+"""Reinforcement fine-tuning of a vision-language model, measured on held-out questions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from rich.console import Console
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import write_csv, write_table
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.kept import store_of
+from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.sets import ORIC
+from ood_lab.lvlm.questions import Question, read_questions
+from ood_lab.lvlm.training.grpo import VlmGrpo
+from ood_lab.lvlm.training.make import loaded_vlm
+from ood_lab.lvlm.training.oric_data import OricTraining
+from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
+from ood_lab.report.oric_tables import oric_tables
+from ood_lab.run import checkpoints
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+_REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneGrpo(Task):
+    """Trains, writes the model of the best epoch as a folder, and asks both about other questions.
+
+    Args:
+        export: folder of the model; None = ``model`` in the run folder.
+        held_out: ``questions.jsonl`` of ``task=oric``; its ORIC questions are asked before and
+            after. None = nothing is measured.
+    """
+
+    export: str | None = None
+    held_out: str | None = None
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError for what is missing, before the training."""
+        for name in ws.model["rewards"]:
+            if name not in _REWARDS:
+                raise UserError(f"model.rewards: {suggestion(name, _REWARDS)}")
+        asked = self._asked()
+        data: OricTraining = ws.build("model.prompts")
+        known = {Path(item.image).name for part in (data.train, data.val) for item in part.items}
+        shared = {Path(q.image or "").name for q in asked} & known
+        if shared:
+            raise UserError(
+                f"{len(shared)} images are in both the training file and task.held_out, such as "
+                f"{min(shared)}: hold out questions about other images"
+            )
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns results before and after; None where nothing is held out."""
+        self.check(ws)
+        base = TransformersChat(str(ws.model["path"])).folder
+        module, data = self._module(ws, base), ws.build("model.prompts")
+        trainer = ws.trainer()
+        trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
+        if not ws.is_main:
+            return None
+        best = torch.load(checkpoints.weights_file(ws.folder), "cpu", weights_only=True)
+        module.load_state_dict(best["state_dict"])
+        place = Path(self.export) if self.export else ws.folder / "model"
+        module.cpu().save(place)
+        found = {k: float(v) for k, v in trainer.callback_metrics.items()}
+        ws.manifest |= {"model_folder": str(place), "validation": found}
+        Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
+        return self._measured(ws, {BEFORE: base, AFTER: place})
+
+    @staticmethod
+    def _module(ws: Workspace, base: Path) -> VlmGrpo:
+        model, processor = loaded_vlm(base)
+        names = ("train", "lora", "group", "beta", "ratio", "temperature", "max_new_tokens")
+        return VlmGrpo(
+            model,
+            processor,
+            ws.build("model.optimizer"),
+            [_REWARDS[name] for name in ws.model["rewards"]],
+            ws.build("model.scheduler"),
+            **{name: ws.model[name] for name in names},
+        )
+
+    def _asked(self) -> list[Question]:
+        if self.held_out is None:
+            return []
+        every = read_questions(Path(self.held_out))
+        found = [q for q in every if q.meta.get("split") == ORIC]
+        if not found:
+            raise UserError(f"task.held_out={self.held_out} has none of ORIC's questions")
+        return found
+
+    def _measured(self, ws: Workspace, models: Mapping[str, Path]) -> pd.DataFrame | None:
+        """Answers of both, with the paired difference."""
+        asked = self._asked()
+        if not asked:
+            return None
+        folder, options = Path(str(self.held_out)).parent, _draws(ws)
+        judged: dict[str, pd.DataFrame] = {}
+        for name, place in models.items():
+            chat = TransformersChat(str(place), max_new_tokens=ws.model["max_new_tokens"])
+            store = store_of(chat.made_with, ws.answers_root)
+            answers = answers_to(asked, folder, chat, store)
+            judged[name] = judge(asked, {a.question_id: a for a in answers})
+        results = pd.concat([results_of(t, n, **options) for n, t in judged.items()])
+        write_table(results, ws.folder / "results.parquet")
+        write_csv(results, ws.folder / "results.csv")
+        write_table(same_questions(judged), ws.folder / "judged.parquet")
+        changes = {name: judged[name] for name in (AFTER, BEFORE)}
+        write_csv(
+            differences(same_questions(changes), "model", **options), ws.folder / "models.csv"
+        )
+        after = results[results["model"] == AFTER]
+        ws.manifest |= {"title": "ORIC after reinforcement fine-tuning", "oric": {}}
+        Console().print(oric_tables(after, ws.folder, ws.manifest))
+        return results
+
+
+def _draws(ws: Workspace) -> dict[str, Any]:
+    return {"draws": int(ws.metrics["draws"]), "seed": ws.seed}

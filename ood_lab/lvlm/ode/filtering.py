@@ -40,12 +40,15 @@ class Filter:
         check_env: environments are expected, too.
         keep_top: of the images of one prompt, the most confident ones; None = all.
         detected_conf: what is seen with more than that is no hallucination candidate.
+        by_scene: a scene that is drawn in several styles is kept or dropped by the first of them,
+            so that every style has the same scenes.
     """
 
     min_conf: Share = 0.65
     check_env: bool = False
     keep_top: Annotated[int, Ge(1)] | None = None
     detected_conf: Share = 0.6
+    by_scene: bool = False
 
     def table(
         self, orders: Sequence[Order], confidences: NDArray[np.float32], labels: Sequence[str]
@@ -84,8 +87,12 @@ class Filter:
                     "style": order.style,
                 }
             )
-        table = pd.DataFrame(rows)
-        return self._top(table).drop(columns=["prompt", "style"]).assign(verdict="")
+        table = self._top(pd.DataFrame(rows))
+        if self.by_scene:
+            scenes = [_scene(order) for order in orders]
+            first = table.groupby(scenes, sort=False)[["kept", "reason"]].transform("first")
+            table = table.assign(kept=first["kept"], reason=first["reason"])
+        return table.drop(columns=["prompt", "style"]).assign(verdict="")
 
     def _top(self, table: pd.DataFrame) -> pd.DataFrame:
         if self.keep_top is None or not len(table):
@@ -159,6 +166,10 @@ def summary(table: pd.DataFrame) -> dict[str, Any]:
         str(name): {"made": int(made), "kept": int(kept)}
         for (name, made), kept in zip(groups.size().items(), groups.sum(), strict=True)
     }
+
+
+def _scene(order: Order) -> str:
+    return f"{order.composition.criterion}/{order.prompt}/{order.number}"
 
 
 def _shown(order: Order) -> set[str]:

@@ -152,6 +152,15 @@ def test_only_the_surest_images_of_a_prompt():
     assert table["reason"].tolist() == ["others are surer", "", "low confidence"]
 
 
+def test_a_scene_is_kept_in_all_styles_or_in_none():
+    orders = SceneRenderer(size=64, styles=["photo", "ink"], per_composition=2).plan([PAIR], seed=0)
+    seen = np.zeros((4, 4), np.float32)
+    seen[[0, 3]] = 0.9  # a photo of the first scene, an ink drawing of the second
+    assert Filter().table(orders, seen, LABELS)["kept"].tolist() == [True, False, False, True]
+    table = Filter(by_scene=True).table(orders, seen, LABELS)
+    assert table["kept"].tolist() == [True, True, False, False]
+
+
 def test_a_person_has_the_last_word(tmp_path):
     seen = np.array([[0.9, 0.9, 0, 0], [0.1, 0.1, 0, 0]], np.float32)
     table = Filter().table(orders_of(2), seen, LABELS)

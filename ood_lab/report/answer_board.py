@@ -51,6 +51,9 @@ HEADLINES: Mapping[str, Sequence[Headline]] = {
 }
 
 
+_KEPT = ("split", "metric", "value", "ci_low", "ci_high")
+
+
 @dataclass(frozen=True)
 class BenchmarkRun:
     """A finished run of a benchmark.
@@ -122,18 +125,12 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     for run in runs:
         whole = _whole(run.results)
         for headline in HEADLINES[run.benchmark]:
-            part = whole[
-                (whole["split"] == headline.split) & (whole["metric"] == headline.metric)
-            ]
+            part = whole[(whole["split"] == headline.split) & (whole["metric"] == headline.metric)]
             for row in part.head(1).to_dict("records"):
                 model = str(row["model"])
                 about = {"benchmark": run.benchmark, "model": model, "column": headline.words}
-                values = {key: row[key] for key in ("split", "metric", "value", "ci_low", "ci_high")}
-                rows[run.benchmark, model, headline.words] = {
-                    **about,
-                    **values,
-                    "run": str(run.path),
-                }
+                values = {key: row[key] for key in _KEPT}
+                rows[run.benchmark, model, headline.words] = about | values | {"run": str(run.path)}
     order = {name: place for place, name in enumerate(HEADLINES)}
     table = pd.DataFrame(list(rows.values()))
     return table.sort_values("benchmark", key=lambda names: names.map(order), kind="stable")
@@ -204,8 +201,10 @@ def _cell(found: pd.DataFrame, column: str) -> Cell:
 
 
 def _plain(caption: str, table: pd.DataFrame) -> HtmlTable:
-    rows = [[Cell(f"{v:.3g}", v) if isinstance(v, float) else Cell(str(v)) for v in row]
-            for row in table.itertuples(index=False)]
+    rows = [
+        [Cell(f"{v:.3g}", v) if isinstance(v, float) else Cell(str(v)) for v in row]
+        for row in table.itertuples(index=False)
+    ]
     return HtmlTable(caption, [Head(str(name)) for name in table], rows)
 
 

@@ -179,8 +179,13 @@ def _whole(results: pd.DataFrame) -> pd.DataFrame:
 def _text(found: pd.DataFrame, model: str) -> str:
     if model not in found.index:
         return MISSING
-    row = found.loc[model]
-    return f"{percent(row['value'])} [{percent(row['ci_low'])}, {percent(row['ci_high'])}]"
+    value, low, high = _values(found, model)
+    return f"{percent(value)} [{percent(low)}, {percent(high)}]"
+
+
+def _values(found: pd.DataFrame, row: str) -> tuple[float, ...]:
+    """Value and interval of the row of that name."""
+    return tuple(found.loc[[row], ["value", "ci_low", "ci_high"]].to_numpy(float)[0].tolist())
 
 
 def _html(benchmark: str, part: pd.DataFrame) -> HtmlTable:
@@ -195,9 +200,8 @@ def _html(benchmark: str, part: pd.DataFrame) -> HtmlTable:
 def _cell(found: pd.DataFrame, column: str) -> Cell:
     if column not in found.index:
         return Cell(MISSING)
-    row = found.loc[column]
-    interval = f"{percent(row['ci_low'])} to {percent(row['ci_high'])}"
-    return Cell(percent(row["value"]), float(row["value"]), interval)
+    value, low, high = _values(found, column)
+    return Cell(percent(value), value, f"{percent(low)} to {percent(high)}")
 
 
 def _plain(caption: str, table: pd.DataFrame) -> HtmlTable:

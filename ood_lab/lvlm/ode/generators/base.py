@@ -50,8 +50,8 @@ class Order:
     @property
     def file(self) -> str:
         """Name of the image, without its ending; it tells apart everything that differs."""
-        known = (self.prompt, self.negative_prompt, self.seed, self.style, sorted(self.settings))
-        known += (sorted(map(str, self.settings.values())), self.number)
+        told = (self.prompt, self.negative_prompt, self.style, sorted(self.settings.items()))
+        known = (told, self.seed, self.number)
         digest = hashlib.sha256(repr((self.composition, known)).encode()).hexdigest()[:10]
         names = f"{self.composition.first.name} {self.composition.second.name}"
         return f"{self.composition.criterion}/{re.sub(r'[^A-Za-z0-9]+', '-', names)}-{digest}"

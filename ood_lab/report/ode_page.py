@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from PIL import Image
 
+from ood_lab.io import read_table
 from ood_lab.lvlm.ode.tendencies import Tendencies
 from ood_lab.report.figures import FigureFile, write_figure
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
@@ -208,9 +208,9 @@ def _planned(
             "The concepts with most hallucinations, by group.",
             lambda: tendency_matrix(tendencies.matrix, tendencies.groups, footer),
         )
-    if (folder / "features.npz").exists():
-        with np.load(folder / "features.npz") as found:
-            features = {name: found[name] for name in found.files}
+    if (folder / "features.parquet").exists():
+        groups = read_table(folder / "features.parquet").groupby("set", sort=False)
+        features = {str(k): part.drop(columns="set").to_numpy() for k, part in groups}
         yield (
             "effectiveness",
             "Made beside natural images",

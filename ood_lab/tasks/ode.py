@@ -58,7 +58,7 @@ from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-_QUESTIONS, _PICTURES, _FEATURES = "questions.jsonl", "pictures.jsonl", "features.npz"
+_QUESTIONS, _PICTURES, _FEATURES = "questions.jsonl", "pictures.jsonl", "features.parquet"
 #: Natural images that the made ones are compared with.
 _MOST_NATURAL = 500
 
@@ -267,7 +267,8 @@ class Ode(Task):
         names = np.array([order.composition.criterion for order in orders])
         features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
         write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
-        np.savez_compressed(ws.folder / _FEATURES, **features)
+        tables = [pd.DataFrame(rows).assign(set=name) for name, rows in features.items()]
+        write_table(pd.concat(tables).rename(columns=str), ws.folder / _FEATURES)
 
     # Second stage.
 

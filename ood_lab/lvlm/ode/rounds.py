@@ -81,10 +81,15 @@ def read_round(folder: Path) -> Round:
     return Round(folder, int(about["round"]), str(about["lineage"]))
 
 
-def lineage(previous: Round | None, made_with: Mapping[str, Any]) -> str:
-    """First 16 hex digits of the hash of how a round came about, and of all before it."""
+def lineage(previous: Round | None, made_with: Sequence[str]) -> str:
+    """First 16 hex digits of the hash of a round and of all before it.
+
+    Args:
+        previous: the round before it.
+        made_with: hashes of its questions and concepts.
+    """
     parent = previous.lineage if previous else ""
-    text = json.dumps([parent, made_with], sort_keys=True, default=str)
+    text = json.dumps([parent, *made_with])
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

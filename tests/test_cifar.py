@@ -97,6 +97,11 @@ VARIANTS = {
     "adascale_a": ("AdaSCALEA", "k2:0", "AdaSCALE_A"),
     "adascale_l": ("AdaSCALEL", "k2:0", "AdaSCALE_L"),
     "adascale_a_5": ("AdaSCALEA", "k2:5", "AdaSCALE_A_k2_5"),
+    "mds_ensemble": (
+        "MDSEnsemble",
+        "layers:[net.act1,net.layer1,net.layer2,net.layer3]",
+        "MDSEns_4_noise0",
+    ),
 }
 NETWORK = {"odin_own", "iodin", "adascale_a", "adascale_l", "adascale_a_5"}
 CONVOLUTIONS = ["net.conv1"] + [

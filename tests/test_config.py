@@ -48,7 +48,13 @@ REQUIRED = {  # what the user has to fill in
     "image_text/lit.yaml": ["image_text.lit.path=DIR"],
     "image_text/open_clip.yaml": ["image_text.open_clip.clip.name=ViT-B-16"],
     "image_text/siglip.yaml": ["image_text.siglip.path=DIR"],
+    "judge/openai.yaml": ["judge.model=NAME"],
+    "judge/replay.yaml": ["judge.path=FILE"],
+    "judge/transformers.yaml": ["judge.path=DIR"],
+    "lvlm/detector.yaml": ["lvlm.path=DIR"],
+    "lvlm/grounding_dino.yaml": ["lvlm.path=DIR"],
     "lvlm/openai.yaml": ["lvlm.model=NAME"],
+    "lvlm/owlv2.yaml": ["lvlm.path=DIR"],
     "lvlm/replay.yaml": ["lvlm.path=FILE"],
     "lvlm/transformers.yaml": ["lvlm.path=DIR"],
     "prompt/clipn.yaml": ["model.backbone.checkpoint_path=FILE"],
@@ -63,10 +69,19 @@ REQUIRED = {  # what the user has to fill in
     "task/predict.yaml": ["task.images=DIR"],
     "task/select_classes.yaml": ["task.concept=vessels"],
     "task/transfer.yaml": ["task.content=DIR"],
+    "model/vlm_grpo.yaml": ["model.prompts.train=FILE"],
+    "task/tune_grpo.yaml": ["model=vlm_grpo", "model.prompts.train=FILE"],
     "model/timm.yaml": ["model.name=resnet18"],
     "model/module.yaml": ["model.net._target_=torch.nn.Identity", "model.head=fc"],
     "task/verify.yaml": ["task.run_folder=outputs", "task.row=cifar10"],
     "tuning/val_ood.yaml": ["tuning.sets=[container]"],
+    "model/torchvision.yaml": ["model.name=resnet18"],
+}
+OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
+REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
+REQUIRED |= {
+    f"experiment/openood_{name}.yaml": ["openood=DIR", "ckpt_openood=DIR"]
+    for name in ("cifar10_seed", "cifar100_seed", "imagenet200_seed", "imagenet")
 }
 
 

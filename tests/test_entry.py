@@ -43,7 +43,7 @@ def test_the_run_folder_holds_everything(trained):
     assert trained.name == "seed=0"
     results = read(trained)
     assert list(results.columns) == COLUMNS
-    assert results.detector.nunique() == 15
+    assert results.detector.nunique() == 27
     manifest = json.loads((trained / "manifest.json").read_text())
     assert manifest["backbone"]["weights_sha256"]
     assert manifest["detectors"]["vim"]["dim"] == 128  # 256 >= D, so D // 2

@@ -16,6 +16,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.data.files import FileDataset, load_rgb
 from ood_lab.data.folders import instead, read_folder
+from ood_lab.data.kept import KeptImages
 from ood_lab.errors import UserError
 from ood_lab.hints import missing_path
 
@@ -77,7 +78,7 @@ class ReplacedBackground(ImageDataset):
         data: images with masks.
         backgrounds: what is put behind them.
         seed: of the backgrounds.
-        keep: keep every image once it is composed; for small images alone.
+        keep: keep every image once it is composed; for images of one, small size alone.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class ReplacedBackground(ImageDataset):
         self.data = data
         self.backgrounds = backgrounds
         self.seed = seed
-        self._kept: dict[int, Image.Image] | None = {} if keep else None
+        self._kept = _keeper(data) if keep else None
         identity = _digest(data.identity, _mask_identity(data), backgrounds.identity, str(seed))
         super().__init__(data.name, data.table, data.classes, identity, data.names)
 
@@ -98,9 +99,7 @@ class ReplacedBackground(ImageDataset):
         """Returns row ``index`` as an RGB PIL image."""
         if self._kept is None:
             return self._compose(index)
-        if index not in self._kept:
-            self._kept[index] = self._compose(index)
-        return self._kept[index].copy()
+        return Image.fromarray(self._kept.get(index, lambda: np.asarray(self._compose(index))))
 
     def _compose(self, index: int) -> Image.Image:
         image, mask = self.data.load_image(index), self.data.load_mask(index)
@@ -111,6 +110,12 @@ class ReplacedBackground(ImageDataset):
         behind = self.backgrounds.draw(np.random.default_rng([self.seed, place]), image.size)
         share = Image.fromarray((mask.astype(np.float32) * 255).round().astype(np.uint8))
         return Image.composite(image, behind, share)
+
+
+def _keeper(data: ImageDataset) -> KeptImages:
+    """Room for images that all have the size of the first."""
+    width, height = data.load_image(0).size
+    return KeptImages(len(data), height, width)
 
 
 def check_masks(data: ImageDataset) -> int:

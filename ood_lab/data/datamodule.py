@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +25,7 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
+from ood_lab.data.groups import check_groups
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.replacement import Kind, Replacement
@@ -32,6 +33,7 @@ from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.segmented import Segmenter
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
+from ood_lab.data.unresized import without_resize
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 
@@ -49,6 +51,12 @@ class OODDataModule(L.LightningDataModule):
         name: of the data, for folders and tables.
         shift_order: names of OOD sets from the slightest to the largest shift, for DAD; None or
             empty = no order is claimed.
+        ood_groups: names of OOD sets by the name of their group, as in ``{near: [a, b]}``, from the
+            slightest to the largest shift: groups have means of their own, and without a
+            ``shift_order`` the DAD counts pairs of sets of different groups. A group that is None
+            is left out.
+        unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
+            they are normalised, but neither resized nor cropped.
         batch_size: images a training batch, on each device.
         eval_batch_size: images a batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0 = load in the main process.
@@ -80,7 +88,10 @@ class OODDataModule(L.LightningDataModule):
             all images. Set by ``debug=true``.
 
     Attributes:
-        splits: ``train``, ``val``, ``test``, then the OOD sets in order.
+        splits: ``train``, ``val``, ``test``, then the sets with shifted covariates (csID), the OOD
+            sets in order, and those that only choose settings.
+        csid_names: sets of ID classes that join ID test (full-spectrum evaluation).
+        val_ood_names: OOD sets on which settings are chosen, and which are never evaluated.
         report: what the check found; print it with rich.
     """
 
@@ -89,6 +100,8 @@ class OODDataModule(L.LightningDataModule):
         name: str,
         *,
         shift_order: Sequence[str] | None = None,
+        ood_groups: Mapping[str, Sequence[str] | None] | None = None,
+        unresized: Sequence[str] = (),
         batch_size: BatchSize = 64,
         eval_batch_size: BatchSize | None = None,
         num_workers: Workers = 0,
@@ -114,6 +127,10 @@ class OODDataModule(L.LightningDataModule):
         super().__init__()
         self.name = name
         self.shift_order = list(shift_order or [])
+        self.ood_groups = {g: list(names) for g, names in (ood_groups or {}).items() if names}
+        self.csid_names: list[str] = []
+        self.val_ood_names: list[str] = []
+        self.unresized = list(unresized)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
         self.num_workers = num_workers
@@ -172,21 +189,27 @@ class OODDataModule(L.LightningDataModule):
         splits = dict(self.build_splits())
         if self.shots != ALL:
             splits["train"] = self._few(splits["train"])
-        self._check_names([name for name in splits if name not in ID_SPLITS])
+        self._check_names(self._ood_of(splits))
         if self.max_batches is not None:
             self._whole_train = splits["train"]  # a few batches need not have all labels
             splits = {name: self._batches_of(data) for name, data in splits.items()}
             self.notes.append(f"{self.max_batches} batches of every set, and no more")
-        if not set(splits) - set(ID_SPLITS):
+        if not self._ood_of(splits):
             self.notes.append("there is no OOD set: data.ood.NAME=DIR adds one")
         report = check_data(
-            splits, self.check, self.on_broken, self.on_duplicates, self.cache_dir, self.seed
+            splits,
+            self.check,
+            self.on_broken,
+            self.on_duplicates,
+            self.cache_dir,
+            self.seed,
+            self._ood_of(splits),
         )
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
         if self.levels:
-            self._apply_levels({name: splits[name] for name in splits if name not in ID_SPLITS})
+            self._apply_levels({name: splits[name] for name in self._ood_of(splits)})
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.cache_dir
         )
@@ -226,11 +249,20 @@ class OODDataModule(L.LightningDataModule):
                 )
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
+        check_groups(self.ood_groups, ood)
+
+    def _ood_of(self, splits: Iterable[str]) -> list[str]:
+        others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
+        return [name for name in splits if name not in others]
 
     @property
     def ood_names(self) -> list[str]:
-        """Names of the OOD sets, in order."""
-        return [name for name in self.splits if name not in ID_SPLITS]
+        """Names of the OOD sets to evaluate, in order."""
+        return self._ood_of(self.splits)
+
+    def missing_images(self) -> dict[str, str]:
+        """How many images that a set lists are not there, and the first of them, by set."""
+        return {}
 
     @property
     def classes(self) -> list[str]:
@@ -258,15 +290,15 @@ class OODDataModule(L.LightningDataModule):
         return self.splits[split].load_image(index)
 
     def use_transform(self, *, eval: Transform, train: Transform | None = None) -> None:
-        """Gives every set the same ``eval`` transform, ID and OOD alike.
+        """Gives every set the same ``eval`` transform, ID and OOD alike, but for ``unresized``.
 
         Args:
             eval: PIL image to tensor, the backbone's own.
             train: used by :meth:`train_dataloader` alone; None = ``eval``.
         """
         self.setup()
-        for data in self.splits.values():
-            data.transform = eval
+        for name, data in self.splits.items():
+            data.transform = without_resize(eval) if name in self.unresized else eval
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def leave_out_images(self) -> None:

@@ -23,7 +23,7 @@ from ood_lab.data.labelled import (
     check_consistent,
     missing_labels,
 )
-from ood_lab.data.manifest import read_manifest
+from ood_lab.data.manifest import missing_of, read_manifest
 from ood_lab.data.naming import align_attributes, encode_names
 from ood_lab.data.splits import ID_SPLITS, stratified_split
 from ood_lab.errors import UserError
@@ -42,6 +42,11 @@ class FolderDataModule(OODDataModule):
         id: sources of ``train``, ``val`` and ``test``. A missing val or test is split off train,
             stratified by class.
         ood: source of each OOD set, by its name; null = left out.
+        csid: source of each set of ID classes with shifted covariates (csID: other cameras, styles,
+            corruptions), labelled, by its name; null = left out.
+        full_spectrum: the csID sets join ID test; False = they are not read.
+        ood_val: source of each OOD set that ``tuning=val_ood`` chooses settings on and that is
+            never evaluated, by its name; null = left out.
         name: of the data, for folders and tables.
         hierarchy: CSV or YAML file with the levels above the classes, see
             :func:`~ood_lab.data.hierarchy.read_hierarchy`; it replaces columns ``level_<n>``.
@@ -58,6 +63,9 @@ class FolderDataModule(OODDataModule):
         id: Mapping[str, Source | None],
         ood: Mapping[str, Source | None],
         name: str = "folder",
+        csid: Mapping[str, Source | None] | None = None,
+        full_spectrum: bool = False,
+        ood_val: Mapping[str, Source | None] | None = None,
         hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
@@ -67,7 +75,12 @@ class FolderDataModule(OODDataModule):
     ) -> None:
         super().__init__(name, **options)
         self.id_sources = {split: source for split, source in id.items() if source is not None}
-        self.ood_sources = {name: source for name, source in (ood or {}).items() if source}
+        self.ood_sources = _given(ood)
+        self.csid_sources = _given(csid) if full_spectrum else {}
+        self.val_ood_sources = _given(ood_val)
+        self.csid_names, self.val_ood_names = list(self.csid_sources), list(self.val_ood_sources)
+        self.full_spectrum = full_spectrum
+        self._left_out = [] if full_spectrum else list(_given(csid))
         self.hierarchy = hierarchy
         self.root = root
         self.split = list(split)
@@ -79,9 +92,23 @@ class FolderDataModule(OODDataModule):
         """The folder or list file of each set, and the hierarchy."""
         sets = {
             name: Path(source["path"] if isinstance(source, Mapping) else source)
-            for name, source in {**self.id_sources, **self.ood_sources}.items()
+            for name, source in self._all_sources.items()
         }
         return sets | ({"hierarchy": Path(self.hierarchy)} if self.hierarchy else {})
+
+    @property
+    def _all_sources(self) -> dict[str, Source]:
+        others = {**self.csid_sources, **self.ood_sources, **self.val_ood_sources}
+        return {**self.id_sources, **others}
+
+    def missing_images(self) -> dict[str, str]:
+        """How many images that a list names are not there, and the first of them, by set."""
+        found = {}
+        for name, source in self._all_sources.items():
+            path, root = self._place(source)
+            if path.is_file() and (sentence := missing_of(path, root)):
+                found[name] = sentence
+        return found
 
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the sources and splits off what is missing."""
@@ -95,13 +122,23 @@ class FolderDataModule(OODDataModule):
         self._check_labels(tables, classes)
         if not classes:
             self._note("ID has no labels: detectors that need classes will refuse")
-        outside = {name: self._read(source, [])[0] for name, source in self.ood_sources.items()}
+        shifted = {name: self._read(s, classes)[0] for name, s in self.csid_sources.items()}
+        others = {**self.ood_sources, **self.val_ood_sources}
+        outside = shifted | {name: self._read(source, [])[0] for name, source in others.items()}
         names = encode_names(tables, outside)
         names = self._add_levels(tables, classes, names)
         tables = self._complete(align_attributes(tables))
+        if self._left_out:
+            sets = ", ".join(self._left_out)
+            self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         return {
             name: FileDataset(
-                name, table, classes if name in tables else [], self.identify, self.cache_dir, names
+                name,
+                table,
+                classes if name in tables or name in shifted else [],
+                self.identify,
+                self.cache_dir,
+                names,
             )
             for name, table in (tables | outside).items()
         }
@@ -123,9 +160,20 @@ class FolderDataModule(OODDataModule):
                 raise UserError(f"data.id.{name} is not a split: {suggestion(name, ID_SPLITS)}")
         if "train" not in self.id_sources:
             raise UserError("there are no ID images: add them with data.id.train=DIR")
-        for name in self.ood_sources:
-            if name in (*ID_SPLITS, "ID"):
-                raise UserError(f"data.ood.{name}: an OOD set cannot be called '{name}'; rename it")
+        if self.full_spectrum and not self.csid_sources:
+            raise UserError("data.full_spectrum=true needs csID sets: data.csid.NAME=DIR")
+        taken = [*ID_SPLITS, "ID"]
+        for key, kind, sources in (
+            ("csid", "a csID set", self.csid_sources),
+            ("ood", "an OOD set", self.ood_sources),
+            ("ood_val", "an OOD set", self.val_ood_sources),
+        ):
+            for name in sources:
+                if name in taken:
+                    raise UserError(
+                        f"data.{key}.{name}: {kind} cannot be called '{name}'; rename it"
+                    )
+                taken.append(name)
 
     def _check_labels(self, tables: Mapping[str, pd.DataFrame], classes: Sequence[str]) -> None:
         by_source = {f"data.id.{n}={self.sources[n]}": table for n, table in tables.items()}
@@ -141,15 +189,20 @@ class FolderDataModule(OODDataModule):
     def _read(
         self, source: Source, classes: Sequence[str] | None
     ) -> tuple[pd.DataFrame, list[str]]:
+        path, root = self._place(source)
+        return read_manifest(path, root, classes)
+
+    def _place(self, source: Source) -> tuple[Path, str | os.PathLike[str] | None]:
+        """The file or folder of a source, and where the paths in it start from."""
         if not isinstance(source, Mapping):
-            return read_manifest(source, self.root, classes)
+            return Path(source), self.root
         unknown = [key for key in source if key not in ("path", "root")]
         if unknown or "path" not in source:
             wrong = f"'{unknown[0]}'" if unknown else "no path"
             raise UserError(
                 f"a data source is a path or {{path: ..., root: ...}}, not with {wrong}"
             )
-        return read_manifest(source["path"], source.get("root", self.root), classes)
+        return Path(source["path"]), source.get("root", self.root)
 
     def _complete(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Takes the missing of val and test off train."""
@@ -171,3 +224,7 @@ class FolderDataModule(OODDataModule):
         self.notes.append(text)
         if getattr(rank_zero_only, "rank", 0) == 0:
             log.info(text)
+
+
+def _given(sources: Mapping[str, Source | None] | None) -> dict[str, Source]:
+    return {name: source for name, source in (sources or {}).items() if source}

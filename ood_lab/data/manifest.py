@@ -132,7 +132,7 @@ def _read_image_list(file: Path) -> pd.DataFrame:
 
 
 def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None) -> list[str]:
-    base = Path(os.path.abspath(Path(root).expanduser())) if root is not None else file.parent
+    base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
     if paths.isna().any():
@@ -146,6 +146,21 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
             "root: {path: LIST, root: DIR}"
         )
     return found
+
+
+def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
+    """How many of the images that a list names are not there, in words; empty where all are."""
+    base, paths = _base(file, root), _read_file(file)["path"].dropna()
+    found = [os.path.normpath(os.path.join(base, path)) for path in paths]
+    missing = [path for path in found if not os.path.isfile(path)]
+    if not missing:
+        return ""
+    return f"{len(missing):,} of {len(found):,} images are missing, first '{missing[0]}'"
+
+
+def _base(file: Path, root: str | os.PathLike[str] | None) -> Path:
+    """Where the paths in a list start from."""
+    return Path(os.path.abspath(Path(root).expanduser())) if root is not None else file.parent
 
 
 def _label_text(label: pd.Series) -> pd.Series:

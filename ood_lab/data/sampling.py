@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,14 +81,21 @@ class TrainingView(Dataset[dict[str, Any]]):
         return len(self.data)
 
     def __getitem__(self, pair: tuple[int, int]) -> dict[str, Any]:
-        row, seed = pair
+        return self.__getitems__([pair])[0]
+
+    def __getitems__(self, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
+        """A batch: putting the generators back after every image would take longer than it."""
         if not self.images:
-            return self.data.facts(row)
+            return [self.data.facts(row) for row, _ in pairs]
         with isolate_rng(include_cuda=False):  # the network draws from the same generators
-            torch.manual_seed(seed)
-            np.random.seed(seed)
-            random.seed(seed)
-            return self.data[row]
+            return [self._drawn(*pair) for pair in pairs]
+
+    def _drawn(self, row: int, seed: int) -> dict[str, Any]:
+        # torch.manual_seed would note the call stack for GPUs not yet in use, image by image.
+        torch.default_generator.manual_seed(seed)
+        np.random.seed(seed)
+        random.seed(seed)
+        return self.data[row]
 
 
 def class_chances(labels: Tensor) -> Tensor:

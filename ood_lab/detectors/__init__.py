@@ -20,6 +20,7 @@ from ood_lab.detectors.klm import KLM
 from ood_lab.detectors.knn import KNN
 from ood_lab.detectors.lts import LTS
 from ood_lab.detectors.mds import MDS
+from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.mls import MLS
 from ood_lab.detectors.msp import MSP
 from ood_lab.detectors.nac import NAC
@@ -75,6 +76,7 @@ __all__ = [
     "GradNorm",
     "GradUncertainty",
     "Gram",
+    "MDSEnsemble",
     "NNGuide",
     "OpenMax",
     "RankFeat",

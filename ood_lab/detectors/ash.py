@@ -7,9 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.requirements import check_choice, check_percentile, require_non_negative
-from ood_lab.detectors.shaping import head_energy, kept_count
+from ood_lab.detectors.requirements import check_choice, check_percentile
+from ood_lab.detectors.shaping import NonNegativeDetector, head_energy, kept_count
 from ood_lab.features.bank import FeatureBank
 
 
@@ -30,7 +29,7 @@ def _prune(x: Tensor, kept: Tensor) -> Tensor:
 RESHAPE = {"b": _binarise, "s": _scale, "p": _prune}
 
 
-class ASH(Detector):
+class ASH(NonNegativeDetector):
     r"""Energy of shaped activations (arXiv 2209.09858).
 
     .. math:: s(x) = -\log \sum_c \exp(W x' + b)_c
@@ -50,6 +49,7 @@ class ASH(Detector):
     """
 
     name = "ash"
+    reads = "head"
 
     def __init__(
         self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False
@@ -58,11 +58,6 @@ class ASH(Detector):
         self.variant = check_choice("ash.variant", variant, RESHAPE)
         self.percentile = check_percentile("ash.percentile", percentile)
         self.force = force
-
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
-        if not self.force:
-            require_non_negative(self, bank)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of shaped features, ``[N]``."""

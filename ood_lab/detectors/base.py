@@ -13,6 +13,8 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 
 FitSplit = Literal["train", "val"]
+#: What a detector looks at: long tables are grouped by it, in this order.
+Reads = Literal["logits", "features", "head", "network"]
 
 
 class DetectorRefusal(UserError):
@@ -24,6 +26,8 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
+        reads: what it looks at: the logits alone, the features alone, features and head, or the
+            network inside the extraction pass; tables group detectors by it.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors; ``score`` reads nothing else of the fit
             split, so that a fitted detector can be saved without pickling.
@@ -32,6 +36,7 @@ class Detector(ABC):
     """
 
     name: str = "detector"
+    reads: Reads = "features"
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 

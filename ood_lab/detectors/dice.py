@@ -37,6 +37,7 @@ class DICE(Detector):
     """
 
     name = "dice"
+    reads = "head"
 
     def __init__(
         self, percentile: float | Literal["auto"] = 90, fit_split: FitSplit = "train"

@@ -25,6 +25,7 @@ class EBO(Detector):
     """
 
     name = "ebo"
+    reads = "logits"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

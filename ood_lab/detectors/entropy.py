@@ -21,6 +21,7 @@ class Entropy(Detector):
     """
 
     name = "entropy"
+    reads = "logits"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Entropy in nats, ``[N]`` in [0, log C]."""

@@ -38,6 +38,7 @@ class FDBD(Detector):
     """
 
     name = "fdbd"
+    reads = "head"
 
     def __init__(self, distance_as_normalizer: bool = True, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

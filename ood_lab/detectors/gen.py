@@ -30,6 +30,7 @@ class GEN(Detector):
     """
 
     name = "gen"
+    reads = "logits"
 
     def __init__(self, gamma: float = 0.1, m: int = 100) -> None:
         super().__init__()

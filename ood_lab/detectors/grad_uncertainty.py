@@ -27,6 +27,7 @@ class GradUncertainty(Detector):
     """
 
     name = "grad_uncertainty"
+    reads = "head"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative squared norm, ``[N]``, up to 0."""

@@ -31,6 +31,7 @@ class GradNorm(Detector):
     """
 
     name = "gradnorm"
+    reads = "head"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

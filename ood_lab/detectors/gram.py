@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal, FitSplit
-from ood_lab.detectors.gram_column import GramColumn, split_layers
+from ood_lab.detectors.gram_column import GramColumn
 from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.layer_column import split_layers
 from ood_lab.detectors.requirements import check_count
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.probe import channels_first, check_names, probe, stage_names
-from ood_lab.features.column import Column
-from ood_lab.models.backbone import Backbone
-from ood_lab.models.output import Output
+from ood_lab.detectors.layer_column import LayerColumn
 
 #: Floats worked on at a time on a CPU, so that all powers are computed within its cache.
 CACHE_FLOATS = 2**17
@@ -48,73 +44,25 @@ def _gram_vectors(map_: Tensor, powers: Sequence[int]) -> Tensor:
     return torch.cat(vectors, dim=1) * largest[:, 0] ** 2
 
 
-class GramColumn(Column):
-    """Gram vectors of all layers side by side, ``[B, Σ_l C_l·P + L + 1]``.
-
-    The last L + 1 numbers of every row are the widths C_l·P of the L layers and L itself, so
-    that a bank read from disk can be split into layers again.
+class GramColumn(LayerColumn):
+    """Gram vectors of all layers side by side, C_l·P numbers of layer l.
 
     Args:
-        layers: ``stages`` (last sub-module of every spatial resolution), ``conv`` (every
-            Conv2d) or a list of sub-module names.
+        layers: see :class:`LayerColumn`.
         powers: orders p of the Gram matrices.
     """
 
-    needed_for_fit = True
+    owner = "gram"
 
     def __init__(self, layers: str | Sequence[str], powers: Sequence[int]) -> None:
-        self.choice: str | list[str] = layers if isinstance(layers, str) else list(layers)
+        super().__init__(layers)
         self.powers = sorted(powers)
-        chosen = self.choice if isinstance(self.choice, str) else "+".join(self.choice)
-        self.key = f"gram(layers={chosen},powers={'_'.join(map(str, self.powers))})"
-        self.names: list[str] = []
-        self.width = 0
+        self.key = f"gram(layers={self.chosen},powers={'_'.join(map(str, self.powers))})"
 
-    def layers(self, backbone: Backbone) -> list[str]:
-        """Resolves the layer list on this backbone.
+    def of_map(self, map_: Tensor) -> Tensor:
+        """Gram vectors of one layer's maps."""
+        return gram_vectors(map_, self.powers)
 
-        Also kept as ``names``; ``width`` is then the number of floats per image adds to the bank.
-        """
-        maps = probe(backbone).maps
-        names = self._choose(backbone, maps)
-        check_names("Gram", backbone, names, list(maps))
-        channels = sum(channels_first(backbone, maps[name]).shape[1] for name in names)
-        self.names, self.width = names, channels * len(self.powers) + len(names) + 1
-        return names
-
-    def _choose(self, backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:
-        if isinstance(self.choice, list):
-            return self.choice
-        if self.choice == "conv":
-            modules = dict(backbone.named_modules())
-            names = [name for name in maps if isinstance(modules[name], nn.Conv2d)]
-        elif self.choice == "stages":
-            names = stage_names(backbone, maps)
-        else:
-            raise DetectorRefusal(
-                f"Gram: layers must be 'stages', 'conv' or a list of names, not '{self.choice}'"
-            )
-        if not names:
-            raise DetectorRefusal(
-                f"Gram: found no layers by '{self.choice}' in this backbone; name them with "
-                f"detector.gram.layers=[...]; some that yield maps: {', '.join(list(maps)[:8])}"
-            )
-        return names
-
-    @torch.no_grad()
-    def compute(
-        self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
-    ) -> Tensor:
-        """Gram vectors of the maps of ``names``; ``layers`` must have been called before."""
-        vectors = [
-            gram_vectors(channels_first(backbone, maps[name]), self.powers) for name in self.names
-        ]
-        widths = [vector.shape[1] for vector in vectors]
-        tail = torch.tensor([*widths, len(widths)], dtype=torch.float32, device=image.device)
-        return torch.cat([*vectors, tail.expand(len(image), -1)], dim=1)
-
-
-def split_layers(column: Tensor) -> tuple[Tensor, Tensor]:
-    """Undoes the packing of :class:`GramColumn`: all Gram vectors and the width of each layer."""
-    n = int(column[0, -1])
-    return column[:, : -1 - n], column[0, -1 - n : -1].long()
+    def width_of(self, channels: int) -> int:
+        """As many as there are powers, for every channel."""
+        return channels * len(self.powers)

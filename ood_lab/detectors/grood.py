@@ -7,10 +7,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.neighbours import choose_rows, largest_products, map_queries
+from ood_lab.detectors.base import DetectorRefusal, FitSplit
+from ood_lab.detectors.neighbours import (
+    CappedBankDetector,
+    choose_rows,
+    largest_products,
+    map_queries,
+)
 from ood_lab.detectors.numeric import CHUNK_BYTES, row_chunks, squared_distances
-from ood_lab.detectors.requirements import check_count, require_labels, warn_classes
+from ood_lab.detectors.requirements import require_labels, warn_classes
 from ood_lab.detectors.statistics import class_means
 from ood_lab.features.bank import FeatureBank
 
@@ -18,7 +23,7 @@ from ood_lab.features.bank import FeatureBank
 SMALLEST = 1e-12
 
 
-class GROOD(Detector):
+class GROOD(CappedBankDetector):
     r"""Gradient-aware detection (arXiv 2312.14427).
 
     .. math::
@@ -45,7 +50,7 @@ class GROOD(Detector):
         self, max_bank: int | None = None, seed: int = 0, fit_split: FitSplit = "train"
     ) -> None:
         super().__init__(fit_split)
-        self.max_bank = max_bank if max_bank is None else check_count("grood.max_bank", max_bank)
+        self.max_bank = self._checked(max_bank)
         self.seed = seed
 
     def check(self, bank: FeatureBank) -> None:
@@ -53,9 +58,6 @@ class GROOD(Detector):
         require_labels(self, bank)
         if not bool((bank.predictions == bank.labels).any()):
             raise DetectorRefusal(f"GROOD: no {self.fit_split} image is classified correctly")
-
-    def _kept(self, n: int) -> int:
-        return n if self.max_bank is None else min(n, self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Gradients ``[M, D] float32`` with a number per row, prototypes ``[C, D] float64``."""

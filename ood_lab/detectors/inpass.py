@@ -17,6 +17,8 @@ class InPassDetector(Detector):
         fit_split: split that ``fit`` receives.
     """
 
+    reads = "network"
+
     def __init__(self, column: Column, fit_split: FitSplit | None = None) -> None:
         super().__init__(fit_split)
         self._column = column

@@ -33,6 +33,7 @@ class KLM(Detector):
     """
 
     name = "klm"
+    reads = "logits"
 
     def __init__(self, fit_split: FitSplit = "val") -> None:
         super().__init__(fit_split)

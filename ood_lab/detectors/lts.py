@@ -30,6 +30,7 @@ class LTS(Detector):
     """
 
     name = "lts"
+    reads = "head"
 
     def __init__(self, percentile: float = 95) -> None:
         super().__init__()

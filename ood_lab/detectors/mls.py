@@ -22,6 +22,7 @@ class MLS(Detector):
     """
 
     name = "mls"
+    reads = "logits"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-max logit, ``[N]``."""

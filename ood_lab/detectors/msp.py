@@ -26,6 +26,7 @@ class MSP(Detector):
     """
 
     name = "msp"
+    reads = "logits"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

@@ -53,6 +53,7 @@ class NAC(Detector):
     """
 
     name = "nac"
+    reads = "head"
 
     def __init__(
         self,

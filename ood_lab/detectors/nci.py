@@ -30,6 +30,7 @@ class NCI(Detector):
     """
 
     name = "nci"
+    reads = "head"
 
     def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

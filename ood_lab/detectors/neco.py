@@ -36,6 +36,7 @@ class NECO(Detector):
     """
 
     name = "neco"
+    reads = "head"
 
     def __init__(
         self,

@@ -8,11 +8,28 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.requirements import check_count
 
 #: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
 QUERIES, BANK_ROWS = 1024, 4096
 #: Norm below which a feature vector counts as zero and is not scaled to length 1.
 SMALLEST_NORM = 1e-12
+
+
+class CappedBankDetector(Detector):
+    """A detector that scoring compares with a bank of fit images, all of them or a random part.
+
+    Attributes:
+        max_bank: keep that many fit images at most; None = all.
+    """
+
+    max_bank: int | None
+
+    def _checked(self, max_bank: int | None) -> int | None:
+        return max_bank if max_bank is None else check_count(f"{self.name}.max_bank", max_bank)
+
+    def _kept(self, n: int) -> int:
+        return n if self.max_bank is None else min(n, self.max_bank)
 
 
 def choose_rows(

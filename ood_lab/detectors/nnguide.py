@@ -8,8 +8,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.neighbours import (
+    CappedBankDetector,
     check_neighbour,
     choose_rows,
     chosen_rows,
@@ -24,7 +25,7 @@ from ood_lab.features.bank import FeatureBank
 log = logging.getLogger(__name__)
 
 
-class NNGuide(Detector):
+class NNGuide(CappedBankDetector):
     r"""Nearest-neighbour guidance (arXiv 2309.14888).
 
     .. math::
@@ -46,6 +47,7 @@ class NNGuide(Detector):
     """
 
     name = "nnguide"
+    reads = "head"
 
     def __init__(
         self,
@@ -56,15 +58,12 @@ class NNGuide(Detector):
     ) -> None:
         super().__init__(fit_split)
         self.k = check_count("nnguide.k", k)
-        self.max_bank = max_bank if max_bank is None else check_count("nnguide.max_bank", max_bank)
+        self.max_bank = self._checked(max_bank)
         self.seed = seed
 
     def check_size(self, n: int, c: int) -> None:
         """Raises :class:`DetectorRefusal` where k exceeds the bank."""
         check_neighbour(self, self.k, self._kept(n))
-
-    def _kept(self, n: int) -> int:
-        return n if self.max_bank is None else min(n, self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The bank that scoring searches, ``[M, D] float32``, with a number per row."""

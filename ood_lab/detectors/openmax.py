@@ -52,6 +52,7 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
+    reads = "logits"
 
     def __init__(
         self,

@@ -37,6 +37,7 @@ class PNML(Detector):
     """
 
     name = "pnml"
+    reads = "head"
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -8,13 +8,14 @@ import pytorch_ood.detector
 import torch
 from torch import Tensor, nn
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
-from ood_lab.detectors.requirements import check_percentile, require_non_negative
+from ood_lab.detectors.requirements import check_percentile
+from ood_lab.detectors.shaping import NonNegativeDetector
 from ood_lab.features.bank import FeatureBank
 
 
-class ReAct(Detector):
+class ReAct(NonNegativeDetector):
     r"""Energy of rectified activations (arXiv 2111.12797).
 
     .. math::
@@ -35,6 +36,7 @@ class ReAct(Detector):
     """
 
     name = "react"
+    reads = "head"
 
     def __init__(
         self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False
@@ -42,11 +44,6 @@ class ReAct(Detector):
         super().__init__(fit_split)
         self.percentile = check_percentile("react.percentile", percentile)
         self.force = force
-
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
-        if not self.force:
-            require_non_negative(self, bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk."""

@@ -7,8 +7,9 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.neighbours import (
+    CappedBankDetector,
     bank_chunks,
     choose_rows,
     chosen_rows,
@@ -16,11 +17,11 @@ from ood_lab.detectors.neighbours import (
     unit,
 )
 from ood_lab.detectors.numeric import CHUNK_BYTES
-from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 
-class Relation(Detector):
+class Relation(CappedBankDetector):
     r"""Neural relation graph (arXiv 2301.12321).
 
     .. math::
@@ -39,6 +40,7 @@ class Relation(Detector):
     """
 
     name = "relation"
+    reads = "head"
 
     def __init__(
         self,
@@ -51,11 +53,8 @@ class Relation(Detector):
         super().__init__(fit_split)
         self.power = check_positive("relation.power", power)
         self.threshold = threshold
-        self.max_bank = max_bank if max_bank is None else check_count("relation.max_bank", max_bank)
+        self.max_bank = self._checked(max_bank)
         self.seed = seed
-
-    def _kept(self, n: int) -> int:
-        return n if self.max_bank is None else min(n, self.max_bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """The bank that scoring goes through, ``[M, D + C] float32``."""

@@ -28,6 +28,7 @@ class Residual(Detector):
     """
 
     name = "residual"
+    reads = "head"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

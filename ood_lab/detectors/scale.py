@@ -6,13 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
-from ood_lab.detectors.requirements import check_percentile, require_non_negative
-from ood_lab.detectors.shaping import head_energy, kept_count, scale_ratio
+from ood_lab.detectors.requirements import check_percentile
+from ood_lab.detectors.shaping import NonNegativeDetector, head_energy, kept_count, scale_ratio
 from ood_lab.features.bank import FeatureBank
 
 
-class SCALE(Detector):
+class SCALE(NonNegativeDetector):
     r"""Energy of features scaled by how concentrated they are (arXiv 2310.00227).
 
     .. math::
@@ -28,16 +27,12 @@ class SCALE(Detector):
     """
 
     name = "scale"
+    reads = "head"
 
     def __init__(self, percentile: float = 85, force: bool = False) -> None:
         super().__init__()
         self.percentile = check_percentile("scale.percentile", percentile)
         self.force = force
-
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
-        if not self.force:
-            require_non_negative(self, bank)
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of scaled features, ``[N]``."""

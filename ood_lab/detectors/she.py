@@ -47,6 +47,7 @@ class SHE(Detector):
     """
 
     name = "she"
+    reads = "head"
 
     def __init__(
         self,

@@ -42,6 +42,7 @@ class TempScaling(Detector):
     """
 
     name = "temp_scaling"
+    reads = "logits"
 
     def __init__(self, fit_split: FitSplit = "val") -> None:
         super().__init__(fit_split)

@@ -36,6 +36,7 @@ class ViM(Detector):
     """
 
     name = "vim"
+    reads = "head"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
-from ood_lab.detectors.requirements import check_choice, check_percentile, require_non_negative
-from ood_lab.detectors.shaping import head_energy
+from ood_lab.detectors.requirements import check_choice, check_percentile
+from ood_lab.detectors.shaping import NonNegativeDetector, head_energy
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 
-class VRA(Detector):
+class VRA(NonNegativeDetector):
     r"""Variational rectified activations (arXiv 2302.11716).
 
     .. math::
@@ -44,6 +44,7 @@ class VRA(Detector):
     """
 
     name = "vra"
+    reads = "head"
 
     def __init__(
         self,
@@ -68,11 +69,6 @@ class VRA(Detector):
         self.below = check_choice("vra.below", below, ("zero", "clip"))
         self.gamma, self.quadratic, self.center = gamma, quadratic, center
         self.force = force
-
-    def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` for features below 0, unless forced."""
-        if not self.force:
-            require_non_negative(self, bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Working arrays of one chunk, or one feature of all images."""

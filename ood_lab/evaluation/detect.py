@@ -8,9 +8,7 @@ from collections.abc import Mapping, Sequence
 import pandas as pd
 import psutil
 
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, checked_score
-from ood_lab.evaluation import tables
 from ood_lab.evaluation.fitting import each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import score_warning
@@ -24,25 +22,31 @@ def memory_limit(gigabytes: float | None) -> int:
 
 
 def score_banks(
-    data: OODDataModule,
+    parts: dict[str, pd.DataFrame],
     banks: Mapping[str, FeatureBank],
     detectors: Mapping[str, Detector],
     refused: dict[str, str],
-    evaluated: Sequence[str],
     limit: int,
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
     """Fits and scores every detector; adds those that refuse to ``refused``.
 
+    Args:
+        parts: by evaluated set, the first of them ID test: one row an image, to which every
+            detector adds its column.
+        banks: of these sets, and of those that detectors are fitted on.
+        detectors: by name.
+        refused: reasons by name.
+        limit: bytes a fit may take.
+
     Returns:
         The scores table and ``{detector: {fit_seconds, score_seconds}}``.
     """
-    parts = {name: tables.rows_of(data.splits[name], banks[name]) for name in evaluated}
 
     def fit_and_score(name: str, detector: Detector) -> dict[str, float]:
         start = time.perf_counter()
         fit_within(detector, banks[detector.fit_split or "test"], limit)
         fitted = time.perf_counter()
-        scored = {split: checked_score(detector, banks[split]) for split in evaluated}
+        scored = {split: checked_score(detector, banks[split]) for split in parts}
         for split, values in scored.items():
             parts[split][name] = values.numpy()
         return {

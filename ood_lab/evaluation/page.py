@@ -13,6 +13,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.report.figures import write_dating_figure, write_figures
 from ood_lab.report.html import write_report
 from ood_lab.report.optional import optional
+from ood_lab.report.shown import reads_of
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -47,11 +48,12 @@ def write_page(
         manifest: what made the numbers.
         dating: the dating table, where there is one.
     """
-    evaluated = scores["dataset"].unique()
+    evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     figures = write_figures(
         folder / "figures",
         results,
-        scores,
+        # All that counts as ID is drawn as one.
+        scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
         protocol=manifest["protocol"],
         significance=best,
         features={name: banks[name].features.numpy() for name in evaluated},
@@ -71,6 +73,7 @@ def write_page(
         manifest=manifest,
         protocol=manifest["protocol"],
         significance=best,
+        reads=reads_of(manifest),
         refused=manifest["refused"],
         load_image=data.load_image,
         classes=data.classes,

@@ -89,22 +89,23 @@ class Tuning:
             )
         if self.mode != "none":
             self._check_grids(detectors)
-            self._check_content(data, left)
+            self._check_content(data, [*data.csid_names, *left])
         return left
 
     def _check_options(self, data: OODDataModule) -> None:
+        known = [*data.ood_names, *data.val_ood_names]
         if self.mode not in OUTLIERS:
             raise UserError(f"tuning.mode={self.mode}: {suggestion(self.mode, OUTLIERS)}")
         if (self.mode == "val_ood") != bool(self.sets):
             raise UserError(
-                "tuning.sets goes with tuning=val_ood and names OOD sets for selection only; "
-                f"this data has {', '.join(data.ood_names)}"
+                "tuning.sets goes with tuning=val_ood and names OOD sets for selection only "
+                f"(data.ood_val.NAME=DIR adds one); this data has {', '.join(known)}"
             )
         for name in self.sets:
-            if name not in data.ood_names:
+            if name not in known:
                 raise UserError(
                     f"tuning.sets names '{name}', which is not an OOD set: "
-                    f"{suggestion(name, data.ood_names)}"
+                    f"{suggestion(name, known)}"
                 )
 
     def _check_grids(self, detectors: Mapping[str, Detector]) -> None:

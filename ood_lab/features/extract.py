@@ -16,6 +16,7 @@ from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
 from ood_lab.features.disk import base_bytes, require_space
+from ood_lab.features.extraction import Images, build_loader, run_extraction
 from ood_lab.features.extractor import Extractor
 from ood_lab.features.identity import (
     architecture_sha256,
@@ -23,7 +24,6 @@ from ood_lab.features.identity import (
     transform_text,
     versions,
 )
-from ood_lab.features.passes import Images, build_loader, run_pass
 from ood_lab.features.store import BankStore, Missing
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.weights import weights_sha256
@@ -89,10 +89,9 @@ def extract(
         if missing:
             loader = build_loader(trainer, dataset, batch_size, num_workers)
             _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
-            extractor = Extractor(
-                backbone, [wanted[key] for key in missing.columns], missing.base, dataset.name
-            )
-            run_pass(trainer, extractor, loader, store, manifest)
+            chosen = [wanted[key] for key in missing.columns]
+            extractor = Extractor(backbone, chosen, missing.base, batch_size, dataset.name)
+            run_extraction(trainer, extractor, loader, store, manifest)
         elif main:
             log.info("features of '%s': read from bank", dataset.name)
     if not main:

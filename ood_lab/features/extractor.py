@@ -1,7 +1,8 @@
-"""The extraction pass as Lightning sees it: one forward a batch, everything read from it."""
+"""The extraction pass as Lightning sees it: one forward per chunk, everything read from it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -11,6 +12,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from ood_lab.features.chunks import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.column import Column, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
@@ -31,8 +33,21 @@ def frozen(backbone: Backbone) -> Iterator[None]:
             parameter.requires_grad_(required)
 
 
+def _clock(tensor: Tensor) -> float:
+    """Seconds, once the device of the tensor has done what it was told."""
+    if tensor.device.type == "cuda":
+        torch.cuda.synchronize(tensor.device)
+    return time.perf_counter()
+
+
+_BASE = ("features", "logits")
+
+
 class Extractor(LightningModule):
     """Computes features, logits and columns of a batch; use it inside :func:`frozen`.
+
+    A batch goes through the network in chunks, see :class:`ChunkSearch`; each leaves nothing but
+    its rows behind.
 
     ``predict_step`` returns ``index [B]``, ``columns {key: [B, ...]}`` and, with ``base``,
     ``features [B, D] float32``, ``logits [B, C] float32``, ``labels [B]``.
@@ -41,6 +56,7 @@ class Extractor(LightningModule):
         backbone: the network.
         columns: what to compute besides.
         base: whether features, logits and labels are wanted.
+        batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
 
     Raises:
@@ -52,22 +68,31 @@ class Extractor(LightningModule):
         backbone: Backbone,
         columns: Sequence[Column] = (),
         base: bool = True,
+        batch_size: int = 256,
         description: str = "Extracting",
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.base = base
+        self.batch_size = batch_size
         self.description = description
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
         self._maps: dict[str, Tensor] = {}
         self._hooks = ExitStack()
+        self._search: ChunkSearch | None = None
+        self._arranged = self._own_format = memory_format_of(backbone)
 
     @property
     def column_keys(self) -> list[str]:
         """Keys of the columns that ``predict_step`` computes."""
         return [column.key for column in self._columns]
+
+    @property
+    def chunk(self) -> Chunk | None:
+        """What was found to be fastest; None where the pass ended before that was known."""
+        return self._search.chunk if self._search and self._search.settled else None
 
     def on_predict_start(self) -> None:
         """Places the hooks once, in the process that predicts: they cannot travel to another."""
@@ -76,26 +101,75 @@ class Extractor(LightningModule):
             self._maps = self._hooks.enter_context(self.backbone.capture(layers))
 
     def close(self) -> None:
-        """Removes the hooks; also needed after a pass that failed."""
+        """Leaves the backbone as it was; also needed after a pass that failed."""
         self._hooks.close()
         self._maps = {}
+        self._arrange(self._own_format)
+
+    def _arrange(self, memory_format: torch.memory_format) -> None:
+        """Lays the weights out in memory.
+
+        Those that lie that way are left alone: of a 1 x 1 convolution even the order of strides
+        that mean nothing decides which kernel PyTorch takes, and so the last digit.
+        """
+        if memory_format != self._arranged:
+            # Weights made in inference mode could never be trained again.
+            with torch.inference_mode(False):
+                self.backbone.to(memory_format=memory_format)
+            self._arranged = memory_format
 
     def predict_step(self, batch: dict[str, Tensor], batch_idx: int) -> dict[str, Any]:
         """Computes what the class says of one batch of ``image``, ``index``, ``label``."""
         image = batch["image"]
+        if self._search is None:
+            work = (self.base, *self.column_keys)
+            self._search = chunk_search(
+                self.backbone, image, self.batch_size, self.needs_input_grad, work
+            )
+        rows: list[dict[str, Tensor]] = []
+        done = 0
+        while done < len(image):
+            part = image[done : done + self._search.chunk.size]
+            computed = self._attempt(part, self._search)
+            if computed is not None:
+                rows.append(computed)
+                done += len(part)
+        joined = {key: torch.cat([row[key] for row in rows]) for key in rows[0]} if rows else {}
+        base = {key: joined.pop(key) for key in _BASE} if self.base else {}
+        labels = {"labels": batch["label"]} if self.base else {}
+        return {"index": batch["index"], **base, **labels, "columns": joined}
+
+    def _attempt(self, image: Tensor, search: ChunkSearch) -> dict[str, Tensor] | None:
+        """The rows of a chunk; None where it did not fit into memory and will be halved."""
+        chosen = search.chunk.memory_format
+        self._arrange(chosen)
+        image = image.contiguous(memory_format=chosen)
+        start = _clock(image)
+        try:
+            rows = self._compute(image)
+        except torch.OutOfMemoryError:
+            if not search.halve():
+                raise
+            rows = None
+        if rows is None:  # outside the handler, whose traceback holds the tensors of the attempt
+            torch.cuda.empty_cache()
+            return None
+        search.record(len(image), _clock(image) - start)
+        return rows
+
+    def _compute(self, image: Tensor) -> dict[str, Tensor]:
+        """Features and logits, where they are wanted, and all columns, by name."""
         output, maps = self._forward(image, self.needs_input_grad)
-        prediction: dict[str, Any] = {"index": batch["index"]}
+        base: dict[str, Tensor] = {}
         if self.base:
             features = output.features.detach().float()
-            prediction["features"] = features
-            prediction["logits"] = self._logits(output.logits.detach(), features)
-            prediction["labels"] = batch["label"]
-        prediction["columns"] = self._compute_columns(image, output, maps)
-        return prediction
+            base = {"features": features, "logits": self._logits(output.logits.detach(), features)}
+        return base | self._compute_columns(image, output, maps)
 
     def _forward(self, image: Tensor, graph: bool) -> tuple[Output, dict[str, Tensor]]:
         if not graph:
-            return self.backbone(image), dict(self._maps)
+            with torch.inference_mode():
+                return self.backbone(image), dict(self._maps)
         with torch.enable_grad():
             output = self.backbone(image.requires_grad_())
         # A column may run the network again, which overwrites what the hooks collected.
@@ -119,15 +193,17 @@ class Extractor(LightningModule):
         values: dict[str, Tensor] = {}
         for column in self._columns:
             if not column.needs_input_grad:
-                value = column.compute(self.backbone, image.detach(), plain_output, plain_maps)
+                with torch.inference_mode():
+                    value = column.compute(self.backbone, image.detach(), plain_output, plain_maps)
                 values[column.key] = value
         if by_gradient:
             gradients = input_gradients(by_gradient, image, output.logits)
             for shared in by_gradient:
                 gradient = gradients[shared.direction_key]
-                values[shared.key] = shared.of_gradient(
-                    self.backbone, image.detach(), plain_output, gradient
-                )
+                with torch.inference_mode():
+                    values[shared.key] = shared.of_gradient(
+                        self.backbone, image.detach(), plain_output, gradient
+                    )
         values |= self._on_graphs(image, output, maps, fresh=not by_gradient)
         return {
             key: value.detach().float() if value.is_floating_point() else value.detach()

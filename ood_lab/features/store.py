@@ -211,8 +211,9 @@ class BankStore:
         manifest: dict[str, Any],
         head: nn.Linear | None,
     ) -> None:
+        made = {name: manifest[name] for name in ("chunk", "memory_format") if name in manifest}
         for key in columns:
-            shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key})
+            shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
         if head is not None:
             weight = head.weight.detach().float().cpu().contiguous()
             bias = (

@@ -20,6 +20,7 @@ from ood_lab.metrics.ood import (
     tie_share,
 )
 from ood_lab.metrics.resampling import bootstrap
+from ood_lab.metrics.selective import aurc, e_aurc, risk_coverage
 from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
 from ood_lab.metrics.significance import (
     best_group,
@@ -39,6 +40,7 @@ __all__ = [
     "accuracy_of",
     "at_chance",
     "aupr",
+    "aurc",
     "auroc",
     "auroc_interval",
     "best_detectors",
@@ -49,10 +51,12 @@ __all__ = [
     "dating_table",
     "delong",
     "delong_p_values",
+    "e_aurc",
     "fpr_at_tpr",
     "holm",
     "percentile_interval",
     "results_of",
+    "risk_coverage",
     "roc_curve",
     "score_warning",
     "shift_correlation",

@@ -69,7 +69,7 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
                 yield ood, metric, values, delong_p_values(*delong(evaluation.id_matrix, block))
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
-    if len(evaluation.shift_order) >= 2:
+    if evaluation.has_dad:
         values, draws = evaluation.dad()
         yield None, "dad", values, bootstrap_p_values(values, draws)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -28,11 +28,16 @@ class Evaluation:
 
     Args:
         scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
-            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` is an OOD set.
+            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` and those of
+            ``csid`` is an OOD set.
         detectors: columns of ``scores``, higher = more OOD.
         seed: of the bootstrap.
         id_name: the ID test set.
+        csid: sets of ID classes with shifted covariates, which are ID with ``id_name`` (OpenOOD's
+            full-spectrum evaluation, arXiv 2306.09301).
         shift_order: OOD sets from the least to the greatest shift.
+        groups: OOD sets by the name of their group, from the least to the greatest shift; without
+            a ``shift_order`` the order of the groups is what the DAD goes by.
         protocol: picks the headline FPR95 and the kind of AUPR.
         draws: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
@@ -49,7 +54,9 @@ class Evaluation:
         *,
         seed: int = 0,
         id_name: str = "test",
+        csid: Sequence[str] = (),
         shift_order: Sequence[str] = (),
+        groups: Mapping[str, Sequence[str]] | None = None,
         protocol: Protocol = "openood",
         draws: Draws = 1000,
         min_count: Count = 10,
@@ -57,18 +64,24 @@ class Evaluation:
     ) -> None:
         if protocol not in _HEADLINE:
             raise ValueError(f"protocol: expected 'openood' or 'hendrycks', got {protocol!r}")
-        _check(scores, detectors, id_name, shift_order)
+        self.groups = {g: list(names) for g, names in (groups or {}).items() if names}
+        grouped = [name for names in self.groups.values() for name in names]
+        _check(scores, detectors, (id_name, *csid), [*shift_order, *grouped])
         self.scores = scores
         self.detectors = list(detectors)
-        self.shift_order = list(shift_order)
+        self.shift_levels = _shift_levels(shift_order, self.groups)
         self.protocol = protocol
         self.headline_fpr = _HEADLINE[protocol]
         self.seed, self.draws, self.min_count = seed, draws, min_count
         self._aupr_method = _AUPR_METHOD[protocol]
-        self.id_rows = scores[scores["dataset"] == id_name]
-        names = scores.loc[scores["dataset"] != id_name, "dataset"].unique()
+        self.csid = list(csid)
+        self.test_rows = scores[scores["dataset"] == id_name]
+        inside = scores["dataset"].isin([id_name, *csid])
+        self.id_rows = scores[inside] if csid else self.test_rows
+        names = scores.loc[~inside, "dataset"].unique()
         # A set keeps its place, so its draws, when another one is added behind it.
-        self.ood_names = self.shift_order + [n for n in names if n not in self.shift_order]
+        ordered = list(shift_order) or grouped
+        self.ood_names = ordered + [n for n in names if n not in ordered]
         self._level_sets = self.ood_names if level_sets is None else list(level_sets)
 
     @property
@@ -113,12 +126,17 @@ class Evaluation:
             for (name, cells), end in zip(tables, ends, strict=True)
         ]
 
+    @property
+    def has_dad(self) -> bool:
+        """True where two sets have a declared order."""
+        return len(set(self.shift_levels.values())) >= 2
+
     def dad(self) -> tuple[Floats, Floats]:
         """DAD of every detector over the headline FPR95, ``[D]`` and ``[D, B]``."""
-        ordered = slice(len(self.shift_order))
+        ordered, levels = slice(len(self.shift_levels)), list(self.shift_levels.values())
         return (
-            dad(self.sets.values["fpr95"][:, ordered].T),
-            dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1)),
+            dad(self.sets.values["fpr95"][:, ordered].T, levels),
+            dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
         )
 
     def _measure(
@@ -174,20 +192,34 @@ def _point_values(
     return values
 
 
+def _shift_levels(
+    shift_order: Sequence[str], groups: Mapping[str, Sequence[str]]
+) -> dict[str, float]:
+    """The place of each set in the declared order, 1 = least; sets of a group share theirs."""
+    if shift_order:
+        return {name: place + 1.0 for place, name in enumerate(shift_order)}
+    if len(groups) < 2:
+        return {}
+    return {name: g + 1.0 for g, names in enumerate(groups.values()) for name in names}
+
+
 def _check(
-    scores: pd.DataFrame, detectors: Sequence[str], id_name: str, shift_order: Sequence[str]
+    scores: pd.DataFrame, detectors: Sequence[str], inside: Sequence[str], named: Sequence[str]
 ) -> None:
     missing = [c for c in ("dataset", *detectors) if c not in scores]
     if missing or not len(detectors):
         raise ValueError(f"scores: no column {missing or 'named as a detector'}")
     present = scores["dataset"].unique().tolist()
-    if id_name not in present:
-        raise ValueError(f"scores: no rows of the ID set {id_name!r}; it has {present}")
-    if len(present) < 2:
-        raise ValueError(f"scores: only {id_name!r}; OOD metrics need at least one OOD set")
-    for name in shift_order:
-        if name not in present or name == id_name:
-            raise ValueError(f"shift_order: no OOD set {name!r} in the scores; they have {present}")
+    for name in inside:
+        if name not in present:
+            raise ValueError(f"scores: no rows of the ID set {name!r}; it has {present}")
+    if len(present) <= len(inside):
+        raise ValueError(f"scores: only {inside[0]!r}; OOD metrics need at least one OOD set")
+    for name in named:
+        if name not in present or name in inside:
+            raise ValueError(
+                f"shift_order, groups: no OOD set {name!r} in the scores; they have {present}"
+            )
     for detector in detectors:
         bad = scores.loc[scores[detector].isna(), "dataset"]
         if len(bad):

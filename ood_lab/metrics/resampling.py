@@ -70,8 +70,10 @@ def bootstrap(
     ]
 
     def draw_batch(numbers: range) -> Floats:
-        id_counts = np.stack([id_groups.resample(_rng(seed, draw, 0)) for draw in numbers])
-        ood_counts = np.stack([groups.resample(_rng(seed, draw, 1)) for draw in numbers])
+        id_counts = np.stack(
+            [id_groups.resample(draw_generator(seed, draw, 0)) for draw in numbers]
+        )
+        ood_counts = np.stack([groups.resample(draw_generator(seed, draw, 1)) for draw in numbers])
         return np.stack([r.metrics(id_counts, ood_counts, aupr_method) for r in ranked])
 
     samples = len(id_matrix) + len(ood_matrix)
@@ -95,5 +97,6 @@ def score_matrix(values: ArrayLike, name: str) -> Floats:
     return matrix
 
 
-def _rng(*key: int) -> np.random.Generator:
+def draw_generator(*key: int) -> np.random.Generator:
+    """The random numbers of ``seed, draw, stream``."""
     return np.random.default_rng(key)

@@ -14,17 +14,23 @@ from numpy.typing import ArrayLike
 from ood_lab.metrics.ood import Floats
 
 
-def dad(fpr_in_shift_order: ArrayLike) -> Any:
+def dad(fpr_in_shift_order: ArrayLike, levels: ArrayLike | None = None) -> Any:
     """In how many pairs of OOD sets the FPR falls as the declared shift grows; higher is better.
 
     ``sum_{j<k} 1[s_j > s_k]`` over the FPR95 ``s`` of n sets in shift order, between 0 and
     ``n (n - 1) / 2``. Equal values and NaN sets count nothing.
 
+    Args:
+        fpr_in_shift_order: ``[n]`` or ``[n, ...]``.
+        levels: ``[n]``, not falling: sets of one level are no pair, as near sets among each
+            other; default 1..n.
+
     Raises:
         ValueError: fewer than two sets.
     """
     fpr = _levels_first(fpr_in_shift_order, "fpr_in_shift_order")
-    pairs = (fpr[j] > fpr[j + 1 :] for j in range(len(fpr) - 1))
+    level = np.arange(len(fpr)) if levels is None else np.asarray(levels)
+    pairs = (fpr[j] > fpr[level > level[j]] for j in range(len(fpr)))
     return _scalar(sum(pair.sum(axis=0) for pair in pairs))
 
 

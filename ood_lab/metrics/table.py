@@ -13,6 +13,7 @@ from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.selective import FailureCell, failure_cells
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
 
 COLUMNS = [
@@ -37,12 +38,17 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
       is ``fpr95_ood`` under protocol ``openood`` and ``fpr95_id`` under ``hendrycks``; AUPR by the
       trapezoid and by average precision respectively.
-    - All sets in shift order (two or more): ``dad`` over ``fpr95``.
+    - Group of OOD sets: ``mean_<group>_<metric>``, the plain mean over its sets; ood is None.
+    - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
     - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
       other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
       cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means.
     - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and ood are None.
+      With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
+      ``id_accuracy_full_spectrum`` that of all of them together with ID test.
+    - ``aurc, e_aurc`` of the ID errors (ood is None) and of ID errors together with each OOD set,
+      where the predictions mean something; see :mod:`ood_lab.metrics.selective`.
 
     Args:
         evaluation: of one model.
@@ -50,17 +56,20 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
 
     Returns:
         Columns ``COLUMNS``; values are shares in [0, 1] except ``dad`` (pairs), correlations, and
-        sensitivities (share per level). ``shift_level`` is 1..n in shift order, else NaN;
+        sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of the
+        set's group, else NaN;
         ``attrs["protocol"]`` is that of the evaluation.
     """
     rows = [
-        *_accuracy_rows(evaluation.id_rows),
+        *_accuracy_rows(evaluation.test_rows),
+        *_csid_accuracy_rows(evaluation),
         *_set_rows(evaluation),
+        *_group_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
+        *(row for cell in failure_cells(evaluation) for row in _failure_rows(evaluation, cell)),
     ]
-    place = {name: i + 1.0 for i, name in enumerate(evaluation.shift_order)}
-    table = _table(rows, model, evaluation.seed, evaluation.n_id, place)
+    table = _table(rows, model, evaluation.seed, evaluation.n_id, evaluation.shift_levels)
     table.attrs["protocol"] = evaluation.protocol
     return table
 
@@ -80,7 +89,8 @@ def _table(
     rows: Iterable[Row], model: str, seed: int, n_id: int, place: Mapping[str, float]
 ) -> pd.DataFrame:
     table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    table = table.assign(model=model, seed=seed, n_id=n_id)
+    n_own = table["n_id"].astype("float64").fillna(n_id).astype("int64")
+    table = table.assign(model=model, seed=seed, n_id=n_own)
     table["shift_level"] = table["ood"].map(place).astype("float64")
     for axis in AXES:
         table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")
@@ -116,7 +126,13 @@ def _group_rows(
         yield from _rows(evaluation, metric, values, ends, n_ood=n_ood, **common)
 
 
-def _accuracy_rows(rows: pd.DataFrame) -> Iterator[Row]:
+def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
+    sizes = {"n_id": cell.n_id, "n_ood": cell.n_ood}
+    for metric, values in cell.values.items():
+        yield from _rows(evaluation, metric, values, cell.ends[metric], ood=cell.ood, **sizes)
+
+
+def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[Row]:
     if not {"label", "pred"} <= set(rows):
         return
     labelled = rows[rows["label"] >= 0]
@@ -126,12 +142,20 @@ def _accuracy_rows(rows: pd.DataFrame) -> Iterator[Row]:
         yield {
             "detector": None,
             "ood": None,
+            "n_id": len(rows),
             "n_ood": 0,
-            "metric": "id_accuracy",
+            "metric": metric,
             "value": accuracy,
             "ci_low": low,
             "ci_high": high,
         }
+
+
+def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
+    for name in evaluation.csid:
+        yield from _accuracy_rows(evaluation.rows_of(name), f"id_accuracy_{name}")
+    if evaluation.csid:
+        yield from _accuracy_rows(evaluation.id_rows, "id_accuracy_full_spectrum")
 
 
 def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -139,9 +163,23 @@ def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
         yield from _group_rows(evaluation, evaluation.sets, group, SET_METRICS, ood=name)
 
 
+def _group_mean_rows(evaluation: Evaluation) -> Iterator[Row]:
+    measured, place = evaluation.sets, evaluation.ood_names.index
+    for group, names in evaluation.groups.items():
+        members = [place(name) for name in names]
+        sizes = [measured.n_ood[member] for member in members]
+        for metric in SET_METRICS:
+            values, draws = (m[metric][:, members] for m in (measured.values, measured.draws))
+            ends = percentile_interval(draws.mean(axis=1), min(evaluation.n_id, *sizes))
+            name = f"mean_{group}_{metric}"
+            yield from _rows(
+                evaluation, name, values.mean(axis=1), ends, ood=None, n_ood=sum(sizes)
+            )
+
+
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
-    count = len(evaluation.shift_order)
-    if count >= 2:
+    count = len(evaluation.shift_levels)
+    if evaluation.has_dad:
         values, draws = evaluation.dad()
         sizes = evaluation.sets.n_ood[:count]
         ends = percentile_interval(draws, min(evaluation.n_id, *sizes))

@@ -6,9 +6,11 @@ from ood_lab.models.classifier import Classifier
 from ood_lab.models.contract import check_contract
 from ood_lab.models.epoch_seed import EpochSeed
 from ood_lab.models.length import epochs_for
+from ood_lab.models.openood import ResNet18For32
 from ood_lab.models.output import Output
 from ood_lab.models.training_log import TrainingLog, total_steps
 from ood_lab.models.transform import train_transform
+from ood_lab.models.tv import torchvision_backbone
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
 from ood_lab.models.wrapped import WrappedBackbone
 
@@ -17,6 +19,7 @@ __all__ = [
     "Classifier",
     "EpochSeed",
     "Output",
+    "ResNet18For32",
     "TrainingLog",
     "WrappedBackbone",
     "check_contract",
@@ -26,6 +29,7 @@ __all__ = [
     "saved_entry",
     "saved_labels",
     "timm_backbone",
+    "torchvision_backbone",
     "total_steps",
     "train_transform",
     "weights_sha256",

@@ -39,6 +39,9 @@ class Classifier(LightningModule):
             ``scheduler_interval``.
         scheduler_interval: the schedule moves every ``step`` or every ``epoch``.
         label_smoothing: share of the target spread over all classes, in [0, 1).
+        channels_last: the weights lie as ``[C, H, W, C_in]`` in memory: convolutional networks
+            train up to 1.5 times faster, transformers as fast. It moves the last digits of every
+            step, and so is a setting of the run and not chosen by measurement.
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler")
@@ -52,6 +55,7 @@ class Classifier(LightningModule):
         scheduler: Callable[..., Any] | None = None,
         scheduler_interval: Literal["step", "epoch"] = "epoch",
         label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
+        channels_last: bool = False,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
@@ -60,6 +64,8 @@ class Classifier(LightningModule):
         self.scheduler_factory = scheduler
         self.scheduler_interval = scheduler_interval
         self.label_smoothing = label_smoothing
+        if channels_last:  # a convolution takes its images as its weights lie
+            backbone.to(memory_format=torch.channels_last)
         classes = backbone.head.out_features
         self.train_acc = MulticlassAccuracy(classes, average="micro")
         self.val_acc = MulticlassAccuracy(classes, average="micro")
@@ -115,7 +121,7 @@ class Classifier(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The optimiser, with its schedule if there is one."""
-        optimizer = self.optimizer_factory(self.parameter_groups())
+        optimizer = self.optimizer_factory(self.parameter_groups(), **self._fused())
         if self.scheduler_factory is None:
             return optimizer
         schedule = self.scheduler_factory(optimizer, **self._schedule_length())
@@ -127,6 +133,18 @@ class Classifier(LightningModule):
                 "monitor": "val/loss",  # read by ReduceLROnPlateau only
             },
         }
+
+    def _fused(self) -> dict[str, bool]:
+        """One kernel for the whole step on a GPU, where the optimiser has one.
+
+        Not under ``16-mixed``, where it would unscale the gradients itself and rule out clipping.
+        """
+        asked = getattr(self.optimizer_factory, "keywords", {})
+        has_one = "fused" in inspect.signature(self.optimizer_factory).parameters
+        if not has_one or {"fused", "foreach"} & set(asked):
+            return {}
+        on_gpu = all(p.is_cuda and p.is_floating_point() for p in self.parameters())
+        return {"fused": True} if on_gpu and self.trainer.precision != "16-mixed" else {}
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Adds the transform settings, so that the weights never travel without them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from rich import box
@@ -60,8 +60,16 @@ def pack(columns: Sequence[Column], width: int) -> list[list[Column]]:
     return tables
 
 
-def build(columns: Sequence[Column], title: str) -> Group:
-    """A titled table; the first column is left-aligned, the others right-aligned."""
+def build(
+    columns: Sequence[Column], title: str, sections: Mapping[int, str] | None = None
+) -> Group:
+    """A titled table; the first column is left-aligned, the others right-aligned.
+
+    Args:
+        columns: with equally many cells.
+        title: above it.
+        sections: titles of sections, by the row that they begin with.
+    """
     # The box itself puts one blank between columns, the padding the other.
     table = Table(box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False)
     height = max(len(column.header) for column in columns)
@@ -72,6 +80,8 @@ def build(columns: Sequence[Column], title: str) -> Group:
         table.add_column(Text(header), no_wrap=True, min_width=column.width)
     first, *rest = columns
     for row, name in enumerate(first.cells):
+        if sections and row in sections:
+            table.add_row(Text(sections[row], "dim italic"))
         # Padded here: aligning to the right would drop the blank that stands for a star.
         padding = (" " * (column.width - column.cells[row].cell_len) for column in rest)
         cells = (column.cells[row] for column in rest)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
-from rich.console import Console, ConsoleOptions, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -55,6 +56,8 @@ class ConsoleTables:
     ) -> Iterator[RenderableType]:
         """Headline, results, what they mean, levels, refused detectors."""
         yield Text(self._headline(options.max_width), style="bold")
+        if self.view.csid_accuracies:
+            yield Text(self._spectrum())
         if self.view.detectors and self.view.sets:
             for part in self._results(options.max_width):
                 yield Text()
@@ -85,6 +88,28 @@ class ConsoleTables:
             lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], part]
         return "\n".join(lines)
 
+    def _spectrum(self) -> str:
+        """Accuracy on the sets with shifted covariates, and its distance to that on ID test."""
+        own = self.view.get("id_accuracy", None).value
+        parts = [
+            f"{name} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
+            for name, found in self.view.csid_accuracies
+        ]
+        return f"ID accuracy under shifted covariates: {', '.join(parts)}"
+
+    @cached_property
+    def _rows(self) -> list[str]:
+        """The detectors in the order of the rows."""
+        return [name for _, names in self.view.sections for name in names]
+
+    def _build(self, columns: Sequence[Column], title: str) -> Group:
+        """A titled table, with a line above each section."""
+        starts, row = {}, 0
+        for words, names in self.view.sections:
+            starts[row] = words
+            row += len(names)
+        return build(columns, title, {} if len(starts) < 2 else starts)
+
     # Detectors × OOD sets
 
     def _results(self, width: int) -> Iterator[RenderableType]:
@@ -92,7 +117,7 @@ class ConsoleTables:
         for words in (14, 12, 9):
             columns = self._paired(words)
             if self._fits(columns, width):
-                yield build(columns, f"AUROC and FPR95 in %{order}")
+                yield self._build(columns, f"AUROC and FPR95 in %{order}")
                 return
         for words in (16, 12, 9, 0):
             tables = [self._stacked(metric, words) for metric in _LABEL]
@@ -103,7 +128,7 @@ class ConsoleTables:
             yield Text(", ".join(numbered))
         for label, columns in zip(_LABEL.values(), tables, strict=True):
             for part in pack(columns, width):
-                yield build(part, f"{label} in %{order}")
+                yield self._build(part, f"{label} in %{order}")
 
     @staticmethod
     def _fits(columns: list[Column], width: int) -> bool:
@@ -113,6 +138,9 @@ class ConsoleTables:
     def _stacked(self, metric: str, words: int) -> list[Column]:
         """One metric a table; ``words`` = width of set names in headers, 0 = numbers instead."""
         columns = [self._names(), *self._set_columns(words, lambda ood: self._cells(metric, ood))]
+        columns += [
+            Column((group, "mean"), self._group_cells(metric, group)) for group in self.view.groups
+        ]
         if len(self.view.sets) > 1:
             columns.append(Column(("mean",), self._mean_cells(metric)))
         return columns + (self._dad() if metric == "fpr95" else [])
@@ -127,12 +155,16 @@ class ConsoleTables:
         columns += self._set_columns(
             words, lambda ood: pair(lambda metric: self._cells(metric, ood)), "AUROC  FPR95"
         )
+        columns += [
+            Column((f"{g} mean", "AUROC  FPR95"), pair(partial(self._group_cells, group=g)))
+            for g in self.view.groups
+        ]
         if len(self.view.sets) > 1:
             columns.append(Column(("mean", "AUROC  FPR95"), pair(self._mean_cells)))
         return columns + self._dad()
 
     def _names(self) -> Column:
-        return Column(("detector",), [Text(name, "bold") for name in self.view.detectors])
+        return Column(("detector",), [Text(name, "bold") for name in self._rows])
 
     def _set_columns(
         self, words: int, cells: Callable[[str], list[Text]], *below: str
@@ -145,21 +177,26 @@ class ConsoleTables:
         return columns
 
     def _marked(self, metric: str, ood: str, values: list[float]) -> set[int]:
-        by_name = dict(zip(self.view.detectors, values, strict=True))
+        by_name = dict(zip(self._rows, values, strict=True))
         best = self.view.best(metric, ood, by_name)
-        return {row for row, name in enumerate(self.view.detectors) if name in best}
+        return {row for row, name in enumerate(self._rows) if name in best}
 
     def _cells(self, metric: str, ood: str) -> list[Text]:
-        estimates = [self.view.get(metric, d, ood) for d in self.view.detectors]
+        estimates = [self.view.get(metric, d, ood) for d in self._rows]
         marked = self._marked(metric, ood, [e.value for e in estimates])
         return numbers([_percent(e, self.intervals) for e in estimates], marked)
 
     def _mean_cells(self, metric: str) -> list[Text]:
-        means = [self.view.mean(metric, d) for d in self.view.detectors]
+        means = [self.view.mean(metric, d) for d in self._rows]
         return numbers([percent(m) for m in means], self._marked(metric, "mean", means))
 
+    def _group_cells(self, metric: str, group: str) -> list[Text]:
+        name = f"mean_{group}_{metric}"
+        means = [self.view.get(name, d).value for d in self._rows]
+        return numbers([percent(m) for m in means], self._marked(metric, name, means))
+
     def _dad(self) -> list[Column]:
-        dads = [self.view.get("dad", d) for d in self.view.detectors]
+        dads = [self.view.get("dad", d) for d in self._rows]
         if not self.view.most_dad or all(math.isnan(d.value) for d in dads):
             return []
         texts = [_number(d.value, "{:.0f}".format) for d in dads]
@@ -202,21 +239,21 @@ class ConsoleTables:
             gap = 4
             if sum(width_of(part) + gap for part, _ in tables) - gap <= width:
                 row = Table.grid(padding=(0, gap, 0, 0), pad_edge=False)
-                row.add_row(*(build(part, title) for part, title in tables))
+                row.add_row(*(self._build(part, title) for part, title in tables))
                 yield row
             else:
-                yield from (build(part, title) for part, title in tables)
+                yield from (self._build(part, title) for part, title in tables)
 
     def _level_columns(self, ood: str, axis: Axis) -> list[Column]:
         columns = [self._names()]
         for level in self.view.levels(ood, axis):
-            cells = [self.view.at_level("auroc", d, ood, axis, level) for d in self.view.detectors]
+            cells = [self.view.at_level("auroc", d, ood, axis, level) for d in self._rows]
             header = (f"{level:g}", f"n {cells[0].n_ood:,}")
             columns.append(Column(header, numbers([_percent(c, self.intervals) for c in cells])))
 
         def summary(metric: str, show: Callable[[float], str]) -> list[Text]:
             name = f"{metric}_{axis}_auroc"
-            values = [self.view.get(name, d, ood).value for d in self.view.detectors]
+            values = [self.view.get(name, d, ood).value for d in self._rows]
             return numbers([_number(v, show) for v in values])
 
         correlation = summary("correlation", "{:+.2f}".format)
@@ -233,6 +270,7 @@ def console_tables(
     *,
     protocol: str = "openood",
     significance: pd.DataFrame | None = None,
+    reads: Mapping[str, str] | None = None,
     refused: Mapping[str, str] | None = None,
     intervals: bool = False,
     title: str | None = None,
@@ -248,6 +286,7 @@ def console_tables(
         significance: rows ``detector, ood, best`` and optionally ``metric`` (default
             ``auroc``): all with ``best`` are marked in that column; ``ood`` = ``mean`` for the
             mean column.
+        reads: detector → what it looks at; a table of many detectors has a section for each.
         refused: detector → why it could not work here.
         intervals: show the half-width of the 95% interval in every cell.
         title: what was run, first in the headline.
@@ -257,5 +296,5 @@ def console_tables(
         ValueError: the table holds several models or seeds.
     """
     fpr95_sentence(protocol)
-    view = RunView(results, significance)
+    view = RunView(results, significance, reads)
     return ConsoleTables(view, protocol, refused or {}, intervals, title)

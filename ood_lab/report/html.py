@@ -10,7 +10,13 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.dating import dating_notes, dating_tables
-from ood_lab.report.html_tables import all_metrics_table, flatten, level_tables, main_table
+from ood_lab.report.html_tables import (
+    all_metrics_table,
+    failure_table,
+    flatten,
+    level_tables,
+    main_table,
+)
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
 from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
@@ -27,6 +33,7 @@ def write_report(
     manifest: Mapping[str, Any] | None = None,
     protocol: str = "openood",
     significance: pd.DataFrame | None = None,
+    reads: Mapping[str, str] | None = None,
     refused: Mapping[str, str] | None = None,
     load_image: LoadImage | None = None,
     classes: Sequence[str] = (),
@@ -47,6 +54,7 @@ def write_report(
             and the list ``warnings`` is shown first on the page.
         protocol: which FPR95 the results hold.
         significance: see :func:`ood_lab.report.console_tables`.
+        reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
             most confident mistakes are left out.
@@ -62,7 +70,7 @@ def write_report(
         ValueError: the results hold several models or seeds.
     """
     path = Path(path)
-    view = RunView(results, significance)
+    view = RunView(results, significance, reads)
     given = dict(manifest or {})
     warnings = given.pop("warnings", [])
     shown = bool(view.detectors and view.sets)
@@ -81,7 +89,9 @@ def write_report(
         main=main_table(view) if shown else None,
         stars=star_sentence(view.has_significance) if view.has_marks else "",
         refused=refused or {},
-        details=[*level_tables(view), all_metrics_table(view)] if shown else [],
+        details=[*level_tables(view), *failure_table(view), all_metrics_table(view)]
+        if shown
+        else [],
         left_out=view.left_out,
         figures=[embed(figure, path.parent) for figure in figures],
         mistakes=mistakes,
@@ -102,6 +112,9 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         ends = f"95% interval {percent(accuracy.low)} to {percent(accuracy.high)}"
         remark = ends if accuracy.has_interval else ""
         facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
+    for name, found in view.csid_accuracies:
+        drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
+        facts.append((f"ID accuracy, {name}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
         best = view.detectors[0]
         auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))

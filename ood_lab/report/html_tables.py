@@ -82,12 +82,24 @@ def main_table(view: RunView) -> HtmlTable:
     columns: list[dict[str, Cell]] = []
     heads = [Head("detector", "ascending")]
     groups = [("", "", 1)]
+    if any(map(view.reads, view.detectors)):
+        columns.append({d: Cell(view.reads(d), view.reads(d)) for d in view.detectors})
+        heads.append(Head("reads", "ascending"))
+        groups = [("", "", 2)]
     for ood in view.sets:
         n = view.get("auroc", view.detectors[0], ood).n_ood
         groups.append((ood, f"n {n:,}", 2))
         for metric in ("auroc", "fpr95"):
             cells = {d: view.get(metric, d, ood) for d in view.detectors}
             best = view.best(metric, ood, {d: c.value for d, c in cells.items()})
+            columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
+            heads.append(_head(metric))
+    for group in view.groups:
+        groups.append((f"mean {group}", "", 2))
+        for metric in ("auroc", "fpr95"):
+            name = f"mean_{group}_{metric}"
+            cells = {d: view.get(name, d) for d in view.detectors}
+            best = view.best(metric, name, {d: c.value for d, c in cells.items()})
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     if len(view.sets) > 1:
@@ -151,6 +163,27 @@ def _level_cells(view: RunView, detector: str, ood: str, axis: Axis) -> list[Cel
         _cell(correlation, "{:+.2f}".format),
         _cell(sensitivity, lambda v: f"{100 * v:.1f}"),
     ]
+
+
+def failure_table(view: RunView) -> list[HtmlTable]:
+    """AURC and E-AURC of ID errors, and of them with each OOD set; empty where there is none."""
+    places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
+    if not places:
+        return []
+    heads, groups = [Head("detector", "ascending")], [("", "", 1)]
+    columns: list[dict[str, Cell]] = []
+    for place in places:
+        first = view.get("aurc", view.detectors[0], place)
+        n = first.n_id + first.n_ood
+        groups.append(("ID errors" if place is None else f"ID + {place}", f"n {n:,}", 2))
+        for metric, label in (("aurc", "AURC"), ("e_aurc", "E-AURC")):
+            cells = {d: view.get(metric, d, place) for d in view.detectors}
+            best = view.best(metric, place, {d: c.value for d, c in cells.items()})
+            columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
+            heads.append(Head(label, "ascending"))
+    rows = [[_name(d), *(column[d] for column in columns)] for d in view.detectors]
+    title = "Failure detection: area under the risk-coverage curve in %"
+    return [HtmlTable(title, heads, rows, groups)]
 
 
 def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:

@@ -31,7 +31,7 @@ class Leaderboard:
         rows: columns :data:`COLUMNS`. ``value`` is the mean over ``n_seeds`` seeds and
             ``seed_std`` their standard deviation (n - 1; NaN for one seed);
             ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
-            ``ood`` = ``mean``: over all ``sets``.
+            ``ood`` = ``mean``: over all ``sets``; ``mean near``: over those of the group ``near``.
         sets: OOD sets in shift order.
         shift_order: the sets of the DAD.
         protocol: which FPR95 ``fpr95`` is.
@@ -45,6 +45,21 @@ class Leaderboard:
     protocol: str
     runs: Sequence[FinishedRun]
     warnings: tuple[str, ...] = ()
+
+    @property
+    def most_dad(self) -> int:
+        """Largest possible DAD."""
+        return max((run.view.most_dad for run in self.runs), default=0)
+
+    @property
+    def shift_words(self) -> str:
+        """The order that the DAD goes by."""
+        return next((run.shift_words for run in self.runs if run.shift_order), "")
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of OOD sets that have a mean of their own."""
+        return self.runs[0].view.groups
 
 
 def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
@@ -116,6 +131,9 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
                 sizes = {"n_id": view.n_id, "n_ood": sum(cell["n_ood"] for cell in cells)}
                 missing = {"sampling_half_width": np.nan}  # sets share their ID images
                 yield {**cells[0], "ood": MEAN, "value": np.mean(values), **sizes, **missing}
+            for group in view.groups:
+                of_group = row(f"mean_{group}_{metric}", detector, None)
+                yield {**of_group, "metric": metric, "ood": f"{MEAN} {group}"}
         if "dad" in present:
             yield row("dad", detector, None)
 

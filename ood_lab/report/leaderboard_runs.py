@@ -19,7 +19,7 @@ from ood_lab.report.view import RunView
 _NEEDED = ("protocol", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
-_TIMING = ("fit_seconds", "score_seconds")
+_TIMING = ("reads", "fit_seconds", "score_seconds")  # no settings
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,27 @@ class FinishedRun:
     @cached_property
     def shift_order(self) -> tuple[str, ...]:
         """The sets that the DAD runs over, in their order; empty without a DAD."""
-        ordered = self.view.table.dropna(subset=["shift_level", "ood"])
-        return tuple(ordered.sort_values("shift_level")["ood"].drop_duplicates())
+        return tuple(self.shift_levels)
+
+    @cached_property
+    def shift_levels(self) -> dict[str, float]:
+        """The declared shift of each of these sets; those of a group share it."""
+        ordered = self.view.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        ordered = ordered.sort_values("shift_level", kind="stable")
+        return dict(zip(ordered["ood"], ordered["shift_level"], strict=True))
+
+    @property
+    def shift_words(self) -> str:
+        """The declared order: ``a < b``, ``a, b < c``."""
+        levels: dict[float, list[str]] = {}
+        for name, level in self.shift_levels.items():
+            levels.setdefault(level, []).append(name)
+        return " < ".join(", ".join(names) for names in levels.values())
+
+    @property
+    def id_sets(self) -> list[str]:
+        """The sets that count as ID: the test set, and those with shifted covariates."""
+        return ["test", *self.manifest.get("csid", [])]
 
     @property
     def shots(self) -> int:
@@ -103,6 +122,14 @@ class FinishedRun:
         node = (self.config.get("detector") or {}).get(detector.removesuffix("_tuned"))
         return node and {k: v for k, v in node.items() if not k.startswith("_")}
 
+    def _tuned(self, detector: str) -> dict[str, str]:
+        """Settings that were chosen on this very network: its seeds are not told apart by them."""
+        name = detector.removesuffix("_tuned")
+        if name == detector:
+            return {}
+        record = (self.manifest.get("tuning") or {}).get("detectors", {}).get(name, {})
+        return dict.fromkeys(record.get("grid", {}), "tuned")
+
     def settings(self, detector: str) -> str:
         """Hyperparameters of a detector as ``key=value; ...``, without what was learnt."""
         used = self.manifest["detectors"].get(detector, {})
@@ -110,7 +137,7 @@ class FinishedRun:
         if asked is None:
             pairs = {k: v for k, v in used.items() if k not in _TIMING}
         else:
-            pairs = {k: used.get(k, v) for k, v in asked.items()}
+            pairs = {k: used.get(k, v) for k, v in asked.items()} | self._tuned(detector)
         return "; ".join(f"{key}={value}" for key, value in sorted(pairs.items()))
 
 
@@ -150,13 +177,15 @@ def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
     other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
     if other_sets:
         found.append(f"evaluated sets ({', '.join(other_sets)})")
+    if a.id_sets != b.id_sets:
+        found.append(f"ID sets ({' and '.join(', '.join(run.id_sets) for run in (a, b))})")
     ours, theirs = a.manifest["data"], b.manifest["data"]
-    shared = [name for name in ("test", *a.view.sets) if name in ours and name in theirs]
+    shared = [name for name in (*a.id_sets, *a.view.sets) if name in ours and name in theirs]
     if changed := [name for name in shared if ours[name] != theirs[name]]:
         found.append(f"content of the data ({', '.join(changed)})")
     ordered = a.shift_order and b.shift_order and not other_sets
-    if ordered and a.shift_order != b.shift_order:
-        orders = " and ".join(" < ".join(run.shift_order) for run in (a, b))
+    if ordered and a.shift_words != b.shift_words:
+        orders = " and ".join(run.shift_words for run in (a, b))
         found.append(f"shift order of the DAD ({orders})")
     same = (a.sweep, a.seed) == (b.sweep, b.seed)
     if same and not a.numbers.equals(b.numbers):

@@ -112,7 +112,9 @@ class _Layout:
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
-        if most := math.comb(len(self.board.shift_order), 2):
+        for group in self.board.groups:
+            add_set(f"{MEAN} {group}", "")
+        if most := self.board.most_dad:
             head = Head("DAD", note=f"of {most}")
             add(("", ""), (head, self._column("dad", None, "{:.1f}".format)))
         add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
@@ -193,7 +195,7 @@ class _Layout:
                 "it is not a spread over seeds."
             )
         if self.board.shift_order:
-            order = " < ".join(self.board.shift_order)
+            order = self.board.shift_words
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
         if self.summary == MEAN:
             notes.append(f"mean: over all {len(self.board.sets)} sets.")

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import pandas as pd
 from PIL import Image
 
+from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
 from ood_lab.report.figures import FigureFile, write_figure
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.purified import purified_histograms
+from ood_lab.report.figures.risk_coverage import risk_coverage_figure
 from ood_lab.report.figures.style import rc
 from ood_lab.report.figures.yes_no import split_bars
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
@@ -28,7 +30,7 @@ _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
 _DOWNLOADS = (
     "results.csv",
     "results.parquet",
-    "categories.csv",
+    "uncertainty.csv",
     "judged.parquet",
     "questions.jsonl",
     "answers.jsonl",
@@ -102,7 +104,7 @@ def write_oodbench_page(
     """
     first = str(manifest["unparsed"])
     whole = whole_splits(results)
-    figures = write_oodbench_figures(folder / "figures", results, division, manifest)
+    figures = write_oodbench_figures(folder / "figures", results, judged, division, manifest)
     files = judged["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
@@ -129,6 +131,7 @@ def write_oodbench_page(
 def write_oodbench_figures(
     folder: Path,
     results: pd.DataFrame,
+    judged: pd.DataFrame,
     division: pd.DataFrame | None,
     manifest: Mapping[str, Any],
 ) -> list[FigureFile]:
@@ -137,7 +140,10 @@ def write_oodbench_figures(
     footer = f"{manifest['title']}. Positive class: yes; 95% intervals."
     files = []
     with rc():
-        for name, title, caption, draw in _planned(results, rows, division, manifest, footer):
+        for name, title, caption, draw in (
+            *_planned(results, rows, division, manifest, footer),
+            *_doubt(judged, footer),
+        ):
             with optional(f"figure {name}"):
                 if (figure := draw()) is not None:
                     files.append(write_figure(folder, name, title, caption, figure))
@@ -179,6 +185,21 @@ def _planned(
             "How sure the models of the division are of what is annotated, by category.",
             lambda: purified_histograms(division, threshold),
         )
+
+
+def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[tuple[str, str, str, Any]]:
+    """Risk over coverage, where the model gives probabilities."""
+    rows = answered(judged)
+    if not len(rows):
+        return
+    parts = {SPLITS[str(split)]: part for split, part in rows.groupby("split", sort=False)}
+    curves = {
+        name: risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool))
+        for name, part in parts.items()
+    }
+    caption = "Share of wrong answers among those of which the model is most certain."
+    title = "Risk over coverage"
+    yield "risk_coverage", title, caption, lambda: risk_coverage_figure(curves, footer)
 
 
 def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:

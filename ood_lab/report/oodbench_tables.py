@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from ood_lab.axes import LEVELS
@@ -110,22 +109,25 @@ def estimate(row: Mapping[Any, Any]) -> str:
     return f"{value:.1f}" if math.isnan(low) else f"{value:.1f}±{(high - low) / 2:.1f}"
 
 
-def ablation_table(table: pd.DataFrame) -> Table:
-    """Settings of runs with pairs and metrics of every split.
+def ablation_tables(table: pd.DataFrame, width: int) -> Group:
+    """Pairs and metrics of every setting and split; the settings are numbered, and named below.
 
     Args:
         table: ``setting, split, initial_pairs, n_pairs, metric, value, ci_low, ci_high``.
+        width: of the terminal.
     """
-    found = Table(title="Ablation, %", title_justify="left", box=None, pad_edge=False)
-    found.add_column("setting", overflow="fold")
-    found.add_column("split")
-    for name in ("pairs before the cut", "pairs", *YES_NO.values()):
-        found.add_column(name, justify="right")
-    for (setting, split), rows in table.groupby(["setting", "split"], sort=False):
-        by_metric = {row["metric"]: row for row in rows.to_dict("records")}
-        first = by_metric["accuracy"]
-        initial = first["initial_pairs"]
-        before = "" if pd.isna(initial) else f"{int(initial):,}"
-        values = (estimate(by_metric[metric]) for metric in YES_NO)
-        found.add_row(str(setting), SPLITS[str(split)], before, f"{first['n_pairs']:,}", *values)
-    return found
+    settings = list(dict.fromkeys(table["setting"]))
+    found = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
+    places = [(setting, split) for setting, split, metric in found if metric == "accuracy"]
+    first = [found[setting, split, "accuracy"] for setting, split in places]
+    initial = [row["initial_pairs"] for row in first]
+    columns = [
+        Column(("setting",), [Text(f"{settings.index(s) + 1} {SPLITS[t]}") for s, t in places]),
+        Column(("pairs", "uncut"), numbers(["" if pd.isna(n) else f"{int(n):,}" for n in initial])),
+        Column(("pairs",), numbers([f"{int(row['n_pairs']):,}" for row in first])),
+    ]
+    for metric, words in YES_NO.items():
+        texts = [estimate(found[setting, split, metric]) for setting, split in places]
+        columns.append(Column((words,), numbers(texts)))
+    named = "\n".join(f"{number} {name}" for number, name in enumerate(settings, 1))
+    return Group(*(build(part, "Ablation, %") for part in pack(columns, width)), Text(named, "dim"))

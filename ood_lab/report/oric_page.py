@@ -38,6 +38,8 @@ _FIGURE_METRICS = (
 )
 _COMPARED = ("macro_f1", "recall_yes", "recall_no", "yes_rate")
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
+#: Sets that figures of lines show: without the ablations.
+_LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
 _LABELS = {"yes": "present", "no": "absent"}
 _DOWNLOADS = (
     "oric_bench.json",
@@ -191,7 +193,7 @@ def _of_answers(
     caption = "Answers to every set of questions, mean over the wordings."
     yield "sets", "Sets of questions", caption, partial(split_bars, whole, metrics, SETS, footer)
     if tables.context is not None:
-        sets = {name: SETS[name] for name in SETS if (tables.context["split"] == name).any()}
+        sets = {n: words for n, words in _LINES.items() if (tables.context["split"] == n).any()}
         yield (
             "context",
             "By P(object | context)",
@@ -204,7 +206,7 @@ def _of_answers(
         "levels",
         "By level of shift",
         "By known level of shift of the image.",
-        partial(level_lines, levels, _LEVEL_METRICS, SETS, footer),
+        partial(level_lines, levels, _LEVEL_METRICS, _LINES, footer),
     )
     yield (
         "cells",

@@ -53,6 +53,13 @@ DEFINITIONS = (
         "least-squares slope; the sign is that of the correlation.",
     ),
     (
+        "AURC",
+        "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
+        "the share of failures among them, where the highest scores are rejected first; lower is "
+        "better. A failure is a wrong prediction on ID, and every OOD image. E-AURC is how far it "
+        "lies above that of the best order.",
+    ),
+    (
         "Interval",
         "95%, stratified bootstrap over images: sampling error of this run, not the spread over "
         "seeds.",
@@ -74,6 +81,7 @@ _METRICS = {
     "DAD": "dad",
     "Correlation": "correlation_",
     "Sensitivity": "sensitivity_",
+    "AURC": "aurc",
 }
 
 

@@ -25,11 +25,18 @@ def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame 
         results,
         protocol=manifest["protocol"],
         significance=best,
+        reads=reads_of(manifest),
         refused=manifest["refused"],
         title=manifest["title"],
     )
     Console().print(table)
     show_warnings(manifest)
+
+
+def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """What the detectors of a run look at, by name."""
+    detectors = manifest.get("detectors", {})
+    return {name: facts["reads"] for name, facts in detectors.items() if "reads" in facts}
 
 
 def show_warnings(manifest: Mapping[str, Any]) -> None:

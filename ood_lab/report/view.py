@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,6 +13,12 @@ from ood_lab.axes import AXES, Axis
 
 #: Metrics of which more is better; of all others less is.
 HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
+
+
+#: Up to so many detectors one table needs no sections.
+UNGROUPED = 20
+#: The sections of a longer one, in order.
+SECTIONS = ("logits", "features", "head", "network")
 
 
 class Estimate(NamedTuple):
@@ -46,6 +53,7 @@ class RunView:
             covariate_level, n_id, n_ood, value, ci_low, ci_high``); values are fractions.
         significance: optional rows ``detector, ood, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best.
+        reads: what detectors look at (``logits``, ``features``, ``head``, ``network``), by name.
 
     Attributes:
         sets: OOD sets in shift order, then those without a place in it; sets that only serve
@@ -56,7 +64,12 @@ class RunView:
         ValueError: the table holds more than one model or seed.
     """
 
-    def __init__(self, results: pd.DataFrame, significance: pd.DataFrame | None = None) -> None:
+    def __init__(
+        self,
+        results: pd.DataFrame,
+        significance: pd.DataFrame | None = None,
+        reads: Mapping[str, str] | None = None,
+    ) -> None:
         for column in ("model", "seed"):
             if column in results and results[column].nunique() > 1:
                 raise ValueError(f"one run at a time: several values of '{column}' in the results")
@@ -65,6 +78,7 @@ class RunView:
         self.level_sets, self.sets = self._find_sets(results)
         self._significance = self._build_significance(significance)
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
+        self._reads = dict(reads or {})
         self.detectors = sorted(names, key=lambda d: (-np.nan_to_num(self.mean("auroc", d)), d))
 
     @staticmethod
@@ -97,15 +111,44 @@ class RunView:
         return {(m, d, _none_if_missing(o)): bool(best) for m, d, o, best in rows}
 
     @property
+    def sections(self) -> list[tuple[str, list[str]]]:
+        """The detectors by what they look at, best first; one section without a title if few."""
+        if len(self.detectors) <= UNGROUPED:
+            return [("", self.detectors)]
+        titles = [*SECTIONS, *(t for t in self._reads.values() if t not in SECTIONS), ""]
+        by_title = {t: [d for d in self.detectors if self.reads(d) == t] for t in titles}
+        return [(t, names) for t, names in by_title.items() if names]
+
+    def reads(self, detector: str) -> str:
+        """What a detector looks at; empty where that is not known."""
+        return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
+
+    @property
     def n_id(self) -> int:
         """Number of ID test images."""
         return max((estimate.n_id for estimate in self._index.values()), default=0)
 
     @property
     def most_dad(self) -> int:
-        """Largest possible DAD, n(n-1)/2 of n sets with a place in the shift order."""
-        n = self.table["shift_level"].nunique()
-        return n * (n - 1) // 2
+        """Largest possible DAD: pairs of sets of which one has the larger declared shift."""
+        placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        alike = placed["shift_level"].value_counts()
+        return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
+
+    @property
+    def groups(self) -> list[str]:
+        """Groups of OOD sets that have a mean of their own, in order."""
+        means = self.table["metric"].drop_duplicates().str.extract(r"^mean_(.+)_auroc$")[0]
+        return list(means.dropna())
+
+    @property
+    def csid_accuracies(self) -> list[tuple[str, Estimate]]:
+        """ID accuracy on each set with shifted covariates, then on the full spectrum."""
+        names = self.table["metric"].drop_duplicates().str.extract(r"^id_accuracy_(.+)$")[0]
+        return [
+            ("full spectrum" if n == "full_spectrum" else n, self.get(f"id_accuracy_{n}", None))
+            for n in names.dropna()
+        ]
 
     @property
     def has_significance(self) -> bool:

@@ -29,7 +29,10 @@ from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import quoted
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
-OPEN_KEYS = ("data.ood.", "model.net.", "model.kwargs.")
+OPEN_KEYS = (
+    *("data.ood.", "data.ood_groups.", "data.ood_val.", "data.csid."),
+    *("model.net.", "model.kwargs."),
+)
 #: Holds the overrides of the job that is running, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
 

@@ -16,6 +16,8 @@ NEUTRAL = (
     "seed",  # the last one
     "paths",
     "force",
+    "openood",  # data and weights name what they take from these folders
+    "ckpt_openood",
     "debug",  # what it shortens has keys of its own
     "tags",
     "logger",

@@ -45,7 +45,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     check_name(str(cfg.name))
     ignored = frozenset() if trains(cfg) else unread(used(settings["task"]))
-    told = {key: value for key, value in settings.items() if key not in ignored}
+    told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
@@ -55,6 +55,13 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
     return Workspace(cfg, RunFolder(path), recipe)
+
+
+def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings with 0 where a value names the seed, so that all seeds share their hash."""
+    if cfg.seed == 0:
+        return settings
+    return _resolved(OmegaConf.merge(cfg, {"seed": 0}))  # type: ignore[arg-type]
 
 
 def check_name(name: str) -> None:

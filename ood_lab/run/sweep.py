@@ -79,12 +79,19 @@ def swept_job(script: str, line: Sequence[str]) -> SweptJob:
 
 
 def headline(folder: Path) -> dict[str, str]:
-    """ID accuracy, the detector with the highest mean AUROC, and its mean AUROC and FPR95, in %."""
+    """ID accuracy, the detector with the highest mean AUROC, and its mean AUROC and FPR95, in %.
+
+    Of a chat model: its accuracy on every split.
+    """
     file = folder / "results.parquet"
     if not file.exists():
         return {}
     results = pd.read_parquet(file)
     whole = results[results[["semantic_level", "covariate_level"]].isna().all(axis=1)]
+    if "split" in results:
+        right = whole[whole["metric"] == "accuracy"].drop_duplicates("split")
+        values = zip(right["split"], right["value"], strict=True)
+        return {f"{split} acc.": f"{value:.1%}" for split, value in values}
     shown = {}
     accuracy = whole.loc[whole["metric"] == "id_accuracy", "value"]
     if len(accuracy):

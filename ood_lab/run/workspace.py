@@ -251,7 +251,10 @@ class Workspace:
         """How detector settings are chosen."""
         from ood_lab.evaluation.tuning import Tuning
 
-        return Tuning(**self.settings["tuning"], build=self._detector)
+        settings = self.settings["tuning"]
+        if settings["mode"] == "val_ood" and not settings["sets"]:
+            settings["sets"] = self.data.val_ood_names
+        return Tuning(**settings, build=self._detector)
 
     # Trainers and loggers.
 

@@ -46,8 +46,10 @@ class DataCheck(Task):
         )
         for heading in ("set", "path", "state", "sha256 of the list"):
             table.add_column(heading, overflow="fold")
+        incomplete = data.missing_images()
         for name, path in data.sources.items():
             state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
+            state = f"incomplete: {incomplete[name]}" if name in incomplete else state
             if state != "present":
                 wrong.append(f"{name} is {state}")
             table.add_row(

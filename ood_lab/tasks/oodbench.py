@@ -110,6 +110,8 @@ class OODBench(Task):
                 raise UserError(f"task.{name}={file}: there is no such file")
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
+        if self.until != "build" and self.answers is None:
+            _ = ws.lvlm.made_with  # a missing folder shows before the division
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks, and before the last stage."""

@@ -15,7 +15,7 @@ from ood_lab.io import read_config, read_json, read_table, write_csv
 from ood_lab.report.figures import write_figure
 from ood_lab.report.figures.settings import settings_figure
 from ood_lab.report.figures.style import rc
-from ood_lab.report.oodbench_tables import SPLITS, ablation_table, whole_splits
+from ood_lab.report.oodbench_tables import SPLITS, ablation_tables, whole_splits
 from ood_lab.report.optional import optional
 from ood_lab.run.identity import leaves
 from ood_lab.run.task import Task
@@ -51,7 +51,8 @@ class OODBenchAblation(Task):
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")
         ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
-        Console().print(ablation_table(table))
+        console = Console()
+        console.print(ablation_tables(table, console.width))
         with optional("figure ablation"), rc():
             figure = settings_figure(table, list(self.metrics), SPLITS)
             caption = "Answers to yes/no questions by setting, with 95% intervals."

@@ -34,7 +34,7 @@ from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
 from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
-from ood_lab.lvlm.oric.space import Space, space_of
+from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import Asked, Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
@@ -75,7 +75,8 @@ class Oric(Task):
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
         hf_dataset: write them as the released training code loads them, too (``oric_train/``).
         judge_wording: of the question to a chat model as judge: the paper's or the released one.
-        clip_text: text of an object for the CLIP (the released code: ``A image contains {}``).
+        clip_text: text of an object for the CLIP (the released code: ``A image contains {}``);
+            None = ``an image contains {}``, or what a shipped CLIP was trained on.
         article: of the object in a question; ``released`` has the code's slip.
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations.
@@ -109,7 +110,7 @@ class Oric(Task):
     train_pairs: Annotated[int, Ge(0)] = 0
     hf_dataset: bool = False
     judge_wording: Wording = "paper"
-    clip_text: str = "an image contains {}"
+    clip_text: str | None = None
     article: Article = "right"
     crowd: bool = True
     pope: Sequence[Sampling] = ()
@@ -248,7 +249,7 @@ class Oric(Task):
                 "identity": annotations.identity,
                 "root": str(annotations.root),
             },
-            "clip": dict(ws.clip.identity),
+            "clip": {**ws.clip.identity, "text": template_of(ws.clip, self.clip_text)},
             "judge": dict(builder.judge.made_with),
             "oric": {
                 **asdict(self.construct),

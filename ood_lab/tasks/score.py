@@ -87,7 +87,7 @@ class Score(Task):
             ws.features_root,
             ws.backbone,
             usable,
-            ood_sets,
+            [*ws.data.csid_names, *ood_sets],
             ws.tuning.splits,
             [heads] if heads else [],
         )
@@ -115,14 +115,20 @@ class Score(Task):
         lost = chance_warning(banks["test"], accuracy, ws.backbone, manifest)
         selection = ws.tuning.select(usable, banks, limit, ws.seed)
         usable = with_tuned(usable, selection.detectors)
-        evaluated = ["test", *ood_sets]
-        scores, timing = score_banks(ws.data, banks, usable, manifest["refused"], evaluated, limit)
+        evaluated = ["test", *ws.data.csid_names, *ood_sets]
+        rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in evaluated}
+        scores, timing = score_banks(rows, banks, usable, manifest["refused"], limit)
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
             known_columns(scores, ws.shift["axes"], accuracy),
             list(timing),
             seed=ws.seed,
+            csid=ws.data.csid_names,
             shift_order=[s for s in ws.data.shift_order if s in ood_sets],
+            groups={
+                group: [name for name in names if name in ood_sets]
+                for group, names in ws.data.ood_groups.items()
+            },
             **ws.metrics,
         )
         best = best_detectors(evaluation)
@@ -132,7 +138,9 @@ class Score(Task):
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         doubts = [lost] if lost else suspicious(scores, list(timing), ood_sets)
         manifest |= {
-            "detectors": {n: usable[n].describe() | timing[n] for n in timing},
+            "detectors": {
+                n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
+            },
             "tuning": selection.record,
             "warnings": [*manifest.get("warnings", []), *doubts, *selection.warnings],
         }
@@ -186,6 +194,8 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "classes": data.classes,
         "id_accuracy": accuracy,
         "shift_order": list(data.shift_order),
+        "ood_groups": data.ood_groups,
+        "csid": data.csid_names,
         "backbone": dict(test.manifest),
         "transform_overrides": ws.backbone.transform_overrides,
         "data": {name: split.identity for name, split in data.splits.items()},

@@ -38,7 +38,8 @@ class Verify(Task):
     A row counts as outside its tolerance only when no protocol field that bears on it differs.
 
     Args:
-        run_folder: the run to compare.
+        run_folder: the run to compare; or the folder of its seeds, ``outputs/<name>/<hash>``: then
+            the mean over them is compared.
         row: ``file``, ``file/detector``, ``file/detector/set`` or ``file/detector/set/metric``;
             ``*`` stands for anything.
         references: folder of reference files; None = those that come with the package.
@@ -55,7 +56,7 @@ class Verify(Task):
     def run(self, ws: Workspace) -> None:
         """See the class."""
         rows = matching_rows(read_references(self.references), self.row)
-        results, facts = read_run(Path(self.run_folder))
+        results, facts = read_runs(Path(self.run_folder))
         table = compare(rows, results, facts)
         if (table["verdict"] == ABSENT).all():
             held = ", ".join(results["detector"].dropna().unique())
@@ -74,6 +75,27 @@ class Verify(Task):
                 f"{outside} of {judged} numbers measured the same way are outside their tolerance "
                 f"(task.row={self.row}, {self.run_folder})"
             )
+
+
+def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """:func:`read_run` of one run, or of all seeds in a folder: mean values, the facts of one.
+
+    Raises:
+        UserError: see there; or the seeds were not measured alike.
+    """
+    seeds = sorted(p.parent for p in place.glob("seed=*/DONE"))
+    if not seeds:
+        return read_run(place)
+    tables, facts = zip(*map(read_run, seeds), strict=True)
+    if any(other["n"] != facts[0]["n"] for other in facts[1:]):
+        raise UserError(f"the runs in {place} have evaluated other images: name one of them")
+    keys = ["detector", "ood", "semantic_level", "covariate_level", "metric"]
+    everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
+    means = everything.groupby(keys, dropna=False, sort=False)
+    mean = means.agg(value=("value", "mean"), n_id=("n_id", "first"), n_ood=("n_ood", "first"))
+    known = [fact["id_accuracy"] for fact in facts if fact["id_accuracy"] is not None]
+    accuracy = sum(known) / len(known) if known else None
+    return mean.reset_index(), {**facts[0], "id_accuracy": accuracy}
 
 
 def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -155,10 +177,13 @@ def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str])
     table = results[
         whole & (results["detector"] == row.detector) & (results["metric"] == row.metric)
     ]
+    group = whole & (results["metric"] == f"mean_{row.ood}_{row.metric}")
     if row.ood == "all":
         chosen = table[table["ood"].isna()]
     elif row.ood == "mean":
         chosen = table[table["ood"].isin(shift_order)]
+    elif group.any():
+        chosen = results[group & (results["detector"] == row.detector)]
     else:
         chosen = table[table["ood"] == row.ood]
     return float(chosen["value"].mean())

@@ -1,15 +1,23 @@
-"""CPU time of extraction, fit and score of all detectors, over plain forward passes.
+"""Time of extraction, fit and score of all detectors, over the best plain forward passes.
 
-Run by hand: ``python -m tests.benchmarks.shared_pass``. A ResNet-20 at 32 x 32; unit = one plain
-forward over the same fit, val and eval images through the same DataLoader, timed just before and
-after. With ``--peer`` the same 13 detectors also run one by one through pytorch-ood's own fit and
-predict on loaders. Random images and weights cost what real ones cost; ``--images`` and
-``--weights`` take real ones.
+Run by hand::
+
+    python -m tests.benchmarks.shared_pass --network resnet50 [--images DIR] [--peer]
+
+Unit = one plain forward over the same fit, val and eval images, at the batch size and in the memory
+format that are fastest in this run, timed just before and after. Beside it ``Trainer.predict`` at
+the default batch size and, with ``--peer``, the first 13 detectors one by one through pytorch-ood's
+own fit and predict on loaders. Images are in memory: decoding is not part of it. Random images and
+weights cost what real ones cost; ``--images`` takes a folder of real ones.
+
+Peak memory is counted above the process as it is when the pass begins: with the network and the
+images, but without a bank. Detectors that refuse a network are left out and named.
 """
 
 from __future__ import annotations
 
 import argparse
+import copy
 import logging
 import statistics
 import tempfile
@@ -17,6 +25,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import lightning
 import numpy as np
@@ -28,13 +37,17 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab import detectors as own
-from ood_lab.detectors.base import Detector, checked_score
+from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
+from ood_lab.features.chunks import Chunk
 from ood_lab.features.extract import extract
-from ood_lab.features.passes import build_loader
-from ood_lab.models.build import module_backbone
+from ood_lab.features.extraction import build_loader
+from ood_lab.models.backbone import Backbone
+from ood_lab.models.build import module_backbone, timm_backbone
+from ood_lab.notebook.detectors import chosen_detectors
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-STAGES = ["act1", "layer1", "layer2", "layer3"]
+CLASSES = 10
+SIZES = (4, 8, 16, 32, 64, 128, 256)
 
 
 class Block(nn.Module):
@@ -66,17 +79,9 @@ class ResNet20(nn.Module):
         self.layer3 = nn.Sequential(Block(32, 64, 2), *(Block(64, 64, 1) for _ in range(2)))
         self.linear = nn.Linear(64, 10)
 
-    def stages(self) -> list[nn.Module]:
-        stem = nn.Sequential(self.conv1, self.bn1, self.act1)
-        return [stem, self.layer1, self.layer2, self.layer3]
-
-    def features(self, x: Tensor) -> Tensor:
-        for stage in self.stages():
-            x = stage(x)
-        return x.mean(dim=(2, 3))
-
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(self.features(x))
+        x = self.layer3(self.layer2(self.layer1(self.act1(self.bn1(self.conv1(x))))))
+        return self.linear(x.mean(dim=(2, 3)))
 
 
 class Pictures(Dataset):
@@ -84,10 +89,9 @@ class Pictures(Dataset):
 
     transform = "in memory"
 
-    def __init__(self, name: str, images: Tensor, net: nn.Module) -> None:
+    def __init__(self, name: str, images: Tensor, labels: Tensor) -> None:
         self.name, self.identity, self.images = name, name, images
-        with torch.inference_mode():
-            self.labels = torch.cat([net(x).argmax(1) for x in images.split(200)]).tolist()
+        self.labels = labels.tolist()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -96,59 +100,131 @@ class Pictures(Dataset):
         return {"image": self.images[index], "index": index, "label": self.labels[index]}
 
 
-def pictures(folder: Path | None, n: int) -> Tensor:
-    """``[n, 3, 32, 32]`` normalised: the files under a folder, repeated if too few, or noise."""
+def pictures(folder: Path | None, n: int, side: int) -> Tensor:
+    """``[n, 3, side, side]`` normalised: files under a folder, repeated if too few, or noise."""
     if folder is None:
-        return torch.randn(n, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+        return torch.randn(n, 3, side, side, generator=torch.Generator().manual_seed(0))
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in (".jpg", ".jpeg", ".png"))
     order = np.random.default_rng(0).permutation(len(files))[:n]
-    arrays = [np.asarray(Image.open(files[i]).convert("RGB").resize((32, 32))) for i in order]
+    arrays = [np.asarray(Image.open(files[i]).convert("RGB").resize((side, side))) for i in order]
     images = torch.from_numpy(np.stack(arrays)).permute(0, 3, 1, 2) / 255
     images = (images - torch.tensor(MEAN).view(3, 1, 1)) / torch.tensor(STD).view(3, 1, 1)
     return images[torch.arange(n) % len(images)]
 
 
-def network(weights: Path | None) -> ResNet20:
+def network(name: str, weights: Path | None, side: int) -> Backbone:
+    """A network with random weights, or those of a file, in evaluation mode."""
     torch.manual_seed(0)
-    net = ResNet20().eval().requires_grad_(False)
-    if weights is not None:
-        net.load_state_dict(torch.load(weights, weights_only=True))
-    else:  # without this a random network says the same class to everything
-        net.linear.bias -= net(pictures(None, 200)).mean(dim=0)
-    return net
+    if name == "resnet20":
+        backbone: Backbone = module_backbone(
+            ResNet20(), "linear", input_size=side, mean=MEAN, std=STD, crop_pct=1.0
+        )
+        if weights is not None:
+            backbone.load(weights)
+    else:
+        backbone = timm_backbone(
+            name, num_classes=CLASSES, weights=weights, new_head=weights is not None, mean=MEAN,
+            std=STD, allow_transform_mismatch=True,
+        )  # fmt: skip
+    return backbone.eval().requires_grad_(False)
+
+
+def outputs(backbone: Backbone, images: Tensor) -> tuple[Tensor, Tensor]:
+    with torch.inference_mode():
+        parts = [backbone(x) for x in images.split(16)]
+    return torch.cat([p.logits for p in parts]), torch.cat([p.features for p in parts])
+
+
+def spread_classes(backbone: Backbone, images: Tensor) -> None:
+    """Without this a random network says the same class to everything."""
+    _, features = outputs(backbone, images)
+    features = features - features.mean(dim=0)
+    head = backbone.head
+    head.weight.data = torch.linalg.svd(features, full_matrices=False).Vh[:CLASSES].clone()
+    head.weight.data *= 3 / (features @ head.weight.T).std()
+    head.bias.data.zero_()
+    head.bias.data -= outputs(backbone, images)[0].mean(dim=0)
+
+
+def default_trainer() -> lightning.Trainer:
+    return lightning.Trainer(
+        accelerator="cpu",
+        devices=1,
+        logger=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=False,
+    )
+
+
+class Plain(lightning.LightningModule):
+    """What anyone would write to predict with a network."""
+
+    def __init__(self, backbone: Backbone) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def predict_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        return self.backbone(batch["image"]).logits
 
 
 class Bench:
     def __init__(self, args: argparse.Namespace) -> None:
-        self.net, self.batch_size = network(args.weights), args.batch_size
+        side = 32 if args.network == "resnet20" else 224
+        self.backbone = network(args.network, args.weights, side)
+        self.batch_size = args.batch_size
         sizes = {"train": args.fit, "val": args.val, "eval": args.eval}
-        images = pictures(args.images, sum(sizes.values())).split(list(sizes.values()))
-        self.sets = {k: Pictures(k, x, self.net) for k, x in zip(sizes, images, strict=True)}
-        self.backbone = module_backbone(
-            self.net, "linear", input_size=32, mean=MEAN, std=STD, crop_pct=1.0
-        )
-        self.trainer = lightning.Trainer(
-            accelerator="cpu",
-            devices=1,
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-        )
+        images = pictures(args.images, sum(sizes.values()), side)
+        if args.weights is None:
+            spread_classes(self.backbone, images[: args.fit])
+        labels = outputs(self.backbone, images)[0].argmax(1)
+        parts = zip(*(x.split(list(sizes.values())) for x in (images, labels)), strict=True)
+        self.sets = {name: Pictures(name, *part) for name, part in zip(sizes, parts, strict=True)}
+        self.trainer = default_trainer()
+        self.best = Chunk(min(16, self.batch_size))
+        self.extraction = (0.0, 0.0)
 
     def loader(self, split: str) -> DataLoader:
         return build_loader(self.trainer, self.sets[split], self.batch_size, 0)
 
-    def forwards(self) -> None:
+    def find_unit(self) -> Chunk:
+        """The fastest batch size and memory format for a plain forward; the best of two runs."""
+        images = self.sets["train"].images[:256]
+        found = {}
+        for channels_last in (False, True):
+            for size in SIZES:
+                chunk = Chunk(size, channels_last)
+                if size <= len(images):
+                    some = images[: max(2 * size, 32)]
+                    self.forward(some[:size], chunk)
+                    runs = [timed(lambda s=some, c=chunk: self.forward(s, c)) for _ in range(2)]
+                    found[chunk] = min(cpu for cpu, _ in runs) / len(some)
+        for chunk, seconds in found.items():
+            print(f"plain forward: {chunk.describe()}: {1e3 * seconds:.1f} ms CPU per image")
+        self.best = min(found, key=found.__getitem__)
+        return self.best
+
+    def forward(self, images: Tensor, chunk: Chunk) -> None:
+        self.backbone.to(memory_format=chunk.memory_format)
         with torch.inference_mode():
-            for split in self.sets:
-                for batch in self.loader(split):
-                    self.net(batch["image"])
+            for part in images.split(chunk.size):
+                self.backbone(part.contiguous(memory_format=chunk.memory_format))
+        self.backbone.to(memory_format=torch.contiguous_format)
+
+    def forwards(self) -> None:
+        for data in self.sets.values():
+            self.forward(data.images, self.best)
+
+    def predict(self) -> None:
+        """Lightning's own loop at the default batch size."""
+        for split in self.sets:
+            self.trainer.predict(Plain(self.backbone), self.loader(split), return_predictions=False)
 
     def shared(self, detectors: list[Detector]) -> None:
         """Extraction to disk, fit, score: everything that a run does, but for decoding."""
         with tempfile.TemporaryDirectory() as root:
             banks = {}
+            cpu, wall = time.process_time(), time.perf_counter()
             for split, dataset in self.sets.items():
                 columns = [
                     d.column
@@ -159,6 +235,7 @@ class Bench:
                 banks[split] = extract(
                     self.trainer, self.backbone, dataset, root, columns, batch_size=self.batch_size
                 )
+            self.extraction = time.process_time() - cpu, time.perf_counter() - wall
             for detector in detectors:
                 if detector.fit_split:
                     detector.fit(banks[detector.fit_split])
@@ -179,33 +256,47 @@ class Bench:
                     detector.predict(image)
 
     def peers(self) -> list[tuple[peer.api.Detector, str | None]]:
-        net, w, b = self.net, self.net.linear.weight, self.net.linear.bias
+        backbone, head = self.backbone, self.backbone.head
+        w, b = head.weight, head.bias
+
+        def logits(x: Tensor) -> Tensor:
+            return backbone(x).logits
+
+        def features(x: Tensor) -> Tensor:
+            return backbone(x).features
 
         def pooled(x: Tensor) -> Tensor:
-            return net.features(x)[:, :, None, None]
+            return features(x)[:, :, None, None]
 
-        def head(x: Tensor) -> Tensor:
-            return net.linear(x.flatten(1))
-
-        end = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), net.linear)
-        trainable = network(None)
-        trainable.load_state_dict(net.state_dict())
-        trainable.requires_grad_(True)
-        return [
-            (peer.MaxSoftmax(net), None),
-            (peer.EnergyBased(net), None),
-            (peer.MaxLogit(net), None),
-            (peer.KLMatching(net), "val"),
-            (peer.OpenMax(net), "train"),
-            (peer.GradNorm(trainable, param_filter=lambda n: n == "linear.weight"), None),
-            (peer.KNN(net.features), "train"),
-            (peer.Mahalanobis(net.features), "train"),
-            (peer.ViM(net.features, 32, w, b), "train"),
-            (peer.DICE(net.features, w, b, p=0.9), "train"),
-            (peer.ReAct(pooled, head), "val"),
-            (peer.ODIN(net, norm_std=list(STD)), None),
-            (peer.Gram(end, net.stages(), 10), "train"),
+        trainable = copy.deepcopy(backbone.net).requires_grad_(True)
+        last = f"{backbone.head_name}.weight"
+        found: list[tuple[peer.api.Detector, str | None]] = [
+            (peer.MaxSoftmax(logits), None),
+            (peer.EnergyBased(logits), None),
+            (peer.MaxLogit(logits), None),
+            (peer.KLMatching(logits), "val"),
+            (peer.OpenMax(logits), "train"),
+            (peer.GradNorm(trainable, param_filter=lambda n: n == last), None),
+            (peer.KNN(features), "train"),
+            (peer.Mahalanobis(features), "train"),
+            (peer.ViM(features, 32, w, b), "train"),
+            (peer.DICE(features, w, b, p=0.9), "train"),
+            (peer.ReAct(pooled, lambda x: head(x.flatten(1))), "val"),
+            (peer.ODIN(logits, norm_std=list(STD)), None),
         ]
+        if cut := stages(backbone.net):
+            end = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+            found.append((peer.Gram(end, cut, CLASSES), "train"))
+        else:
+            print("pytorch-ood's Gram needs a network cut into stages: left out")
+        return found
+
+
+def stages(net: nn.Module) -> list[nn.Module]:
+    """The stages of a residual network, the stem first; none of another network."""
+    names = [f"layer{i}" for i in range(1, 5) if hasattr(net, f"layer{i}")]
+    stem = [getattr(net, n) for n in ("conv1", "bn1", "act1", "maxpool") if hasattr(net, n)]
+    return [nn.Sequential(*stem), *(getattr(net, n) for n in names)] if names else []
 
 
 class Sized:
@@ -221,61 +312,122 @@ class Sized:
         return len(self.bench.loader(self.split))
 
 
-def chosen(n: int) -> list[Detector]:
+class Usable(NamedTuple):
+    """Detectors that the network serves, and why not the others."""
+
+    detectors: list[Detector]
+    refused: list[str]
+
+
+def chosen(n: int, backbone: Backbone) -> Usable:
+    """The first ``n`` of a fixed list, as far as the network serves them."""
     detectors: list[Detector] = [
         own.MSP(), own.MLS(), own.EBO(), own.KLM(), own.OpenMax(), own.GradNorm(), own.KNN(),
-        own.MDS(), own.ViM(), own.DICE(), own.ReAct(),
-        own.ODIN(), own.Gram(layers=[f"net.{name}" for name in STAGES]),
-        own.RankFeat(), own.ASH(),
+        own.MDS(), own.ViM(dim=32), own.DICE(), own.ReAct(), own.ODIN(), own.Gram(), own.RankFeat(),
+        own.ASH(),
     ]  # fmt: skip
-    return detectors[:n]
+    usable = Usable([], [])
+    for detector in detectors[:n]:
+        try:
+            if detector.column is not None:
+                detector.column.layers(backbone)
+            usable.detectors.append(detector)
+        except DetectorRefusal as refusal:
+            usable.refused.append(str(refusal))
+    return usable
 
 
-def timed(work: Callable[[], None]) -> tuple[float, float]:
+def default(network: bool, backbone: Backbone) -> Usable:
+    """What runs by default; ``network``: those too that work inside the extraction pass."""
+    usable = Usable([], [])
+    for detector in chosen_detectors("default", "openood").values():
+        if detector.column is not None and not network:
+            continue
+        try:
+            if detector.column is not None:
+                detector.column.layers(backbone)
+            usable.detectors.append(detector)
+        except DetectorRefusal as refusal:
+            usable.refused.append(str(refusal))
+    return usable
+
+
+def timed(work: Callable[[], Any]) -> tuple[float, float]:
+    """Processor and wall seconds."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def peak_above(work: Callable[[], Any]) -> int:
+    """Bytes of memory that a piece of work takes at most, above what the process has (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = _status("VmRSS")
+    work()
+    return _status("VmHWM") - before
+
+
+def _status(key: str) -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line.split()[1] for line in lines if line.startswith(key)))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--network", default="resnet20", help="resnet20 at 32 px, or timm at 224")
     parser.add_argument("--fit", type=int, default=2000)
     parser.add_argument("--val", type=int, default=200)
     parser.add_argument("--eval", type=int, default=1600)
-    parser.add_argument("--batch-size", type=int, default=200)
+    parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--images", type=Path, help="folder of images")
-    parser.add_argument("--weights", type=Path, help="state dict of the ResNet-20")
+    parser.add_argument("--weights", type=Path, help="file of weights")
     parser.add_argument("--peer", action="store_true", help="also pytorch-ood, one by one")
-    args = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    args = arguments()
     torch.set_num_threads(args.threads)
     warnings.filterwarnings("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     bench = Bench(args)
-    plans: dict[str, Callable[[], None]] = {
-        "11, features and logits": lambda: bench.shared(chosen(11)),
-        "13, with ODIN and Gram": lambda: bench.shared(chosen(13)),
-        "15, with RankFeat and ASH": lambda: bench.shared(chosen(15)),
-    }
+    plans: dict[str, Callable[[], None]] = {}
+    for n in (11, 13, 15):
+        usable = chosen(n, bench.backbone)
+        name = f"{n} detectors" if not usable.refused else f"{len(usable.detectors)} of {n}"
+        plans[name] = lambda d=usable.detectors: bench.shared(d)
+    for reason in usable.refused:
+        print(reason)
+    peak = peak_above(plans[name])
+    for network in (False, True):
+        found = default(network, bench.backbone).detectors
+        text = "default" if network else "default without network"
+        plans[f"{len(found)}, {text}"] = lambda d=found: bench.shared(d)
+    plans["Trainer.predict"] = bench.predict
     if args.peer:
-        plans["13, pytorch-ood one by one"] = bench.one_by_one
+        plans["pytorch-ood one by one"] = bench.one_by_one
+    print("unit:", bench.find_unit().describe())
     bench.forwards()
-    ratios: dict[str, list[tuple[float, float]]] = {plan: [] for plan in plans}
+    ratios: dict[str, list[tuple[float, float, float]]] = {plan: [] for plan in plans}
     before = timed(bench.forwards)
     for _ in range(args.repeats):
         for plan, work in plans.items():
+            bench.extraction = (0.0, 0.0)
             spent, after = timed(work), timed(bench.forwards)
             cpu, wall = (2 * s / (b + a) for s, b, a in zip(spent, before, after, strict=True))
-            ratios[plan].append((cpu, wall))
+            ratios[plan].append((cpu, wall, 2 * bench.extraction[0] / (before[0] + after[0])))
             before = after
     images = args.fit + args.val + args.eval
-    print(f"\nunit = plain forward over {images:,} images: {before[0]:.2f} s CPU now")
-    print(f"{'detectors':32}{'CPU':>8}{'wall':>8}   (median of {args.repeats}; min-max CPU)")
+    print(f"\n{args.network}: unit = plain forward over {images:,} images: {before[0]:.2f} s CPU")
+    print(f"peak memory of the plan with the most detectors: {peak / 2**30:.2f} GiB")
+    print(f"{'':26}{'CPU':>8}{'wall':>8}{'of it extraction':>18}   (median of {args.repeats})")
     for plan, values in ratios.items():
-        cpu, wall = ([v[i] for v in values] for i in (0, 1))
-        spread = f"{min(cpu):.2f}-{max(cpu):.2f}"
-        print(f"{plan:32}{statistics.median(cpu):8.2f}{statistics.median(wall):8.2f}   ({spread})")
+        cpu, wall, extraction = (statistics.median(v[i] for v in values) for i in range(3))
+        print(f"{plan:26}{cpu:8.2f}{wall:8.2f}{extraction:18.2f}")
 
 
 if __name__ == "__main__":

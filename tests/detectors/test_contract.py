@@ -16,7 +16,7 @@ from ood_lab.errors import UserError
 from ood_lab.neighbours import search
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
-IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l"}
+IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
 CACHED = sorted({path.stem for path in FOLDER.glob("*.yaml")} - IN_PASS)
 PRESETS = ("openood", "paper")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import timm
@@ -15,6 +17,8 @@ from ood_lab.detectors.base import DetectorRefusal, check_memory
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.gram_column import gram_vectors
 from ood_lab.detectors.iodin import IODIN
+from ood_lab.detectors.mds import MDS
+from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
 from ood_lab.detectors.rankfeat import RankFeat, top_component
 from ood_lab.errors import UserError
@@ -516,3 +520,39 @@ def test_finding_layers_leaves_the_backbone_as_it_was(tiny):
     assert all(torch.equal(value, state[key]) for key, value in tiny.state_dict().items())
     assert tiny.early.training
     assert not tiny.late.training
+
+
+# MDS-Ensemble
+
+
+def labelled(bank: FeatureBank, labels: Tensor) -> FeatureBank:
+    return replace(bank, labels=labels)
+
+
+def test_mds_ensemble_is_the_mean_of_mds_on_the_pooled_maps(tiny):
+    labels = torch.arange(60) % 4
+    detector, one = MDSEnsemble(layers=["early", "late"]), MDSEnsemble(layers=["late"])
+    fit = labelled(extract(tiny, noise(60), detector, one), labels)
+    test = extract(tiny, noise(20, seed=2), detector, one)  # without labels
+    last = MDS().fit(fit).score(test)  # the features are the pooled maps of the last layer
+    torch.testing.assert_close(one.fit(fit).score(test), last)
+    maps = {}
+    hook = tiny.early.register_forward_hook(lambda m, i, out: maps.update(early=out))
+    pooled = []
+    for images in (noise(60), noise(20, seed=2)):
+        tiny(images)
+        pooled.append(maps["early"].mean(dim=(2, 3)))
+    hook.remove()
+    early = MDS().fit(replace(fit, features=pooled[0])).score(replace(test, features=pooled[1]))
+    # The maps of the two passes differ in the last digits.
+    torch.testing.assert_close(
+        detector.fit(fit).score(test), (early + last) / 2, rtol=1e-3, atol=1e-3
+    )
+    with pytest.raises(DetectorRefusal, match="labels"):
+        MDSEnsemble(layers=["early", "late"]).fit(test)
+
+
+def test_mds_ensemble_names_what_it_cannot_read(tiny):
+    with pytest.raises(DetectorRefusal, match="earli"):
+        MDSEnsemble(layers=["earli"]).column.layers(tiny)
+    assert MDSEnsemble().column.layers(tiny) == Gram().column.layers(tiny)

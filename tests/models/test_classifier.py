@@ -147,7 +147,11 @@ def test_checkpoints_are_plain_and_carry_the_transform(tmp_path):
     fit = trainer(tmp_path, checkpoint(tmp_path))
     fit.fit(model, *loaders())
     content = torch.load(tmp_path / "last.ckpt", weights_only=True)
-    assert content["hyper_parameters"] == {"label_smoothing": 0.1, "scheduler_interval": "epoch"}
+    assert content["hyper_parameters"] == {
+        "label_smoothing": 0.1,
+        "scheduler_interval": "epoch",
+        "channels_last": False,
+    }
     assert content["data_config"]["input_size"] == (3, 4, 4)
 
     fresh = Net()
@@ -247,3 +251,38 @@ def test_methods_override_losses_and_groups(tmp_path):
     saved = torch.load(tmp_path / "last.ckpt", weights_only=True)["hyper_parameters"]
     assert saved["weight"] == 0.5
     assert "extra" not in saved
+
+
+def test_channels_last_trains_the_same_network(tmp_path):
+    weights = []
+    for channels_last in (False, True):
+        model = classifier(channels_last=channels_last)
+        assert model.backbone.net.conv.weight.is_contiguous() is not channels_last
+        trainer(tmp_path).fit(model, *loaders())
+        assert model.backbone.net.conv.weight.is_contiguous() is not channels_last
+        weights.append(model.state_dict())
+    torch.testing.assert_close(weights[0], weights[1], rtol=1e-5, atol=1e-6)
+
+
+def test_weights_are_known_by_their_values_whatever_their_layout():
+    plain, other = classifier(), classifier(channels_last=True)
+    assert weights_sha256(plain.backbone) == weights_sha256(other.backbone)
+
+
+def test_a_fused_optimizer_is_asked_for_on_gpus_alone(tmp_path, monkeypatch):
+    asked = []
+
+    def optimizer(groups, lr=0.1, fused=None):
+        asked.append(fused)
+        return torch.optim.SGD(groups, lr=lr)
+
+    def fit(precision="32-true", **options):
+        model = classifier()
+        model.optimizer_factory = functools.partial(optimizer, **options)
+        trainer(tmp_path, max_epochs=1, precision=precision).fit(model, *loaders())
+        return asked[-1]
+
+    assert fit() is None
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    assert fit() is True
+    assert fit(fused=False) is False

@@ -7,6 +7,7 @@ from report_run import make_run, without_levels
 from rich.console import Console
 
 from ood_lab.errors import UserError
+from ood_lab.metrics import Evaluation, results_of
 from ood_lab.report.console import console_tables
 from ood_lab.report.view import RunView
 
@@ -154,3 +155,25 @@ def test_two_models_in_one_table_are_refused(run):
     other = run.results.assign(model="vit")
     with pytest.raises(ValueError, match="model"):
         console_tables(pd.concat([run.results, other]))
+
+
+def test_a_long_table_has_sections_by_what_is_read():
+    """Each in its place, best first, and no wider than the terminal."""
+    rng = np.random.default_rng(0)
+    words = ["logits", "features", "head", "network"]
+    names = [f"detector_{i}" for i in range(24)]
+    scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
+    scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
+    results = results_of(Evaluation(scores, names, draws=5), "net")
+    reads = {name: words[i % 4] for i, name in enumerate(names)}
+    text = show(results, 80, reads=reads)
+    assert max(map(len, text.splitlines())) <= 80
+    view = RunView(results, reads=reads)
+    lines = [line.split()[0] for line in text.splitlines() if line.strip()]
+    rows = [line for line in lines if line in (*words, *names)][:28]
+    expected = []
+    for word in words:
+        expected += [word, *(d for d in view.detectors if reads[d] == word)]
+    assert rows == expected
+    few = results[~results.detector.isin(names[20:])]
+    assert not any(line.strip() in words for line in show(few, 80, reads=reads).splitlines())

@@ -8,7 +8,15 @@ from cli import call
 from ood_lab.scripts import CONF
 
 # What nobody chooses by hand, or only beside something else.
-HIDDEN = {"annotations", "hydra/help", "recipe/model", "recipe/prompt"}
+HIDDEN = {
+    "annotations",
+    "hydra/help",
+    "image_text",
+    "judge",
+    "lvlm",
+    "recipe/model",
+    "recipe/prompt",
+}
 
 
 @pytest.fixture(scope="module", params=["train", "eval"])
@@ -41,7 +49,7 @@ def test_every_group_has_a_line_with_its_choices(page):
     table = {line.split()[0]: line for line in lines if re.match(r"  [a-z/]+ +\S[^:]*: ", line)}
     assert groups <= table.keys()
     assert table["data"].partition(": ")[2].startswith("vessels, folder, scenes, ")
-    assert table["clip"].endswith(": tiny, open_clip, vit_b16")
+    assert table["clip"].endswith(": tiny, open_clip, scenes, vit_b16, vit_b32")
 
 
 def test_eval_has_a_line_for_every_task(page):

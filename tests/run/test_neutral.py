@@ -36,6 +36,8 @@ ELSEWHERE = {
     "lvlm.timeout_s",
     "seed",  # names the folder
     "debug",  # shortens through keys of its own
+    "openood",  # folders that data and weights name
+    "ckpt_openood",
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",
     "data.segmenter.download",

@@ -14,6 +14,7 @@ from PIL import Image
 
 from ood_lab.axes import LEVELS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.kept import KeptImages
 from ood_lab.data.scenes.places import PLACES
 from ood_lab.data.scenes.render import Visible, render, visible
 from ood_lab.data.scenes.sampling import sample_scene
@@ -45,7 +46,7 @@ class _Row(NamedTuple):
 
 
 class RenderedScenes(ImageDataset):
-    """Scenes drawn and rendered on demand, kept as uint8 (27 KiB each at 96 pixels) if wished.
+    """Scenes drawn and rendered on demand, kept (27 KiB each at 96 pixels) if wished.
 
     The table has ``place``, ``style`` and the levels of every row; which objects there are is
     drawn when row ``i`` is first asked for (:meth:`scene`, :meth:`objects`), from
@@ -59,7 +60,7 @@ class RenderedScenes(ImageDataset):
         level_columns: names of the two columns of levels.
         seed: base seed.
         size: height and width of the images, pixels.
-        keep: remember the pixels of an image after its first use.
+        keep: remember the pixels of an image after its first use, see ``KeptImages``.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class RenderedScenes(ImageDataset):
         self.seed = seed
         self._rows = rows
         self._stream = f"scenes/{name}"
-        self._kept: dict[int, NDArray[np.uint8]] | None = {} if keep else None
+        self._kept = KeptImages(len(rows), size, size) if keep else None
         semantic, covariate = level_columns
         table = pd.DataFrame(
             {
@@ -115,12 +116,12 @@ class RenderedScenes(ImageDataset):
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB image."""
-        pixels = self._kept.get(index) if self._kept is not None else None
-        if pixels is None:
-            pixels = self.paint(index, self.scene(index))
-            if self._kept is not None:
-                self._kept[index] = pixels
-        return Image.fromarray(pixels)
+        if self._kept is None:
+            return Image.fromarray(self._render(index))
+        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
+
+    def _render(self, index: int) -> NDArray[np.uint8]:
+        return self.paint(index, self.scene(index))
 
     def load_mask(self, index: int) -> NDArray[np.bool_]:
         """Returns the pixels of all objects of row ``index``, ``[size, size] bool``."""

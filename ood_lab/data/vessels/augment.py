@@ -57,7 +57,8 @@ class LightAugment:
             rng.uniform(-self.brightness, self.brightness) + rng.uniform(-self.tint, self.tint, 3)
         )
         # One table look-up a channel does the affine change and the rounding.
-        values = (np.arange(256) - pixels.mean()) * gain + pixels.mean()
+        mean = pixels.mean()
+        values = (np.arange(256) - mean) * gain + mean
         table = np.clip(values[:, None] + offset + 0.5, 0, 255).astype(np.uint8)
         changed = np.stack([table[:, k].take(pixels[..., k]) for k in range(3)], -1)
         if rng.random() < self.noise:

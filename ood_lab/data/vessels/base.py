@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.kept import KeptImages
 from ood_lab.data.vessels.captions import caption
 from ood_lab.data.vessels.scene import RENDERER, Scene, generator, mask, render
 from ood_lab.data.vessels.sdf import SIZE
@@ -30,7 +31,7 @@ def check_counts(dataset: str, **counts: int) -> None:
 
 
 class SceneDataset(ImageDataset):
-    """Images rendered on demand and kept as uint8 (12 KiB each) after their first use.
+    """Images rendered on demand and kept (12 KiB each) after their first use, see ``KeptImages``.
 
     Pixels depend on ``(seed, index, stream)`` alone. ``identity`` covers the renderer's version,
     the stream, the seed, and every drawn parameter and label of every scene.
@@ -58,8 +59,7 @@ class SceneDataset(ImageDataset):
         self._scenes = scenes
         self._seed = seed
         self._stream = stream
-        self._pixels = np.zeros((len(scenes), SIZE, SIZE, 3), np.uint8)
-        self._rendered = np.zeros(len(scenes), bool)
+        self._kept = KeptImages(len(scenes), SIZE, SIZE)
         described = pd.DataFrame(
             {
                 "path": [f"vessels://{name}/{i}" for i in range(len(scenes))],
@@ -77,16 +77,13 @@ class SceneDataset(ImageDataset):
         table = pd.concat([described, columns], axis=1)
         super().__init__(name, table, classes, digest.hexdigest(), names)
 
-    def _image(self, index: int) -> NDArray[np.uint8]:
-        if not self._rendered[index]:
-            texture = generator(self._seed, index, f"{self._stream}/texture")
-            self._pixels[index] = render(self._scenes[index], texture)
-            self._rendered[index] = True
-        return self._pixels[index]
+    def _render(self, index: int) -> NDArray[np.uint8]:
+        texture = generator(self._seed, index, f"{self._stream}/texture")
+        return render(self._scenes[index], texture)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as a 64 x 64 RGB image."""
-        return Image.fromarray(self._image(index))
+        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
 
     def load_mask(self, index: int) -> NDArray[np.bool_]:
         """Returns the foreground of row ``index``, ``[64, 64] bool``."""

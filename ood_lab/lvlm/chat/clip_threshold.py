@@ -13,7 +13,8 @@ from PIL import Image
 from ood_lab.clip import ClipModel
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.detectors import Found, by_image
-from ood_lab.lvlm.image_text.base import chosen_device, texts_of
+from ood_lab.lvlm.image_text.base import chosen_device
+from ood_lab.lvlm.oric.space import label_features, template_of
 
 
 class ClipThreshold:
@@ -22,7 +23,8 @@ class ClipThreshold:
     Args:
         clip: the model.
         threshold: of the cosine.
-        template: text with ``{}`` for the object.
+        template: text with ``{}`` for the object; None = see
+            :func:`ood_lab.lvlm.oric.space.template_of`.
         device: None = the first GPU, else the CPU.
     """
 
@@ -30,13 +32,13 @@ class ClipThreshold:
         self,
         clip: ClipModel,
         threshold: Annotated[float, Interval(ge=-1, le=1)] = 0.25,
-        template: str = "an image contains {}",
+        template: str | None = None,
         device: str | None = None,
     ) -> None:
         self.device = chosen_device(device)
         self.clip = clip.to(self.device)
         self.threshold = threshold
-        self.template = template
+        self.template = template_of(self.clip, template)
 
     @cached_property
     def made_with(self) -> Mapping[str, Any]:
@@ -56,6 +58,6 @@ class ClipThreshold:
     @torch.inference_mode()
     def _found(self, image: Image.Image, objects: Sequence[str]) -> Found:
         pixels = self.clip.preprocess(image)[None].to(self.device)
-        texts = self.clip.encode_text(texts_of(objects, self.template))
-        cosines = (self.clip.encode_image(pixels) @ texts.T)[0]
+        texts = torch.from_numpy(label_features(self.clip, objects, self.template))
+        cosines = (self.clip.encode_image(pixels).cpu() @ texts.T)[0]
         return dict(zip(objects, cosines.tolist(), strict=True))

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ood_lab.clip import ClipModel
+from ood_lab.errors import UserError
 from ood_lab.io import read_table, write_table
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.image_text.base import texts_of
@@ -22,6 +23,10 @@ from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]
+#: Of an object for the CLIP (arXiv 2509.15695).
+TEMPLATE = "an image contains {}"
+#: Cosine of texts that are the same.
+_SAME = 1 - 1e-6
 
 
 @dataclass(frozen=True)
@@ -59,17 +64,45 @@ class Space:
         return pool[nearest_rows(queries, bank, excluded).numpy()]
 
 
-def space_of(clip: ClipModel, annotations: Annotations, template: str, folder: Path) -> Space:
+def template_of(clip: ClipModel, template: str | None) -> str:
+    """The text of an object: as given, else ORIC's, or the one that a small CLIP was trained on."""
+    if template is not None:
+        return template
+    return TEMPLATE if clip.knows is None else clip.templates[-1]
+
+
+def label_features(clip: ClipModel, names: Sequence[str], template: str | None) -> Floats:
+    """Unit features of the texts of objects, ``[n, d] float32``.
+
+    Raises:
+        UserError: the texts of two objects are the same to the CLIP, as where a small one reads
+            too few tokens to come to the object.
+    """
+    found: Floats = clip.encode_text(texts_of(names, template_of(clip, template))).cpu().numpy()
+    cosines = found @ found.T - np.eye(len(found), dtype=np.float32)
+    if len(found) > 1 and cosines.max() > _SAME:
+        one, other = np.unravel_index(cosines.argmax(), cosines.shape)
+        raise UserError(
+            f"'{template_of(clip, template)}' reads the same with {names[one]} and {names[other]} "
+            f"to the CLIP {clip.name}, so that it cannot tell them apart: choose a shorter text "
+            f"of the objects, such as '{clip.templates[-1]}'"
+        )
+    return found
+
+
+def space_of(
+    clip: ClipModel, annotations: Annotations, template: str | None, folder: Path
+) -> Space:
     """Features of all images and labels; those of images are computed once.
 
     Args:
         clip: the model.
         annotations: images and label space.
-        template: text with ``{}`` for the label.
+        template: text with ``{}`` for the label, see :func:`template_of`.
         folder: of the files in which features of images are kept.
 
     Raises:
-        UserError: an image cannot be read.
+        UserError: an image cannot be read, or see :func:`label_features`.
     """
     paths = [annotations.root / file for file in annotations.images["file"]]
     file = folder / f"{_key(clip, paths)}.parquet"
@@ -79,8 +112,7 @@ def space_of(clip: ClipModel, annotations: Annotations, template: str, folder: P
         images = clip_features(clip, paths)
         columns = [str(number) for number in range(images.shape[1])]
         write_table(pd.DataFrame(images, columns=columns), file)
-    texts = texts_of(annotations.categories, template)
-    labels = clip.encode_text(texts).float().cpu().numpy()
+    labels = label_features(clip, annotations.categories, template)
     return Space(np.ascontiguousarray(images), labels, clip.logit_scale)
 
 

@@ -142,6 +142,8 @@ class VlmGrpo(VlmTuning):
                 "top_k": 0,
                 "top_p": 1.0,
             }
+        if (image := getattr(self.model.config, "image_token_id", None)) is not None:
+            options["suppress_tokens"] = [image]  # in a reply, it would want another image
         whole = self.model.generate(**inputs, **options)
         start = inputs["input_ids"].shape[1]
         tokens = whole[:, start:]

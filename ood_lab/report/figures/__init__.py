@@ -21,6 +21,7 @@ from ood_lab.report.figures.features import feature_scatter
 from ood_lab.report.figures.heatmap import heatmap
 from ood_lab.report.figures.inputs import FigureInputs
 from ood_lab.report.figures.levels import levels
+from ood_lab.report.figures.risk import detects_failures, risk_curves
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
 from ood_lab.report.optional import optional
@@ -65,6 +66,14 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
         others = len(inputs.view.detectors) - len(inputs.highlighted)
         grey = f"; in grey the {others} with the lowest mean AUROC" if others else ""
         yield "roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs)
+    if detects_failures(inputs):
+        yield (
+            "risk_coverage",
+            "Risk and coverage",
+            "Share of failures among the images that are kept when those with the highest scores "
+            "are rejected: wrong predictions on ID, and all OOD images. Dotted: the best order.",
+            partial(risk_curves, inputs),
+        )
     for ood in inputs.view.level_sets:
         yield (
             f"levels_{ood}",

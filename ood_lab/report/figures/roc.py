@@ -46,11 +46,12 @@ def roc(inputs: FigureInputs) -> Figure:
         axes.tick_params(labelbottom=True)
         axes.set_title(wrapped(ood, 26), fontsize=7, pad=3)
     label_outer(grid, columns, "ID rejected in %", "OOD caught in %")
-    _legend(figure, inputs)
+    detector_legend(figure, inputs)
     return figure
 
 
-def _legend(figure: Figure, inputs: FigureInputs) -> None:
+def detector_legend(figure: Figure, inputs: FigureInputs) -> None:
+    """The highlighted detectors above the panels, the others as one grey line."""
     positions = [inputs.view.detectors.index(d) for d in inputs.highlighted]
     handles = [Line2D([], [], color=style(p).color, ls=style(p).line) for p in positions]
     labels = list(inputs.highlighted)

@@ -237,16 +237,24 @@ def test_closed_vocabulary_knows_its_classes_only(yolos, images, tmp_path):
 
 
 def test_clip_threshold_is_the_cosine(images, tmp_path):
-    clip = load_clip("tiny")
+    clip, names = load_clip("scenes_64"), ("book", "cup", "plant")
     model = ClipThreshold(clip, threshold=-1.0, device="cpu")
-    asked = [question(k, images[0], name) for k, name in enumerate(OBJECTS)]
+    asked = [question(k, images[0], name) for k, name in enumerate(names)]
     assert ask(model, asked, tmp_path) == [("Yes", None)] * 3
     with Image.open(images[0]) as file:
-        found = model._found(file.convert("RGB"), ["dog"])["dog"]
+        found = model._found(file.convert("RGB"), names)
         pixels = clip.preprocess(file.convert("RGB"))[None]
-    wanted = clip.encode_image(pixels) @ clip.encode_text(["an image contains dog"]).T
-    assert found == pytest.approx(float(wanted), abs=1e-5)
+    wanted = clip.encode_image(pixels) @ clip.encode_text(["a photo of a cup"]).T
+    assert found["cup"] == pytest.approx(float(wanted), abs=1e-5)
     assert ask(ClipThreshold(clip, threshold=1.0), asked, tmp_path) == [("No", None)] * 3
+
+
+def test_a_clip_that_does_not_come_to_the_object_is_one_error(images, tmp_path):
+    """It spells words that it does not know, and reads ten tokens."""
+    model = ClipThreshold(load_clip("scenes_64"), template="an image contains {}", device="cpu")
+    asked = [question(k, images[0], name) for k, name in enumerate(("book", "cup"))]
+    with pytest.raises(UserError, match=r"reads the same with .* 'a photo of a \{\}'"):
+        ask(model, asked, tmp_path)
 
 
 def test_a_question_without_an_object_is_one_error(owl, images, tmp_path):

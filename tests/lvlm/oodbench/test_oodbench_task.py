@@ -10,6 +10,7 @@ from cli import call, run_folders
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.questions import read_questions
+from ood_lab.run.sweep import headline
 
 NO_PAGE = "task.report=false"
 SMALL = ("annotations.n=30", "metrics.draws=50", "metrics.min_count=2", "logger=none")
@@ -71,7 +72,7 @@ def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finishe
     results = read_table(finished / "results.parquet")
     row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'drop_pair'")
     row = row[row["semantic_level"].isna() & row["covariate_level"].isna()].iloc[0]
-    assert row["ci_low"] < 0.9 < row["ci_high"]
+    assert row["ci_low"] <= 0.9 <= row["ci_high"]
     assert abs(row["value"] - 0.9) < 0.06
     assert (results["n_failed"] == 0).all()
 
@@ -139,6 +140,10 @@ def test_annotations_of_another_format_are_one_line(tmp_path, capsys):
     assert "COCO instances" in error
 
 
+def test_a_sweep_shows_the_accuracies(finished):
+    assert list(headline(finished)) == ["id acc.", "ood_s acc.", "ood_h acc.", "pooled acc."]
+
+
 @pytest.fixture(scope="module")
 def weaker(finished):
     """Another model on the same questions."""
@@ -195,3 +200,26 @@ def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, 
     filled = [text.format(a=finished, b=weaker) for text in arguments]
     assert statistics(tmp_path, *filled) == 1
     assert message in capsys.readouterr().err
+
+
+def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
+    runs = f"runs=['{finished}','{weaker}']"
+    assert call("eval.py", "task=oodbench_ablation", runs, f"paths.outputs={tmp_path}") == 0
+    table = pd.read_csv(folder_of(tmp_path) / "ablation.csv")
+    settings = table["setting"].unique()
+    assert len(settings) == 2
+    assert "accuracy=0.9" in settings[0]
+    assert "accuracy=0.7" in settings[1]
+    assert (folder_of(tmp_path) / "figures" / "ablation.png").is_file()
+    assert "Ablation" in capsys.readouterr().out
+
+
+def test_probabilities_give_doubt_and_its_figure(finished):
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    assert run(outputs, "lvlm=random", f"task.questions={finished}/questions.jsonl") == 0
+    folder = folder_of(outputs, before)
+    doubts = pd.read_csv(folder / "uncertainty.csv").set_index("metric")
+    # It doubts everything alike, and knows nothing.
+    assert (doubts.loc[["auroc_errors", "auroc_ood_h"], "value"] == 0.5).all()
+    assert (folder / "figures" / "risk_coverage.png").is_file()

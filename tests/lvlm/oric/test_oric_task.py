@@ -12,7 +12,7 @@ from ood_lab.lvlm.questions import read_questions
 
 SMALL = (
     "annotations.n=60",
-    "clip=tiny",
+    "clip=scenes",
     "judge.quantile=0.6",
     "task.construct.pairs=4",
     "metrics.draws=50",
@@ -159,4 +159,4 @@ def test_the_manifest_says_what_made_the_questions(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["oric"]["found"] == 4
     assert manifest["judge"]["quantile"] == 0.6
-    assert manifest["clip"]["name"] == "tiny"
+    assert manifest["clip"]["text"] == "a photo of a {}"

@@ -128,7 +128,7 @@ def test_the_dataset_of_the_released_code(files):
     assert row["problem"].startswith("Is there a dog in the image? Please first provide")
 
 
-@pytest.mark.parametrize("ratio", ["policy", "reference"])
+@pytest.mark.parametrize("ratio", ["reference", pytest.param("policy", marks=pytest.mark.slow)])
 def test_a_training_learns_what_is_rewarded(files, ratio):
     """A reward for one letter: the untrained tiny model comes to say what has it."""
     import lightning as L
@@ -142,15 +142,15 @@ def test_a_training_learns_what_is_rewarded(files, ratio):
     module = VlmGrpo(
         vlm.model,
         vlm.processor,
-        lambda p: torch.optim.AdamW(p, lr=3e-3),
+        lambda p: torch.optim.AdamW(p, lr=1e-2),
         [lambda reply, truth: float("e" in reply)],
         beta=0.0,
         ratio=ratio,
-        max_new_tokens=2,
+        max_new_tokens=1,
     )
     before = {n: p.clone() for n, p in module._reference[0].named_parameters()}
     trainer = L.Trainer(
-        max_epochs=4,
+        max_epochs=6,
         accelerator="cpu",
         logger=False,
         enable_checkpointing=False,

@@ -54,7 +54,7 @@ def build_loader(
     )
 
 
-def run_pass(
+def run_extraction(
     trainer: Trainer,
     extractor: Extractor,
     loader: DataLoader[dict[str, Any]],
@@ -70,13 +70,14 @@ def run_pass(
         _predict(trainer, extractor, loader, writer)
         if trainer.global_rank == 0:
             head = extractor.backbone.head if extractor.base else None
-            store.publish(staging, len(dataset), extractor.column_keys, manifest, head)
-            seconds = time.perf_counter() - start
+            chosen = extractor.chunk.describe() if extractor.chunk else {}
+            store.publish(staging, len(dataset), extractor.column_keys, manifest | chosen, head)
             log.info(
-                "features of '%s': extracted %d images in %.1f s",
+                "features of '%s': extracted %d images in %.1f s%s",
                 dataset.name,
                 len(dataset),
-                seconds,
+                time.perf_counter() - start,
+                ", {chunk} at a time, {memory_format}".format(**chosen) if chosen else "",
             )
     except Exception as error:
         if (plain := _user_error(error)) is None:
@@ -94,7 +95,7 @@ def _predict(
 ) -> None:
     loop = trainer.predict_loop
     inference_mode = loop.inference_mode
-    loop.inference_mode = inference_mode and not extractor.needs_input_grad
+    loop.inference_mode = False  # the extractor enters it wherever no gradient is wanted
     trainer.callbacks.append(writer)  # type: ignore[attr-defined]
     try:
         with frozen(extractor.backbone), warnings.catch_warnings():

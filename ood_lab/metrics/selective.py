@@ -1,0 +1,189 @@
+"""Failure detection: the risk of what is left when the images with the highest scores are rejected.
+
+A *failure* is an ID image whose prediction is wrong, and every OOD image: accepting it is wrong
+whatever is predicted. At coverage c the share c of images with the lowest scores is accepted, and
+the *selective risk* is the share of failures among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from ood_lab.metrics.counts import Counts, Groups
+from ood_lab.metrics.evaluation import Evaluation
+from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.resampling import draw_generator, score_matrix
+
+#: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
+MAX_DRAWS = 200
+METRICS = ("aurc", "e_aurc")
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """Images in the order in which they are accepted, those of one score as a block.
+
+    Attributes:
+        order: rows by ascending score, ``[n]``.
+        start: position of each block's first row in that order, ``[K]``.
+        failures: of all rows, as given, ``[n] float64``.
+    """
+
+    order: Ints
+    start: Ints
+    failures: Floats
+
+    @classmethod
+    def of(cls, scores: ArrayLike, failures: ArrayLike) -> Ranked:
+        """Checks and sorts.
+
+        Raises:
+            ValueError: an empty array, NaN, or lengths that differ.
+        """
+        values = score_matrix(scores, "scores")[:, 0]
+        wrong = np.asarray(failures, dtype=np.float64)
+        if wrong.shape != values.shape:
+            raise ValueError(f"failures: expected {values.shape}, got {wrong.shape}")
+        order = np.argsort(values, kind="stable")
+        sorted_values = values[order]
+        first = np.append(True, sorted_values[1:] != sorted_values[:-1])
+        return cls(order, np.flatnonzero(first), wrong)
+
+    def run(self, counts: Counts) -> tuple[Ints, Floats]:
+        """Images and failures accepted up to the end of each block, ``[..., K]`` each.
+
+        Args:
+            counts: how often each row is there, ``[..., n]``.
+        """
+        taken = counts[..., self.order]
+        wrong = taken * self.failures[self.order]
+        blocks = (np.add.reduceat(part, self.start, axis=-1) for part in (taken, wrong))
+        images, failed = (part.cumsum(axis=-1) for part in blocks)
+        return images.astype(np.int64), failed.astype(np.float64)
+
+    def areas(self, counts: Counts) -> tuple[Floats, Floats]:
+        """AURC and that of the best possible order of the same images, each ``[...]``."""
+        images, failed = self.run(counts)
+        n, errors = images[..., -1], failed[..., -1]
+        harmonic = np.append(0.0, np.cumsum(1 / np.arange(1, int(n.max()) + 1)))
+        before = np.zeros((*images.shape[:-1], 1))
+        c0 = np.concatenate([before.astype(np.int64), images[..., :-1]], axis=-1)
+        e0 = np.concatenate([before, failed[..., :-1]], axis=-1)
+        size, wrong = images - c0, failed - e0
+        slope = wrong / np.maximum(size, 1)
+        area = (wrong + (e0 - slope * c0) * (harmonic[images] - harmonic[c0])).sum(axis=-1)
+        right = (n - errors).astype(np.int64)
+        best = errors - right * (harmonic[n] - harmonic[right])
+        return area / n, best / n
+
+
+def aurc(scores: ArrayLike, failures: ArrayLike) -> float:
+    """Area under the risk-coverage curve, ``mean_i risk(i / n)``; lower is better.
+
+    ``risk(i / n)`` is the share of failures among the i images with the lowest scores (Geifman et
+    al., arXiv 1805.08206). Images of one score are accepted in random order: the expected value
+    over these orders is exact.
+
+    Args:
+        scores: ``[n]``, higher is rejected first.
+        failures: ``[n]``, 1 or True where accepting the image is a mistake.
+
+    Raises:
+        ValueError: an empty array, NaN, or lengths that differ.
+    """
+    return _of_all(scores, failures)[0]
+
+
+def e_aurc(scores: ArrayLike, failures: ArrayLike) -> float:
+    """Excess AURC: that of :func:`aurc` above the best order of the same images; 0 is perfect.
+
+    The best order accepts all failures last: ``sum_{i > n - e} (i - n + e) / i / n`` with e
+    failures, for which arXiv 1805.08206 takes the limit ``r + (1 - r) log(1 - r)``, ``r = e / n``.
+    Arguments and errors as there.
+    """
+    area, best = _of_all(scores, failures)
+    return area - best
+
+
+def risk_coverage(scores: ArrayLike, failures: ArrayLike) -> tuple[Floats, Floats]:
+    """The risk-coverage curve at every score that occurs: ``coverage [K], risk [K]``.
+
+    Arguments and errors as in :func:`aurc`.
+    """
+    ranked = Ranked.of(scores, failures)
+    images, failed = ranked.run(np.ones(len(ranked.order), dtype=np.int32))
+    return images / images[-1], failed / images
+
+
+def _of_all(scores: ArrayLike, failures: ArrayLike) -> tuple[float, float]:
+    ranked = Ranked.of(scores, failures)
+    area, best = ranked.areas(np.ones(len(ranked.order), dtype=np.int32))
+    return float(area), float(best)
+
+
+@dataclass(frozen=True)
+class FailureCell:
+    """AURC and E-AURC of all detectors on ID alone, or on ID and one OOD set.
+
+    Attributes:
+        ood: name of the set; None = ID alone.
+        n_id: ID images with a label.
+        n_ood: OOD images.
+        values: metric -> ``[D]``.
+        ends: metric -> lower and upper end of the 95% interval, ``[D]`` each.
+    """
+
+    ood: str | None
+    n_id: int
+    n_ood: int
+    values: dict[str, Floats]
+    ends: dict[str, tuple[Floats, Floats]]
+
+
+def failure_cells(evaluation: Evaluation) -> Iterator[FailureCell]:
+    """ID errors, then ID errors and each OOD set; nothing where predictions mean nothing."""
+    rows = evaluation.id_rows
+    if not {"label", "pred"} <= set(rows):
+        return
+    rows = rows[rows["label"] >= 0]
+    if rows.empty:
+        return
+    wrong = (rows["label"] != rows["pred"]).to_numpy(np.float64)
+    inside = evaluation.matrix(rows)
+    for ood in (None, *evaluation.ood_names):
+        blocks = [] if ood is None else [evaluation.matrix(evaluation.rows_of(ood))]
+        scores = np.concatenate([inside, *blocks])
+        failures = np.concatenate([wrong, *(np.ones(len(block)) for block in blocks)])
+        sizes = [len(inside), *map(len, blocks)]
+        yield _cell(evaluation, ood, scores, failures, sizes)
+
+
+def _cell(
+    evaluation: Evaluation, ood: str | None, scores: Floats, failures: Floats, sizes: Sequence[int]
+) -> FailureCell:
+    groups = Groups.of(sizes)
+    draws = min(evaluation.draws, MAX_DRAWS)
+    counts = [groups.resample(draw_generator(evaluation.seed, b, 2)) for b in range(draws)]
+    # The first row is no draw, but the images themselves.
+    drawn = np.stack([np.ones(len(scores), dtype=np.int32), *counts])
+
+    def areas(column: Floats) -> Floats:
+        area, best = Ranked.of(column, failures).areas(drawn)
+        return np.stack([area, area - best])
+
+    with ThreadPoolExecutor() as pool:
+        found = np.stack(list(pool.map(areas, scores.T)), axis=1)  # [metric, D, 1 + draws]
+    n = min(sizes)
+    return FailureCell(
+        ood,
+        sizes[0],
+        sum(sizes[1:]),
+        {m: found[i, :, 0] for i, m in enumerate(METRICS)},
+        {m: percentile_interval(found[i, :, 1:], n) for i, m in enumerate(METRICS)},
+    )

@@ -1,0 +1,147 @@
+"""Backbones from torchvision by name, with the transform of its weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+
+import torch
+import torchvision.models as zoo
+from torch import nn
+from torchvision.models import WeightsEnum
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.models.build import module_backbone
+from ood_lab.models.contract import linear_layers_giving_logits, random_batch
+from ood_lab.models.weights import saved_outputs
+from ood_lab.models.wrapped import WrappedBackbone
+
+
+def torchvision_backbone(
+    name: str,
+    weights_name: str | None = None,
+    num_classes: int | None = None,
+    pretrained: bool = False,
+    weights: str | Path | None = None,
+    new_head: bool = False,
+    input_size: int | Sequence[int] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    interpolation: str | None = None,
+    allow_transform_mismatch: bool = False,
+    data_config: Mapping[str, Any] | None = None,
+) -> WrappedBackbone:
+    """Builds any classifier of torchvision as a backbone.
+
+    Args:
+        name: torchvision's name, such as ``resnet50``, ``vit_b_16``, ``swin_t``, ``regnet_y_16gf``.
+        weights_name: which of its weights the transform is taken from, and with ``pretrained`` the
+            weights too, such as ``IMAGENET1K_V2``; default: the first that torchvision lists.
+        num_classes: outputs of the head; by default the number that ``weights`` has, else the
+            weights' own.
+        pretrained: take torchvision's weights (downloaded by torchvision unless in its cache).
+        weights: take the weights of this file instead; of a folder, the file that has the name
+            under which torchvision publishes them.
+        new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
+        input_size: as in :func:`~ood_lab.models.timm_backbone`, like all that follow.
+        mean: per channel.
+        std: per channel.
+        crop_pct: share kept by the centre crop.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+        allow_transform_mismatch: accept other settings than those of the weights.
+        data_config: transform settings of the checkpoint that will be loaded next.
+
+    Raises:
+        UserError: an unknown name, weights not to be had, or logits that are not those of one
+            linear layer.
+    """
+    if pretrained and weights is not None:
+        raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
+    published = _published(name, weights_name)
+    config = transform_of(published)
+    if weights is not None and Path(weights).is_dir():
+        weights = Path(weights) / Path(published.url).name
+    classes = num_classes or len(published.meta["categories"])
+    net = zoo.get_model(name, num_classes=classes)
+    head = _head(net, name, config["input_size"])
+    if weights is not None and num_classes is None and not new_head:
+        # The file's own number of classes, which need not be the published one.
+        saved = saved_outputs(weights, net, head)
+        if saved not in (None, classes):
+            net = zoo.get_model(name, num_classes=saved)
+    if pretrained:
+        net.load_state_dict(_download(published, name))
+    net.pretrained_cfg = config
+    return module_backbone(
+        net.to(memory_format=torch.channels_last),
+        head,
+        num_classes=num_classes,
+        weights=weights,
+        new_head=new_head,
+        input_size=input_size,
+        mean=mean,
+        std=std,
+        crop_pct=crop_pct,
+        crop_mode=crop_mode,
+        interpolation=interpolation,
+        allow_transform_mismatch=allow_transform_mismatch,
+        data_config=data_config,
+    )
+
+
+def transform_of(weights: WeightsEnum) -> dict[str, Any]:
+    """The transform of published weights as settings of ``timm.data.create_transform``."""
+    preset = weights.transforms()
+    (crop,), (resize,) = preset.crop_size, preset.resize_size
+    share = crop / resize
+    while math.floor(crop / share) < resize:  # rounding must not cost a pixel
+        share = math.nextafter(share, 0)
+    return {
+        "input_size": (3, crop, crop),
+        "interpolation": preset.interpolation.value,
+        "mean": tuple(preset.mean),
+        "std": tuple(preset.std),
+        "crop_pct": share,
+        "crop_mode": "center",
+    }
+
+
+def _published(name: str, weights_name: str | None) -> WeightsEnum:
+    names = zoo.list_models(module=zoo)
+    if name not in names:
+        raise UserError(f"torchvision has no classifier '{name}': {suggestion(name, names)}")
+    known = {member.name: member for member in zoo.get_model_weights(name)}
+    if weights_name is not None and weights_name not in known:
+        raise UserError(
+            f"torchvision has no weights '{weights_name}' of {name}: "
+            f"{suggestion(weights_name, known)}"
+        )
+    found: WeightsEnum = known[weights_name or next(iter(known))]
+    return found
+
+
+def _head(net: nn.Module, name: str, input_size: tuple[int, ...]) -> str:
+    layers = linear_layers_giving_logits(net, random_batch(net, input_size))
+    if not layers:
+        raise UserError(
+            f"the logits of {name} are not those of one linear layer, so it has no single feature "
+            "vector: choose a model with one linear head"
+        )
+    return layers[-1]
+
+
+def _download(weights: WeightsEnum, name: str) -> Mapping[str, Any]:
+    try:
+        return weights.get_state_dict(progress=False, check_hash=True)
+    except (URLError, OSError) as error:
+        raise UserError(
+            f"the weights of {name} are not in torchvision's cache and cannot be downloaded from "
+            f"here: fetch {weights.url} elsewhere and give model.weights=FILE"
+        ) from error

@@ -1,0 +1,199 @@
+"""Feature banks from arrays, and from a network in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.extractor import Extractor, frozen
+from ood_lab.models import Backbone, WrappedBackbone, check_contract
+from ood_lab.models.contract import linear_layers_giving_logits
+from ood_lab.notebook.detectors import Chosen, chosen_detectors
+
+Head = nn.Linear | tuple[ArrayLike, ArrayLike | None]
+Images = Iterable[Any] | Tensor
+
+
+def bank_from_arrays(
+    features: ArrayLike,
+    labels: ArrayLike | None = None,
+    *,
+    head: Head,
+    logits: ArrayLike | None = None,
+) -> FeatureBank:
+    """A feature bank of what you have extracted yourself.
+
+    Args:
+        features: the input of the last linear layer, ``[N, D]``.
+        labels: ``[N]``, -1 = unknown or OOD; None = all unknown.
+        head: the last linear layer, or its ``(weight [C, D], bias [C] or None)``.
+        logits: ``[N, C]``; None = computed from features and head. Given ones are checked.
+
+    Raises:
+        UserError: shapes that do not fit, values that are not finite, or logits that are not those
+            of the head.
+    """
+    x = _matrix(features, "features")
+    weight, bias = _head_arrays(head)
+    if weight.shape[1] != x.shape[1]:
+        raise UserError(
+            f"features {list(x.shape)} do not fit the head {list(weight.shape)}: give the input of "
+            "the last linear layer, [N, D], and a head [C, D]"
+        )
+    own = x @ weight.T + bias
+    if logits is not None:
+        given = _matrix(logits, "logits")
+        if given.shape != own.shape:
+            raise UserError(f"logits {list(given.shape)} should be {list(own.shape)}")
+        error = float((given - own).abs().max())
+        if error > 1e-3 * max(1.0, float(own.abs().max())):
+            raise UserError(
+                f"the logits are not those of the head: off by {error:.2g}; are these the "
+                "features that the last layer got, and its own weights?"
+            )
+        own = given
+    y = torch.full((len(x),), -1) if labels is None else torch.as_tensor(np.asarray(labels)).long()
+    if y.shape != (len(x),):
+        raise UserError(f"labels {list(y.shape)} should be [{len(x)}], one number per image")
+    return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
+
+
+def bank_from_module(
+    module: nn.Module,
+    images: Images,
+    labels: ArrayLike | None = None,
+    *,
+    head: str | None = None,
+    detectors: Chosen = (),
+    std: float | Sequence[float] = 1.0,
+) -> FeatureBank:
+    """One pass of a network over images: features, logits and labels in a bank.
+
+    Args:
+        module: any torch module or LightningModule that maps ``[B, 3, H, W]`` to logits and ends in
+            a linear layer; left as it was, on its own device.
+        images: a DataLoader, or any iterable of batches: tensors, ``(images, labels)``, or dicts
+            with ``image`` and ``label``; or one tensor ``[N, 3, H, W]``. Normalised as the network
+            expects.
+        labels: of a tensor; None = those of the batches, else unknown.
+        head: name of the last linear layer; None = found.
+        detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
+            :func:`evaluate`: what they need is computed too.
+        std: the standard deviation by which images were normalised, so that the steps of ODIN and
+            its like are in pixels.
+
+    Raises:
+        UserError: there is no image, or no linear layer gives the logits.
+    """
+    batches = _batches(images, labels)
+    first = next(batches, None)
+    if first is None:
+        raise UserError("there is no image in images")
+    backbone = _backbone(module, first["image"], head, std)
+    chosen = chosen_detectors(detectors, "openood") if detectors else {}
+    columns = {d.column.key: d.column for d in chosen.values() if d.column is not None}
+    extractor = Extractor(backbone, list(columns.values()))
+    device = next(module.parameters()).device
+    parts = []
+    with frozen(backbone), torch.no_grad():
+        extractor.on_predict_start()
+        try:
+            for number, batch in enumerate(chain([first], batches)):
+                moved = batch | {"image": batch["image"].to(device)}
+                parts.append(extractor.predict_step(moved, number))
+        finally:
+            extractor.close()
+    return _joined(parts, backbone)
+
+
+def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
+    def whole(*path: str) -> Tensor:
+        tensors = []
+        for part in parts:
+            node: Any = part
+            for key in path:
+                node = node[key]
+            tensors.append(node.cpu())
+        return torch.cat(tensors)
+
+    weight, bias = _head_arrays(backbone.head)
+    return FeatureBank(
+        whole("features"),
+        whole("logits"),
+        whole("labels"),
+        torch.arange(sum(len(part["features"]) for part in parts)),
+        weight,
+        bias,
+        {key: whole("columns", key) for key in parts[0]["columns"]},
+    )
+
+
+def _backbone(
+    module: nn.Module, image: Tensor, head: str | None, std: float | Sequence[float]
+) -> Backbone:
+    """The module as a backbone, its head found and checked."""
+    if isinstance(module, Backbone):
+        return module
+    if head is None:
+        like = next(module.parameters())
+        found = linear_layers_giving_logits(module, image[:2].to(like.device, like.dtype))
+        if not found:
+            raise UserError(
+                f"no linear layer of {type(module).__name__} gives its logits: name the last one "
+                "with head=..., and give a module that returns the logits alone"
+            )
+        head = found[-1]
+    backbone = WrappedBackbone(module, head)
+    spread = [float(std)] * 3 if isinstance(std, int | float) else [float(s) for s in std]
+    backbone.data_config = {"input_size": tuple(image.shape[1:]), "std": tuple(spread)}
+    check_contract(backbone)
+    return backbone
+
+
+def _batches(images: Images, labels: ArrayLike | None) -> Iterator[dict[str, Tensor]]:
+    """Batches as the extraction has them, ``{image, label, index}``."""
+    if isinstance(images, Tensor):
+        known = None if labels is None else torch.as_tensor(np.asarray(labels)).long()
+        pieces = images.split(256)
+        named = known.split(256) if known is not None else [None] * len(pieces)
+        images = zip(pieces, named, strict=True)
+    start = 0
+    for batch in images:
+        if isinstance(batch, Mapping):
+            image, label = batch["image"], batch.get("label")
+        else:
+            image, label = (batch, None) if isinstance(batch, Tensor) else tuple(batch)[:2]
+        n = len(image)
+        label = torch.full((n,), -1) if label is None else torch.as_tensor(label).long()
+        yield {"image": image, "label": label, "index": torch.arange(start, start + n)}
+        start += n
+
+
+def _matrix(values: ArrayLike, name: str) -> Tensor:
+    matrix = (
+        values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+    )
+    matrix = matrix.float()
+    if matrix.ndim != 2:
+        raise UserError(
+            f"{name} {list(matrix.shape)} should have two dimensions, one row per image"
+        )
+    if not bool(matrix.isfinite().all()):
+        raise UserError(f"{name} have NaN or infinite values")
+    return matrix
+
+
+def _head_arrays(head: Head) -> tuple[Tensor, Tensor]:
+    weight, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
+    w = _matrix(weight, "the weights of the head")
+    if bias is None:
+        return w, torch.zeros(len(w))
+    return w, _matrix(torch.as_tensor(bias)[None], "the biases of the head")[0]

@@ -1,0 +1,163 @@
+"""All detectors over ID and OOD banks: scores, and the tidy table with intervals."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+import torch
+from rich.console import Console
+
+from ood_lab.detectors import Detector
+from ood_lab.errors import UserError
+from ood_lab.evaluation.detect import memory_limit, score_banks
+from ood_lab.evaluation.parts import cut_at
+from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
+from ood_lab.notebook.detectors import Chosen, chosen_detectors
+from ood_lab.report.console import console_tables
+
+#: Share of ``train`` that serves as ``val`` where none is given.
+VAL_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What :func:`evaluate` found; ``print`` shows the tables of a run.
+
+    Attributes:
+        scores: one row an image: ``dataset, index, label, pred`` and one column a detector, higher
+            = more OOD.
+        results: one row a number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
+            and the other columns of ``results.csv``; docs/metrics.md defines every metric.
+        best: the detectors that are best, or not significantly worse, by set and metric.
+        refused: why a detector could not work here, by its name.
+        detectors: the fitted detectors, by name.
+    """
+
+    scores: pd.DataFrame
+    results: pd.DataFrame
+    best: pd.DataFrame
+    refused: dict[str, str]
+    detectors: dict[str, Detector] = field(repr=False)
+
+    def __str__(self) -> str:
+        """The tables of a run, 80 columns wide."""
+        console = Console(file=io.StringIO(), width=80, no_color=True)
+        protocol = self.results.attrs["protocol"]
+        tables = console_tables(
+            self.results,
+            protocol=protocol,
+            significance=self.best,
+            reads={name: detector.reads for name, detector in self.detectors.items()},
+            refused=self.refused,
+        )
+        console.print(tables)
+        text: str = console.file.getvalue()  # type: ignore[attr-defined]
+        return text
+
+
+def evaluate(
+    train: FeatureBank,
+    test: FeatureBank,
+    ood: Mapping[str, FeatureBank],
+    *,
+    val: FeatureBank | None = None,
+    detectors: Chosen = "default",
+    detector_preset: str = "openood",
+    shift_order: Sequence[str] = (),
+    groups: Mapping[str, Sequence[str]] | None = None,
+    protocol: Protocol = "openood",
+    draws: int = 1000,
+    seed: int = 0,
+    model: str = "model",
+) -> Outcome:
+    """Fits the detectors on ID features and scores ID test against every OOD set.
+
+    Args:
+        train: what most detectors are fitted on.
+        test: ID test.
+        ood: the OOD sets, by name.
+        val: what the others are fitted on; None = a tenth of ``train``, drawn by ``seed``, which
+            the detectors of ``train`` then do not see.
+        detectors: ``default``, ``all``, names of ``conf/detector``, or detectors of your own by
+            name. Those that need a column that the banks do not have are left out, with the reason.
+        detector_preset: ``openood`` or ``paper``.
+        shift_order: OOD sets from the slightest to the largest shift, for DAD.
+        groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
+        protocol: ``openood`` or ``hendrycks``: which FPR95 is the headline.
+        draws: of the bootstrap of the intervals.
+        seed: of the bootstrap, and of ``val``.
+        model: name in the results table.
+
+    Raises:
+        UserError: no OOD set, an unknown detector, banks of different heads, or no detector that
+            works.
+    """
+    if not ood:
+        raise UserError("there is no OOD set: ood={'name': bank}")
+    sets = {"train": train, "test": test, **ood} | ({"val": val} if val is not None else {})
+    _check_one_head(sets)
+    if val is None:
+        sets["val"], sets["train"] = cut_at(train, max(1, round(VAL_SHARE * len(train))), seed)
+    chosen = chosen_detectors(detectors, detector_preset)
+    refused: dict[str, str] = {}
+    usable = _with_columns(chosen, sets, ["test", *ood], refused)
+    parts = {name: _rows(name, sets[name]) for name in ("test", *ood)}
+    scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None))
+    evaluation = Evaluation(
+        scores if bool((test.labels >= 0).any()) else scores.drop(columns="pred"),
+        list(timing),
+        seed=seed,
+        shift_order=shift_order,
+        groups=groups,
+        protocol=protocol,
+        draws=draws,
+    )
+    results, best = results_of(evaluation, model), best_detectors(evaluation)
+    return Outcome(scores, results, best, refused, {name: usable[name] for name in timing})
+
+
+def _with_columns(
+    detectors: Mapping[str, Detector],
+    sets: Mapping[str, FeatureBank],
+    evaluated: Sequence[str],
+    refused: dict[str, str],
+) -> dict[str, Detector]:
+    """The detectors whose columns the banks have; the others are added to ``refused``."""
+    usable = {}
+    for name, detector in detectors.items():
+        column = detector.column
+        needed = list(evaluated)
+        if column is not None and column.needed_for_fit and detector.fit_split:
+            needed.append(detector.fit_split)
+        lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
+        if lacking:
+            refused[name] = (
+                "it works on the network, inside the extraction pass: make the banks of "
+                f"{', '.join(lacking)} with bank_from_module(..., detectors=['{name}'])"
+            )
+        else:
+            usable[name] = detector
+    if not usable:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
+        raise UserError(f"no chosen detector works here. {reasons}")
+    return usable
+
+
+def _check_one_head(sets: Mapping[str, FeatureBank]) -> None:
+    reference = sets["train"]
+    for name, bank in sets.items():
+        if not len(bank):
+            raise UserError(f"the bank of {name} is empty")
+        if bank.head_weight.shape != reference.head_weight.shape or not torch.allclose(
+            bank.head_weight, reference.head_weight
+        ):
+            raise UserError(f"the bank of {name} has another head than that of train")
+
+
+def _rows(name: str, bank: FeatureBank) -> pd.DataFrame:
+    columns = {"index": bank.index, "label": bank.labels, "pred": bank.predictions}
+    return pd.DataFrame({"dataset": name, **{key: v.numpy() for key, v in columns.items()}})

@@ -1,0 +1,128 @@
+"""Features, network columns and scores from a GPU are those from the CPU."""
+
+import re
+from pathlib import Path
+
+import lightning
+import pytest
+import timm
+import torch
+import yaml
+from hydra.utils import instantiate
+from torch.utils.data import Dataset
+from torchmetrics.functional.classification import binary_auroc
+
+from ood_lab.detectors.base import DetectorRefusal, checked_score
+from ood_lab.features.extract import extract
+from ood_lab.models.build import module_backbone
+
+pytestmark = pytest.mark.gpu
+
+DETECTORS = Path(__file__).parents[2] / "conf" / "detector"
+SIDE, CLASSES = 64, 5
+SIZES = {"train": 240, "val": 60, "test": 90, "ood": 90}
+#: Largest difference of AUROC between devices in float32, and between bfloat16 and float32.
+SAME, ROUNDED = 1e-3, 0.05
+
+
+class Blotches(Dataset):
+    """Colours of the class in large blotches under noise; OOD: the blotches are finer."""
+
+    def __init__(self, name: str, n: int, seed: int) -> None:
+        self.name, self.identity, self.transform = name, f"{name}/{n}", "in memory"
+        generator = torch.Generator().manual_seed(seed)
+        ood = name == "ood"
+        self.labels = torch.full((n,), -1) if ood else torch.arange(n) % CLASSES
+        colours = torch.randn(CLASSES, 3, 1, 1, generator=torch.Generator().manual_seed(0))
+        small = torch.randn(n, 3, 16 if ood else 4, 16 if ood else 4, generator=generator)
+        noise = torch.randn(n, 3, SIDE, SIDE, generator=generator)
+        blotches = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear")
+        self.images = blotches + 0.2 * noise + colours[self.labels % CLASSES] * (not ood)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> dict:
+        return {"image": self.images[index], "index": index, "label": int(self.labels[index])}
+
+
+def detectors():
+    """Every file of conf/detector that describes one detector, with OpenOOD's settings."""
+    found = {}
+    for path in sorted(DETECTORS.glob("*.yaml")):
+        text = re.sub(
+            r"\$\{preset:(\[[^]]*\]|[^,{}]+),(\[[^]]*\]|[^,{}]+)\}", r"\1", path.read_text()
+        )
+        found[path.stem] = instantiate(yaml.safe_load(text)["detector"][path.stem])
+    return found
+
+
+@pytest.fixture(scope="module")
+def banks(accelerator, tmp_path_factory):
+    """Banks of all sets with the columns of all detectors, on either device."""
+    torch.manual_seed(0)
+    net = timm.create_model("resnet18", num_classes=CLASSES).eval()
+    backbone = module_backbone(net, "fc", input_size=SIDE, mean=0.5, std=0.5)
+    columns = []
+    for detector in detectors().values():
+        try:
+            if detector.column is not None:
+                detector.column.layers(backbone)
+                columns.append(detector.column)
+        except DetectorRefusal:
+            continue
+    sets = {name: Blotches(name, n, seed) for seed, (name, n) in enumerate(SIZES.items())}
+
+    def of(kind, precision="32-true"):
+        trainer = lightning.Trainer(
+            accelerator=kind, devices=1, precision=precision, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        root = tmp_path_factory.mktemp("banks")
+        return {
+            name: extract(trainer, backbone, data, root, columns, batch_size=32)
+            for name, data in sets.items()
+        }
+
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield {"cpu": of("cpu"), "gpu": of(accelerator), "bf16": of(accelerator, "bf16-mixed")}
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+
+
+def auroc(detector, banks):
+    if detector.fit_split:
+        detector.fit(banks[detector.fit_split])
+    scores = [checked_score(detector, banks[name]) for name in ("test", "ood")]
+    truth = torch.arange(2).repeat_interleave(torch.tensor([len(part) for part in scores]))
+    ranks = torch.cat(scores).argsort().argsort()  # in [0, 1] they pass without a sigmoid
+    return float(binary_auroc(ranks / len(ranks), truth))
+
+
+def test_features_and_columns_are_those_of_the_cpu(banks):
+    for name, bank in banks["cpu"].items():
+        other = banks["gpu"][name]
+        torch.testing.assert_close(other.features, bank.features, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(other.logits, bank.logits, rtol=1e-4, atol=1e-4)
+        assert torch.equal(other.labels, bank.labels)
+        for key, values in bank.columns.items():
+            if key.startswith("odin"):
+                # A gradient next to 0 may step the other way, on a few pixels.
+                torch.testing.assert_close(other.columns[key], values, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("name", sorted(detectors()))
+def test_every_detector_ranks_as_on_the_cpu(banks, name):
+    try:
+        expected = auroc(detectors()[name], banks["cpu"])
+    except DetectorRefusal as refusal:
+        pytest.skip(str(refusal))
+    assert auroc(detectors()[name], banks["gpu"]) == pytest.approx(expected, abs=SAME)
+
+
+@pytest.mark.parametrize("name", ["msp", "ebo", "knn", "vim", "odin"])
+def test_bfloat16_ranks_as_float32(banks, name):
+    rounded, whole = (auroc(detectors()[name], banks[kind]) for kind in ("bf16", "gpu"))
+    assert rounded == pytest.approx(whole, abs=ROUNDED)

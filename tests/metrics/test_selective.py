@@ -1,0 +1,108 @@
+"""Risk and coverage: against the definition, other implementations' formulas, and the bootstrap."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ood_lab.metrics import Evaluation, aurc, e_aurc, results_of, risk_coverage
+from ood_lab.metrics.selective import Ranked
+
+
+def by_definition(failures):
+    """Mean risk over the coverages 1/n .. 1, images in the order in which they are accepted."""
+    errors = np.cumsum(failures)
+    return float(np.mean(errors / np.arange(1, len(failures) + 1)))
+
+
+def fd_shifts(scores, failures):
+    """fd-shifts' legacy area: trapezoids between the coverages of distinct confidences."""
+    coverage, risk = risk_coverage(scores, failures)
+    # It lists them from coverage 1 down to 0, where the risk stays what it was.
+    c, r = np.append(0.0, coverage), np.append(risk[0], risk)
+    return float(np.sum(np.diff(c) * (r[1:] + r[:-1]) / 2))
+
+
+def test_small_case_by_hand():
+    # Accepted in the order right, wrong, right, wrong: risks 0, 1/2, 1/3, 1/2.
+    assert aurc([1, 2, 3, 4], [0, 1, 0, 1]) == pytest.approx((0 + 1 / 2 + 1 / 3 + 1 / 2) / 4)
+    # The best order has 0, 0, 1/3, 1/2.
+    assert e_aurc([1, 2, 3, 4], [0, 1, 0, 1]) == pytest.approx(1 / 2 / 4)
+    assert e_aurc([1, 3, 2, 4], [0, 1, 0, 1]) == pytest.approx(0)
+    assert aurc([1, 2], [0, 0]) == e_aurc([1, 2], [1, 1]) == 0
+
+
+def test_ties_are_the_mean_over_all_orders():
+    scores, failures = [1, 1, 1, 2, 2], [1, 0, 0, 1, 0]
+    orders = [
+        [failures[i] for i in (*first, *second)]
+        for first in itertools.permutations(range(3))
+        for second in itertools.permutations(range(3, 5))
+    ]
+    expected = np.mean([by_definition(order) for order in orders])
+    assert aurc(scores, failures) == pytest.approx(expected)
+    assert aurc([7] * 5, failures) == pytest.approx(2 / 5)  # no information: the overall risk
+
+
+def test_against_the_formulas_of_others():
+    rng = np.random.default_rng(0)
+    failures = rng.random(4000) < 0.2
+    scores = rng.normal(failures * 1.2, 1)
+    order = np.argsort(scores)
+    assert aurc(scores, failures) == pytest.approx(by_definition(failures[order]), rel=1e-12)
+    assert aurc(scores, failures) == pytest.approx(fd_shifts(scores, failures), abs=2e-4)
+    r = failures.mean()
+    limit = aurc(scores, failures) - (r + (1 - r) * np.log(1 - r))  # arXiv 1805.08206
+    assert e_aurc(scores, failures) == pytest.approx(limit, abs=2e-4)
+
+
+def test_counts_are_repeated_images():
+    rng = np.random.default_rng(1)
+    scores, failures = rng.integers(0, 9, 40), rng.random(40) < 0.4
+    counts = rng.integers(0, 4, (3, 40)).astype(np.int32)
+    area, best = Ranked.of(scores, failures).areas(counts)
+    for b in range(3):
+        again = np.repeat(scores, counts[b]), np.repeat(failures, counts[b])
+        assert area[b] == pytest.approx(aurc(*again))
+        assert area[b] - best[b] == pytest.approx(e_aurc(*again))
+
+
+def frame(rng, n=400, m=100):
+    wrong = rng.random(n) < 0.25
+    test = pd.DataFrame({"dataset": "test", "label": 0, "pred": wrong.astype(int)})
+    test["a"] = rng.normal(wrong * 1.0, 1)
+    far = pd.DataFrame({"dataset": "far", "label": -1, "pred": 0, "a": rng.normal(2, 1, m)})
+    return pd.concat([test, far], ignore_index=True)
+
+
+def test_rows_of_the_results_table():
+    scores = frame(np.random.default_rng(0))
+    scores.loc[3, "label"] = -1  # unknown: no failure, no success
+    results = results_of(Evaluation(scores, ["a"], draws=200), "net").fillna({"ood": "ID"})
+    results = results.set_index(["ood", "metric"])
+    test = scores[(scores.dataset == "test") & (scores.label >= 0)]
+    own = results.loc[("ID", "aurc")].squeeze()
+    assert own.value == pytest.approx(aurc(test["a"], test.label != test.pred))
+    assert (own.n_id, own.n_ood) == (399, 0)
+    assert own.ci_low < own.value < own.ci_high
+    both = pd.concat([test, scores[scores.dataset == "far"]])
+    far = results.loc[("far", "aurc")].squeeze()
+    assert far.value == pytest.approx(aurc(both["a"], both.label != both.pred))
+    assert far.n_ood == 100
+    without = results_of(Evaluation(scores.drop(columns="pred"), ["a"], draws=10), "net")
+    assert not without.metric.isin(["aurc", "e_aurc"]).any()
+
+
+@pytest.mark.slow
+def test_the_interval_covers():
+    """Nominal 95%: of 200 draws of the data, most intervals hold the value of a large sample."""
+    truth = frame(np.random.default_rng(99), 200_000, 50_000)
+    values = aurc(truth["a"], truth.label != truth.pred)
+    hits = 0
+    for seed in range(200):
+        scores = frame(np.random.default_rng(seed))
+        table = results_of(Evaluation(scores, ["a"], draws=200), "net").set_index(["ood", "metric"])
+        row = table.loc[("far", "aurc")].squeeze()
+        hits += row.ci_low <= values <= row.ci_high
+    assert 180 <= hits <= 199

@@ -136,6 +136,23 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     return table.sort_values("benchmark", key=lambda names: names.map(order), kind="stable")
 
 
+def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
+    """AUROC and FPR95 of every detector on every OOD set, in percent, best mean AUROC first.
+
+    Args:
+        leaderboard: ``leaderboard.csv`` of ``task=compare``.
+    """
+    names = {"auroc": "AUROC", "fpr95": "FPR95"}
+    rows = leaderboard[leaderboard["metric"].isin(names) & leaderboard["detector"].notna()]
+    columns = rows["ood"].astype(str) + " " + rows["metric"].map(names)
+    table = (
+        rows.assign(column=columns, value=(100 * rows["value"]).round(1))
+        .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)
+        .sort_values("mean AUROC", ascending=False, kind="stable")
+    )
+    return table.reset_index()
+
+
 def write_answer_board(
     board: pd.DataFrame,
     detectors: Mapping[str, pd.DataFrame],
@@ -147,7 +164,7 @@ def write_answer_board(
 
     Args:
         board: see :func:`answer_board`.
-        detectors: by caption, leaderboards of detectors.
+        detectors: by caption, tables of detectors.
         runs: are linked.
         folder: to write to.
         manifest: ``title`` is read; all of it is shown.

@@ -12,6 +12,7 @@ from ood_lab.io import write_csv
 from ood_lab.report.answer_board import (
     AnswerBoard,
     answer_board,
+    detector_table,
     read_benchmarks,
     write_answer_board,
 )
@@ -47,7 +48,9 @@ class Benchmarks(Task):
         board = answer_board(runs)
         write_csv(board, ws.folder / "benchmarks.csv")
         beside = {
-            f"Detectors: {folder.parent.parent.name}": pd.read_csv(folder / _LEADERBOARD)
+            f"Detectors, %: {folder.parent.parent.name}": detector_table(
+                pd.read_csv(folder / _LEADERBOARD)
+            )
             for folder in folders
             if (folder / _LEADERBOARD).exists()
         }

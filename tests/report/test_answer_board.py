@@ -8,6 +8,7 @@ from ood_lab.errors import UserError
 from ood_lab.report.answer_board import (
     AnswerBoard,
     answer_board,
+    detector_table,
     read_benchmarks,
     write_answer_board,
 )
@@ -72,6 +73,21 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     assert "All of them" in html
     assert "knn" in html
     assert "fictional" not in html  # nobody was measured on it
+
+
+def test_detectors_have_a_row_each_and_the_best_comes_first():
+    rows = [
+        ("net", detector, ood, metric, value)
+        for detector, better in (("msp", 0.0), ("knn", 0.1))
+        for ood in ("far", "mean")
+        for metric, value in (("auroc", 0.7 + better), ("fpr95", 0.5), ("aupr_in", 0.1))
+    ]
+    columns = ["model", "detector", "ood", "metric", "value"]
+    extra = pd.DataFrame([("net", None, None, "id_accuracy", 0.9)], columns=columns)
+    table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
+    assert table["detector"].tolist() == ["knn", "msp"]
+    assert table["mean AUROC"].tolist() == [80.0, 70.0]
+    assert "far FPR95" in table
 
 
 def test_runs_of_detectors_alone_are_refused(tmp_path):

@@ -119,17 +119,22 @@ def pictures_of(
 
 
 def balanced(pictures: Sequence[Picture], seed: int) -> list[Picture]:
-    """As many pictures of every criterion as the rarest has, drawn at random; order is kept."""
-    groups: dict[str, list[int]] = {}
-    for place, each in enumerate(pictures):
-        groups.setdefault(each.criterion, []).append(place)
-    least = min(map(len, groups.values()), default=0)
+    """As many pictures of every criterion as the rarest has, drawn at random; order is kept.
+
+    Pictures of one scene in several styles stay or go together.
+    """
+    scenes = [str(each.meta.get("scene", each.file)) for each in pictures]
+    groups: dict[str, list[str]] = {}
+    for each, scene in zip(pictures, scenes, strict=True):
+        groups.setdefault(each.criterion, []).append(scene)
+    different = {name: list(dict.fromkeys(names)) for name, names in groups.items()}
+    least = min(map(len, different.values()), default=0)
     kept = {
-        int(place)
-        for name, places in groups.items()
-        for place in stream(seed, "balance", name).permutation(places)[:least]
+        str(scene)
+        for name, names in different.items()
+        for scene in stream(seed, "balance", name).permutation(names)[:least]
     }
-    return [each for place, each in enumerate(pictures) if place in kept]
+    return [each for each, scene in zip(pictures, scenes, strict=True) if scene in kept]
 
 
 def _write_plan(orders: Sequence[Order], made_with: Mapping[str, Any], folder: Path) -> None:

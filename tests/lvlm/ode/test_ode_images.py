@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -216,3 +217,15 @@ def test_balance_is_down_to_the_rarest_criterion():
     assert [sum(p.criterion == name for p in kept) for name in ("standard", "random")] == [4, 4]
     assert kept == balanced(many, seed=0)
     assert kept == sorted(kept, key=lambda p: int(p.file.split(".")[0]))
+
+
+def test_balance_keeps_all_styles_of_a_scene():
+    many = [
+        Picture(f"{i}{style}.png", criterion, "ee", ("a", "b"), meta={"scene": f"{criterion}{i}"})
+        for criterion, count in (("standard", 5), ("random", 2))
+        for i in range(count)
+        for style in ("photo", "ink")
+    ]
+    kept = balanced([replace(p, file=p.criterion + p.file) for p in many], seed=0)
+    assert len(kept) == 8
+    assert len({p.meta["scene"] for p in kept}) == 4

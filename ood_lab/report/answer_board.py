@@ -223,7 +223,7 @@ def _cell(found: pd.DataFrame, column: str) -> Cell:
 
 def _plain(caption: str, table: pd.DataFrame) -> HtmlTable:
     rows = [
-        [Cell(f"{v:.3g}", v) if isinstance(v, float) else Cell(str(v)) for v in row]
+        [Cell(f"{v:.1f}", v) if isinstance(v, float) else Cell(str(v)) for v in row]
         for row in table.itertuples(index=False)
     ]
     return HtmlTable(caption, [Head(str(name)) for name in table], rows)

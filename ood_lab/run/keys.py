@@ -32,7 +32,9 @@ def advice(key: str, cfg: DictConfig) -> str:
         cfg: the configuration with the user's choices of groups.
     """
     if elsewhere := _choices_with(key):
-        return f"It belongs to {' and '.join(elsewhere[:5])}, which this line does not choose."
+        general = [e for e in elsewhere if e.endswith("=folder")]  # the one for everybody's data
+        named = " and ".join((general or elsewhere)[:3])
+        return f"It belongs to {named}, which this line does not choose."
     if near := _near_keys(key, all_keys(cfg)):
         return f"Did you mean {' or '.join(near)}?"
     return nearest(key, _siblings(key, cfg))

@@ -291,6 +291,9 @@ def _load(chat: TransformersChat) -> _Vlm:
         )
     except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]
+        if "load image processor" in reason:
+            message = f"lvlm.path={chat.name} has no image processor: it sees no images"
+            raise UserError(message) from error
         raise UserError(f"lvlm.path={chat.name} cannot be loaded: {reason}") from error
     if not chat.device_map:
         torch.nn.Module.to(model, chat._device)

@@ -82,7 +82,8 @@ class Front:
                 status = spoil(number)
                 if status:
                     return self.answer(status, b"{}")
-                reply = httpx.post(f"{server}{self.path}", content=body, timeout=60)
+                kind = {"content-type": "application/json"}
+                reply = httpx.post(f"{server}{self.path}", content=body, headers=kind, timeout=60)
                 return self.answer(reply.status_code, reply.content)
 
             def answer(self, status, content):

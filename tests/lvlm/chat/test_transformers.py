@@ -102,7 +102,7 @@ def test_a_model_without_an_image_processor_is_refused(tmp_path):
     from transformers import AutoTokenizer, LlamaConfig
 
     AutoTokenizer.from_pretrained(_SHIPPED / "tiny").save_pretrained(tmp_path)
-    LlamaConfig(hidden_size=8, num_hidden_layers=1).save_pretrained(tmp_path)
+    LlamaConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="has no image processor"):
         TransformersChat(str(tmp_path)).check()
 

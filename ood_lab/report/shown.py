@@ -12,6 +12,7 @@ from rich.console import Console
 
 from ood_lab.io import read_json, read_table
 from ood_lab.report.console import console_tables
+from ood_lab.report.ode_tables import ode_tables
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.oric_tables import oric_tables
 
@@ -52,6 +53,8 @@ def show_run(folder: Path) -> None:
     manifest = read_json(folder / "manifest.json")
     if "oric" in manifest:
         Console().print(oric_tables(read_table(results), folder, manifest))
+    elif "ode" in manifest:
+        Console().print(ode_tables(read_table(results), manifest))
     elif "questions" in manifest:  # of a vision-language benchmark
         Console().print(oodbench_tables(read_table(results), manifest))
     else:

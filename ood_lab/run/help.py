@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from omegaconf import DictConfig, OmegaConf
@@ -9,7 +11,8 @@ from omegaconf import DictConfig, OmegaConf
 from ood_lab.scripts import CONF, command
 
 WIDTH = 80
-_NAMES = 16  # columns of the names of groups and tasks
+_NAMES = 20  # columns of the names of groups and tasks
+_MANY = 3  # names that begin with the same word are shown as one
 
 
 def register_help() -> None:
@@ -23,12 +26,19 @@ def _group(name: str, words: str, *, _root_: DictConfig) -> str:
     """``name  words: choices``, those that are chosen first; cut at :data:`WIDTH` columns."""
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
-    options = sorted(path.stem for path in (CONF / name).glob("*.yaml"))
+    options = _families(sorted(path.stem for path in (CONF / name).glob("*.yaml")))
     line = f"  {name:<{_NAMES}}{words}: "
     rest = list(dict.fromkeys([*first, *options]))
     while len(f"{line}{', '.join(rest)}") > WIDTH:
         rest = [*rest[: -1 if rest[-1] != "..." else -2], "..."]
     return line + ", ".join(rest)
+
+
+def _families(names: Sequence[str]) -> list[str]:
+    """The names, those of one family as ``family_*``."""
+    families = Counter(name.partition("_")[0] for name in names if "_" in name)
+    short = {name: name.partition("_")[0] for name in names if "_" in name}
+    return [f"{short[n]}_*" if families[short.get(n, "")] >= _MANY else n for n in names]
 
 
 def _tasks() -> str:

@@ -54,6 +54,8 @@ USES = {
     "clip": ("clip",),
     "annotations": ("annotations",),
     "image_text": ("image_text",),
+    "concepts": ("concepts",),
+    "generator": ("generator",),
     "judge": ("judge",),
     "lvlm": ("lvlm",),
     "extractor": ("trainer", "callbacks"),

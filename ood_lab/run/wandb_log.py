@@ -99,7 +99,7 @@ def _pages(folder: Path) -> dict[str, Any]:
         f"figures/{path.stem}": wandb.Image(str(path))
         for path in sorted((folder / "figures").glob("*.png"))
     }
-    for page in ("report", "shift", "oodbench", "oric"):
+    for page in ("report", "shift", "oodbench", "oric", "ode"):
         if (folder / f"{page}.html").exists():
             shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
     return shown

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.annotations import Annotations, AnnotationSource
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
+    from ood_lab.lvlm.ode.amber import AmberConcepts
+    from ood_lab.lvlm.ode.generators.base import Generator
     from ood_lab.lvlm.oric.judges import CooccurrenceJudge
     from ood_lab.models import Backbone, TrainingLog
 
@@ -200,6 +202,17 @@ class Workspace:
         """The image-text models of ``image_text=[...]``, by the key of their YAML."""
         names = map(str, self.cfg.get("image_text") or {})
         return {name: self.build(f"image_text.{name}") for name in names}
+
+    @cached_property
+    def concepts(self) -> AmberConcepts | None:
+        """The concepts of ``concepts=...``; None where they come from the annotations."""
+        return self.build("concepts") if self.cfg.get("concepts") else None
+
+    @cached_property
+    def generator(self) -> Generator:
+        """What makes the images, ``generator=...``."""
+        made: Generator = self.build("generator")
+        return made
 
     @cached_property
     def lvlm(self) -> ChatModel:

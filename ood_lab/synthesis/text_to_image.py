@@ -14,13 +14,16 @@ from ood_lab.errors import UserError
 from ood_lab.synthesis.loading import check_model, check_package
 
 
-def check_pipeline(source: str, variant: str | None, download: bool) -> str:
+def check_pipeline(
+    source: str, variant: str | None, download: bool, option: str = "task.pipeline"
+) -> str:
     """Says what is missing before anything is loaded.
 
     Args:
         source: a folder, or the id of a model in the local cache.
         variant: of the weights.
         download: what is missing may be fetched.
+        option: what messages call the source.
 
     Returns:
         The folder; the id where it is yet to be downloaded.
@@ -32,13 +35,11 @@ def check_pipeline(source: str, variant: str | None, download: bool) -> str:
     place = Path(source).expanduser()
     if place.is_dir():
         if not (place / "model_index.json").exists():
-            raise UserError(
-                f"task.pipeline={source} has no model_index.json, so it is not a pipeline"
-            )
-        check_model({"task.pipeline": source}, variant)
+            raise UserError(f"{option}={source} has no model_index.json, so it is not a pipeline")
+        check_model({option: source}, variant)
         return str(place)
     if place.is_absolute() or source.count("/") != 1:
-        raise UserError(f"task.pipeline={source} is neither a folder nor an id such as owner/name")
+        raise UserError(f"{option}={source} is neither a folder nor an id such as owner/name")
     if download:
         return source
     from diffusers import DiffusionPipeline
@@ -47,10 +48,10 @@ def check_pipeline(source: str, variant: str | None, download: bool) -> str:
         cached = DiffusionPipeline.download(source, local_files_only=True, variant=variant)
     except Exception as error:  # each version of the hub's client raises errors of its own
         raise UserError(
-            f"'{source}' is not on this machine: set task.download=true once, or fetch it "
-            f"elsewhere (hf download {source}) and give task.pipeline=DIR"
+            f"'{source}' is not on this machine: set {option.rpartition('.')[0]}.download=true "
+            f"once, or fetch it elsewhere (hf download {source}) and give {option}=DIR"
         ) from error
-    check_model({"task.pipeline": str(cached)}, variant)
+    check_model({option: str(cached)}, variant)
     return str(cached)
 
 

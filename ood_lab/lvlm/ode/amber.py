@@ -1,0 +1,110 @@
+"""AMBER's annotations (arXiv 2311.07397) as concepts."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, VIRTUAL, Attribute, Concepts
+
+#: Files of AMBER and of ODE, by what they hold; the first that is there is read.
+FILES = {
+    "annotations": (
+        "annotations.json",
+        "amber_annotations.json",
+        "BaseInfo/amber_annotations.json",
+    ),
+    "properties": ("object-properties.json", "BaseInfo/object-properties.json"),
+    "attributes": ("attribute.json", "BaseInfo/attribute.json"),
+    "relation": ("relation.json",),
+    "safe words": ("safe_words.txt",),
+}
+_STATE = re.compile(r"Is the (\w+) (\w+) in this image")
+_ACTION = re.compile(r"Does the (\w+) (\w+) in this image")
+
+
+@dataclass(frozen=True)
+class AmberConcepts:
+    """Reads a folder with AMBER's annotations, object properties and attribute questions.
+
+    Attribute questions come in pairs, the right one first. Those of one word, about the same
+    noun, are read; several words and numbers are not, as in ODE's own reader.
+
+    Args:
+        path: folder, as ODE ships it or with AMBER's own file names.
+        name: of the data, for tables.
+    """
+
+    path: str
+    name: str = "amber"
+
+    def read(self) -> Concepts:
+        """Reads all files.
+
+        Raises:
+            UserError: a file is missing or not what it should be.
+        """
+        folder = Path(self.path).expanduser()
+        found = {what: _find(folder, what) for what in FILES}
+        rows = [r for r in _json(found["annotations"], list) if r.get("type") == "generative"]
+        properties = _json(found["properties"], dict)
+        associates = _json(found["relation"], dict)
+        queries = [row["query"] for row in _json(found["attributes"], list)]
+        states, actions = attribute_pairs(queries)
+        types = {name: str(about.get("property", "")) for name, about in properties.items()}
+        if wrong := set(types.values()) - {ENTITY, ENVIRONMENT, VIRTUAL}:
+            raise UserError(f"{found['properties']}: '{min(wrong)}' is no type of a concept")
+        return Concepts(
+            name=self.name,
+            truth=[row.get("truth", []) for row in rows],
+            hallu=[row.get("hallu", []) for row in rows],
+            types=types,
+            states=states,
+            actions=actions,
+            associates=associates,
+            safe_words=found["safe words"].read_text(encoding="utf-8").split(),
+        )
+
+
+def attribute_pairs(
+    queries: list[str],
+) -> tuple[dict[str, list[Attribute]], dict[str, list[Attribute]]]:
+    """States and actions of every noun, each distinct (true, false) pair once, in order.
+
+    Args:
+        queries: questions, two a pair: first the one whose answer is yes.
+    """
+    states: dict[str, list[Attribute]] = {}
+    actions: dict[str, list[Attribute]] = {}
+    for right, wrong in zip(queries[::2], queries[1::2], strict=False):
+        for pattern, into in ((_STATE, states), (_ACTION, actions)):
+            first, second = pattern.search(right), pattern.search(wrong)
+            if first is None:
+                continue
+            if second is not None and first[1] == second[1]:
+                pair = Attribute(first[2], second[2])
+                if pair not in into.setdefault(first[1], []):
+                    into[first[1]].append(pair)
+            break
+    return states, actions
+
+
+def _find(folder: Path, what: str) -> Path:
+    for name in FILES[what]:
+        if (folder / name).is_file():
+            return folder / name
+    raise UserError(f"'{folder}' has no {FILES[what][0]}: give the folder of AMBER's annotations")
+
+
+def _json(file: Path, kind: type) -> Any:
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"'{file}' is not valid JSON: {error}") from error
+    if not isinstance(content, kind):
+        raise UserError(f"'{file}' holds a {type(content).__name__}, not a {kind.__name__}")
+    return content

@@ -1,0 +1,104 @@
+"""What a caption gets right and what it makes up: AMBER's rules (arXiv 2311.07397)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ood_lab.lvlm.ode.concepts import Concepts
+from ood_lab.lvlm.ode.similarity import Association, Similarity
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a caption names.
+
+    Attributes:
+        nouns: concepts that it names, in order, repeated as it repeats them.
+        flagged: those of them that are hallucinated.
+        covered: positions in the truth that it names.
+        marked: positions among the hallucination candidates that it names.
+    """
+
+    nouns: tuple[str, ...]
+    flagged: tuple[str, ...]
+    covered: frozenset[int]
+    marked: frozenset[int]
+
+    def counts(self, truth: int, hallu: int) -> list[int]:
+        """In the order of :data:`ood_lab.metrics.hallucination.COUNTS`."""
+        named = [len(self.flagged), len(self.nouns), len(self.covered), truth]
+        return [*named, len(self.marked), hallu, int(not self.flagged), 1]
+
+
+@dataclass(frozen=True)
+class Rules:
+    """AMBER's rules for the nouns of a caption.
+
+    Every noun is looked at in turn:
+
+    1. A safe word is passed over; it stays in CHAIR's denominator.
+    2. A true object, or an associate of one, covers the first that fits; done.
+    3. A candidate, or an associate of one, marks it.
+    4. So does the first synonym of a candidate, whether 3 has found one or not.
+    5. A synonym of a true object covers it; done.
+    6. Anything else is hallucinated.
+
+    Attributes:
+        vocabulary: words that count as nouns at all.
+        associates: of an object, words that stand for it.
+        safe_words: see 1.
+        similarity: tells synonyms.
+    """
+
+    vocabulary: Collection[str]
+    associates: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    safe_words: Collection[str] = ()
+    similarity: Similarity = field(default_factory=Association)
+
+    @classmethod
+    def of(cls, concepts: Concepts, similarity: Similarity | None = None) -> Rules:
+        """The rules for the words of a data set."""
+        return cls(
+            vocabulary=frozenset(concepts.vocabulary),
+            associates=concepts.associates,
+            safe_words=frozenset(concepts.safe_words),
+            similarity=similarity or Association(),
+        )
+
+    def judge(self, nouns: Sequence[str], truth: Sequence[str], hallu: Sequence[str]) -> Verdict:
+        """Judges the nouns of one caption; those outside the vocabulary are left out first."""
+        true, tempting = self._expanded(truth), self._expanded(hallu)
+        named = tuple(noun for noun in nouns if noun in self.vocabulary)
+        flagged: list[str] = []
+        covered: set[int] = set()
+        marked: set[int] = set()
+        for noun in named:
+            if noun in self.safe_words:
+                continue
+            place = _first(true, noun)
+            if place is None:
+                found = {_first(tempting, noun), self._synonym(tempting, noun)}
+                marked |= {each for each in found if each is not None}
+                place = self._synonym(true, noun)
+            if place is None:
+                flagged.append(noun)
+            else:
+                covered.add(place)
+        return Verdict(named, tuple(flagged), frozenset(covered), frozenset(marked))
+
+    def _expanded(self, objects: Sequence[str]) -> list[tuple[str, int]]:
+        """Words with the position of the object that they stand for: associates, then objects."""
+        words = [
+            (word, place)
+            for place, name in enumerate(objects)
+            for word in self.associates.get(name, ())
+        ]
+        return words + [(name, place) for place, name in enumerate(objects)]
+
+    def _synonym(self, words: Sequence[tuple[str, int]], noun: str) -> int | None:
+        return next((place for word, place in words if self.similarity(noun, word)), None)
+
+
+def _first(words: Sequence[tuple[str, int]], noun: str) -> int | None:
+    return next((place for word, place in words if word == noun), None)

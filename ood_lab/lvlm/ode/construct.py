@@ -1,0 +1,100 @@
+"""From concepts to compositions: graph, pairs, attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import networkx as nx
+import pandas as pd
+from annotated_types import Ge
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.compositions import Composition, compose
+from ood_lab.lvlm.ode.concepts import Concepts
+from ood_lab.lvlm.ode.criteria import Criterion, Pair, distance, frequency
+from ood_lab.lvlm.ode.generators.base import Generator
+from ood_lab.lvlm.ode.graph import Rule, hallucination_graph, truth_graph
+
+#: The graph that pairs are chosen from: what meets (T), or what tempts where others are (H).
+Which = Literal["T", "H"]
+
+
+@dataclass(frozen=True)
+class Construction:
+    """How compositions are chosen.
+
+    Args:
+        criteria: by name.
+        rule: how the graph counts, see :data:`~ood_lab.lvlm.ode.graph.Rule`.
+        graph: ``T`` or ``H``.
+        limit: pairs of each kind and criterion.
+        draws: draws of attributes for a pair.
+    """
+
+    criteria: Mapping[str, Criterion]
+    rule: Rule = "clean"
+    graph: Which = "T"
+    limit: Annotated[int, Ge(1)] = 40
+    draws: Annotated[int, Ge(1)] = 1
+
+    def graphs(self, concepts: Concepts) -> dict[str, nx.Graph]:
+        """Both graphs, by name."""
+        return {
+            "T": truth_graph(concepts, self.rule),
+            "H": hallucination_graph(concepts, self.rule),
+        }
+
+    def compositions(
+        self,
+        graphs: Mapping[str, nx.Graph],
+        generator: Generator,
+        seed: int,
+        known: Sequence[Pair] = (),
+    ) -> list[Composition]:
+        """Pairs of every criterion, with attributes that the generator can show.
+
+        Args:
+            graphs: see :meth:`graphs`.
+            generator: is to make the images.
+            seed: of all draws.
+            known: pairs of earlier rounds, which are not chosen again.
+
+        Raises:
+            UserError: there is nothing that it can show, or a criterion finds no pair.
+        """
+        graph = generator.drawable(graphs[self.graph])
+        if graph.number_of_nodes() < 2:
+            raise UserError(
+                f"none of the graph's {graphs[self.graph].number_of_nodes():,} concepts can be "
+                "drawn by this generator: choose generator=diffusers generator.path=DIR"
+            )
+        found: list[Composition] = []
+        for name, criterion in self.criteria.items():
+            pairs = criterion.select(graph, self.limit, seed, known)
+            if not pairs:
+                raise UserError(
+                    f"criterion '{name}' finds no pair among {graph.number_of_nodes():,} concepts "
+                    "that can be drawn: change its limits, or leave it out, task.construction."
+                    f"criteria.{name}=null"
+                )
+            found += compose(pairs, graph, name, criterion, seed, self.draws)
+        return found
+
+
+def pair_table(compositions: Sequence[Composition], graph: nx.Graph) -> pd.DataFrame:
+    """One row a pair of a criterion: ``criterion, kind, first, second, frequency, distance``."""
+    pairs = dict.fromkeys((each.criterion, each.pair) for each in compositions)
+    rows = [
+        {
+            "criterion": name,
+            "kind": pair.kind,
+            "first": pair.first,
+            "second": pair.second,
+            "frequency": frequency(graph, pair),
+            "distance": distance(graph, pair),
+        }
+        for name, pair in pairs
+    ]
+    return pd.DataFrame(rows)

@@ -1,0 +1,106 @@
+"""Answers as data for fine-tuning: LLaVA's JSON, and the messages of TRL and transformers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import pandas as pd
+from annotated_types import Ge
+
+from ood_lab.io import write_text
+from ood_lab.lvlm.ode.criteria import generator
+from ood_lab.lvlm.ode.queries import GENERATIVE
+from ood_lab.lvlm.parsers import YES
+from ood_lab.lvlm.questions import Question
+
+LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
+_IMAGE = "<image>\n"
+
+
+@dataclass(frozen=True)
+class Export:
+    """Which questions become training data; each is answered rightly.
+
+    Args:
+        choose: ``errors``, yes/no questions that were answered wrongly and captions that make
+            something up, or ``all`` questions.
+        per_criterion: of a criterion, drawn at random; None = all.
+    """
+
+    choose: Literal["errors", "all"] = "errors"
+    per_criterion: Annotated[int, Ge(1)] | None = 800
+
+    def questions(
+        self,
+        questions: Sequence[Question],
+        captions: pd.DataFrame,
+        judged: pd.DataFrame,
+        seed: int,
+    ) -> list[Question]:
+        """The chosen questions, in their order.
+
+        Args:
+            questions: those that were asked.
+            captions: see :func:`ood_lab.lvlm.ode.scoring.caption_table`.
+            judged: see :func:`ood_lab.lvlm.judged.judge`.
+            seed: of the draws.
+        """
+        wrong = set(judged.loc[~judged["correct"].astype(bool), "question_id"])
+        wrong |= set(captions.loc[captions["flagged"] > 0, "question_id"])
+        found: dict[str, list[int]] = {}
+        for place, question in enumerate(questions):
+            if question.answer and (self.choose == "all" or question.question_id in wrong):
+                found.setdefault(str(question.meta["split"]), []).append(place)
+        kept = [
+            int(place)
+            for name, places in found.items()
+            for place in generator(seed, "export", name).permutation(places)[: self.per_criterion]
+        ]
+        return [questions[place] for place in sorted(kept)]
+
+
+def write_export(questions: Sequence[Question], images: Path, folder: Path) -> None:
+    """Writes ``tuning_llava.json`` and ``tuning_trl.jsonl``.
+
+    Args:
+        questions: with their right answers.
+        images: folder that their images start from.
+        folder: to write to.
+    """
+    rows = [
+        {
+            "id": question.question_id,
+            "image": str(images / str(question.image)),
+            "conversations": [
+                {"from": "human", "value": f"{_IMAGE}{question.text}"},
+                {"from": "gpt", "value": spoken(question)},
+            ],
+        }
+        for question in questions
+    ]
+    write_text(json.dumps(rows, indent=1) + "\n", folder / LLAVA)
+    lines = [json.dumps(_messages(question, images)) for question in questions]
+    write_text("".join(f"{line}\n" for line in lines), folder / TRL)
+
+
+def spoken(question: Question) -> str:
+    """The right answer in words."""
+    if question.task == GENERATIVE:
+        return question.answer
+    return "Yes" if question.answer == YES else "No"
+
+
+def _messages(question: Question, images: Path) -> dict[str, Any]:
+    asked = [{"type": "image"}, {"type": "text", "text": question.text}]
+    answer = [{"type": "text", "text": spoken(question)}]
+    return {
+        "messages": [
+            {"role": "user", "content": asked},
+            {"role": "assistant", "content": answer},
+        ],
+        "images": [str(images / str(question.image))],
+    }

@@ -1,0 +1,151 @@
+"""Any text-to-image pipeline of diffusers as a generator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+from PIL import Image
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.compositions import NEGATIVE, Composition, PromptForm
+from ood_lab.lvlm.ode.criteria import Kind, generator
+from ood_lab.lvlm.ode.generators.base import Order
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the ways in which a composition is asked for, in turn.
+
+    Attributes:
+        words: added to the prompt.
+        negative: the negative prompt.
+        arguments: of the pipeline's call, over those that all variants share.
+    """
+
+    words: str = ""
+    negative: str = NEGATIVE
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DiffusionGenerator:
+    """Images of prompts, each from a seed of its own.
+
+    Args:
+        path: folder of a pipeline, or the id of one on this machine.
+        form: of the prompt, see :class:`~ood_lab.lvlm.ode.compositions.Composition`.
+        per_composition: images of every composition.
+        seeds: of the first images of every composition; those of further ones are drawn.
+        variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
+        arguments: of every call of the pipeline, such as ``height``.
+        device: where to run; None = the first GPU, else the CPU.
+        dtype: of the weights.
+        variant: of the weights, such as ``fp16``.
+        download: fetch what is missing.
+    """
+
+    path: str | None = None
+    form: PromptForm = "paper"
+    per_composition: int = 2
+    seeds: Sequence[int] = ()
+    variants: Mapping[Kind, Sequence[Variant]] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    device: str | None = None
+    dtype: str = "float32"
+    variant: str | None = None
+    download: bool = False
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """The pipeline's own description, the settings and the versions."""
+        from ood_lab.synthesis import package_versions
+
+        index = Path(str(self.path)).expanduser() / "model_index.json"
+        digest = hashlib.sha256(index.read_bytes()).hexdigest() if index.exists() else None
+        return {
+            "generator": "diffusers",
+            "path": str(self.path),
+            "model_index": digest,
+            "form": self.form,
+            "dtype": self.dtype,
+            "arguments": dict(self.arguments),
+            "versions": package_versions(("diffusers", "transformers", "torch")),
+        }
+
+    def check(self) -> None:
+        """Raises a UserError where the pipeline is not there or not complete."""
+        self._source  # noqa: B018
+
+    def drawable(self, graph: nx.Graph) -> nx.Graph:
+        """Everything: a prompt can name anything."""
+        return graph
+
+    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        return [
+            self._order(composition, number, seed)
+            for composition in compositions
+            for number in range(self.per_composition)
+        ]
+
+    def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
+        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        found: dict[int, Image.Image | None] = {}
+        groups: dict[str, list[int]] = {}
+        for place, order in enumerate(orders):
+            groups.setdefault(json.dumps(order.settings, sort_keys=True), []).append(place)
+        for settings, places in groups.items():
+            self._pipeline.arguments = {**self.arguments, **json.loads(settings)}
+            made = self._pipeline(
+                [orders[place].prompt for place in places],
+                [orders[place].seed for place in places],
+                [orders[place].negative_prompt for place in places],
+            )
+            found |= dict(zip(places, made, strict=True))
+        return [found[place] for place in range(len(orders))]
+
+    def _order(self, composition: Composition, number: int, seed: int) -> Order:
+        text = composition.prompt(self.form)
+        ways = list(self.variants.get(composition.kind, ())) or [Variant()]
+        way = ways[number % len(ways)]
+        drawn = int(generator(seed, text, str(number)).integers(2**31))
+        return Order(
+            composition=composition,
+            seed=self.seeds[number] if number < len(self.seeds) else drawn,
+            number=number,
+            prompt=f"{text}{way.words}",
+            negative_prompt=way.negative,
+            settings=dict(way.arguments),
+            states=(composition.first.state, composition.second.state),
+            actions=(composition.first.action, composition.second.action),
+        )
+
+    @cached_property
+    def _source(self) -> str:
+        from ood_lab.synthesis.text_to_image import check_pipeline
+
+        if self.path is None:
+            raise UserError("no pipeline: give generator.path=DIR, a text-to-image pipeline")
+        return check_pipeline(self.path, self.variant, self.download, "generator.path")
+
+    @cached_property
+    def _pipeline(self) -> Any:
+        from ood_lab.synthesis.loading import chosen_device, chosen_dtype
+        from ood_lab.synthesis.text_to_image import TextToImage
+
+        device = chosen_device(self.device)
+        return TextToImage(
+            self._source,
+            self.arguments,
+            device,
+            chosen_dtype(self.dtype, device),
+            self.variant,
+            self.download,
+        )

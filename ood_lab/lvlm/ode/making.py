@@ -1,0 +1,151 @@
+"""Makes the images of a plan, each once, and the pictures that are asked about."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+
+from ood_lab.errors import UserError
+from ood_lab.io import write_text
+from ood_lab.lvlm.ode.criteria import generator as stream
+from ood_lab.lvlm.ode.generators.base import Generator, Order
+from ood_lab.lvlm.ode.pictures import Picture, candidates_of
+from ood_lab.progress import Pace
+from ood_lab.synthesis.images import make_images, unmade
+
+log = logging.getLogger(__name__)
+
+#: The plan of all images, and the folder that they lie in.
+PLAN, IMAGES = "plan.jsonl", "images"
+_SUFFIX = ".png"
+
+
+def make(
+    orders: Sequence[Order], generator: Generator, folder: Path, batch_size: int
+) -> list[Order]:
+    """Writes the plan, then every image that is not there yet.
+
+    An image appears under its name when it is whole; a run that was killed makes no image twice
+    that it had finished. The name of an image tells apart everything that its pixels follow from.
+
+    Args:
+        orders: all images.
+        generator: makes them.
+        folder: of the plan and of ``images/``.
+        batch_size: images a call.
+
+    Returns:
+        The orders whose image is there; a generator may withhold some.
+
+    Raises:
+        UserError: two orders are the same, or what lies in the folder was made otherwise.
+    """
+    if len({order.file for order in orders}) < len(orders):
+        raise UserError("two images of the plan are the same: give every one its own seed")
+    _write_plan(orders, generator.made_with, folder)
+    files = [file_of(order, folder) for order in orders]
+    missing = unmade(files)
+    if len(missing) < len(files):
+        log.info("%d of %d images are there already", len(files) - len(missing), len(files))
+    pace = Pace(len(missing), every=10.0)
+
+    def progress(share: float) -> None:
+        done = round(share * len(missing))
+        if pace.due or done == len(missing):
+            pace.line(
+                ", ".join(filter(None, [f"made {done} of {len(missing)} images", pace.left(done)]))
+            )
+
+    withheld = set(
+        make_images(
+            files, lambda rows: generator.images([orders[i] for i in rows]), batch_size, progress
+        )
+    )
+    if withheld:
+        log.warning("the generator withheld %d of %d images", len(withheld), len(orders))
+    return [order for place, order in enumerate(orders) if place not in withheld]
+
+
+def file_of(order: Order, folder: Path) -> Path:
+    """The image of an order."""
+    return folder / IMAGES / f"{order.file}{_SUFFIX}"
+
+
+def pictures_of(
+    orders: Sequence[Order],
+    graph: nx.Graph,
+    detected: Mapping[str, Sequence[str]] | None = None,
+    more: Mapping[str, Any] | None = None,
+) -> list[Picture]:
+    """What is known of the images that are there.
+
+    Args:
+        orders: of the images.
+        graph: gives the hallucination candidates.
+        detected: by :attr:`Order.file`, what a detector sees beside the pair.
+        more: goes into ``meta`` of every picture.
+    """
+    found = []
+    for order in orders:
+        composition = order.composition
+        also = [name for name in order.also if name in graph]
+        truth = (composition.first.name, composition.second.name, *also)
+        seen = (detected or {}).get(order.file, ())
+        pair = f"{composition.first.words}/{composition.second.words}"
+        facts = {
+            "scene": f"{composition.criterion}/{pair}/{order.number}",  # one in several styles
+            "frequency": composition.frequency,
+            "distance": composition.distance,
+        }
+        found.append(
+            Picture(
+                file=f"{IMAGES}/{order.file}{_SUFFIX}",
+                criterion=composition.criterion,
+                kind=composition.kind,
+                truth=truth,
+                states=order.states,
+                actions=order.actions,
+                hallu=candidates_of(graph, truth, seen),
+                meta={**facts, "prompt": order.prompt, **order.meta, **(more or {})},
+            )
+        )
+    return found
+
+
+def balanced(pictures: Sequence[Picture], seed: int) -> list[Picture]:
+    """As many pictures of every criterion as the rarest has, drawn at random; order is kept.
+
+    Pictures of one scene in several styles stay or go together.
+    """
+    scenes = [str(each.meta.get("scene", each.file)) for each in pictures]
+    groups: dict[str, list[str]] = {}
+    for each, scene in zip(pictures, scenes, strict=True):
+        groups.setdefault(each.criterion, []).append(scene)
+    different = {name: list(dict.fromkeys(names)) for name, names in groups.items()}
+    least = min(map(len, different.values()), default=0)
+    kept = {
+        str(scene)
+        for name, names in different.items()
+        for scene in stream(seed, "balance", name).permutation(names)[:least]
+    }
+    return [each for each, scene in zip(pictures, scenes, strict=True) if scene in kept]
+
+
+def _write_plan(orders: Sequence[Order], made_with: Mapping[str, Any], folder: Path) -> None:
+    header = {"made_with": dict(made_with)}
+    file = folder / PLAN
+    if file.exists():
+        first = file.read_text(encoding="utf-8").split("\n")[0]
+        if json.loads(first) != json.loads(json.dumps(header)):
+            raise UserError(
+                f"'{folder}' holds images of another generator, or of other settings: choose "
+                "another folder, or remove it"
+            )
+    rows = [header, *({"file": order.file, **asdict(order)} for order in orders)]
+    write_text("".join(f"{json.dumps(row)}\n" for row in rows), file)

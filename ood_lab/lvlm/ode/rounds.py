@@ -1,0 +1,167 @@
+"""Rounds: a run that goes on from an earlier one with other pairs, attributes or images."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.errors import UserError
+from ood_lab.io import read_json, read_table
+from ood_lab.lvlm.judged import FAILED, PARSED
+from ood_lab.lvlm.ode.criteria import Pair
+from ood_lab.lvlm.ode.graph import merged, read_graphml
+from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, POOLED, clustered
+from ood_lab.lvlm.parsers import NO
+from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
+from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.yes_no import outcome_counts, resampled_sums, yes_no_metrics
+
+#: Groups of yes/no questions whose change is reported.
+_GROUPS = ("existence", "attribute", "all")
+#: Files that a run leaves for the next round.
+PAIRS, CAPTIONS, JUDGED = "pairs.csv", "captions.parquet", "judged.parquet"
+
+
+@dataclass(frozen=True)
+class Round:
+    """A finished run that the next one goes on from.
+
+    Attributes:
+        folder: of the run.
+        number: from 1.
+        lineage: hash of how it came about, and all rounds before it.
+    """
+
+    folder: Path
+    number: int
+    lineage: str
+
+    @property
+    def pairs(self) -> list[Pair]:
+        """Pairs of this round and of all before it."""
+        table = read_table(self.folder / PAIRS)
+        rows = table[["first", "second", "kind"]].drop_duplicates().itertuples(index=False)
+        return [Pair(str(a), str(b), "ee" if kind == "ee" else "ev") for a, b, kind in rows]
+
+    def merged_with(self, graphs: Mapping[str, nx.Graph], same: bool) -> dict[str, nx.Graph]:
+        """The graphs of this round and new ones together; frequencies add up.
+
+        Args:
+            graphs: by name.
+            same: they come from the same annotations, and nothing is to be added.
+        """
+        if same:
+            return dict(graphs)
+        return {
+            name: merged(read_graphml(self.folder / f"graph_{name}.graphml"), graph)
+            for name, graph in graphs.items()
+        }
+
+
+def read_round(folder: Path) -> Round:
+    """An earlier run of this task.
+
+    Raises:
+        UserError: it is none, or has not been scored.
+    """
+    if not (folder / PAIRS).is_file() or not (folder / "manifest.json").is_file():
+        raise UserError(f"task.previous={folder} is no finished run of task=ode")
+    about = read_json(folder / "manifest.json").get("ode", {})
+    if "lineage" not in about:
+        raise UserError(f"task.previous={folder} is no finished run of task=ode")
+    return Round(folder, int(about["round"]), str(about["lineage"]))
+
+
+def lineage(previous: Round | None, made_with: Sequence[str]) -> str:
+    """First 16 hex digits of the hash of a round and of all before it.
+
+    Args:
+        previous: the round before it.
+        made_with: hashes of its questions and concepts.
+    """
+    parent = previous.lineage if previous else ""
+    text = json.dumps([parent, *made_with])
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def change(
+    previous: Round,
+    captions: pd.DataFrame,
+    judged: pd.DataFrame,
+    splits: Sequence[str],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """This round minus the one before, with 95% intervals.
+
+    The images are other ones, so that both are resampled on their own.
+
+    Returns:
+        ``split, metric, before, after, change, ci_low, ci_high``; criteria that both have, and all
+        of them pooled.
+    """
+    old_captions = read_table(previous.folder / CAPTIONS)
+    old_judged = read_table(previous.folder / JUDGED)
+    rng = np.random.default_rng(seed)
+    both = [name for name in splits if name in set(old_captions["split"])]
+    rows: list[dict[str, Any]] = []
+    for split in [*both, POOLED]:
+        parts = [_part(table, split, both) for table in (old_captions, captions)]
+        counts = [_caption_counts(part) for part in parts]
+        rows += _differences(
+            split, counts, caption_metrics, dict.fromkeys(CAPTION_METRICS), rng, draws
+        )
+        parts = [_part(table, split, both) for table in (old_judged, judged)]
+        for group in _GROUPS:
+            counts = [_answer_counts(part, group) for part in parts]
+            names = {metric: f"{group}_{metric}" for metric in OF_NO}
+            rows += _differences(split, counts, yes_no_metrics, names, rng, draws)
+    return pd.DataFrame(rows)
+
+
+def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
+    return table[table["split"].isin(both) if split == POOLED else table["split"] == split]
+
+
+def _caption_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+    kept = rows[rows["status"] == PARSED]
+    return clustered(kept, kept[list(COUNTS)].to_numpy())
+
+
+def _answer_counts(rows: pd.DataFrame, group: str) -> NDArray[np.int64]:
+    kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
+    truth = (kept["truth"] == NO).to_numpy()
+    counts = outcome_counts(truth, np.where(kept["correct"].to_numpy(bool), truth, ~truth))
+    return clustered(kept, counts)
+
+
+def _differences(
+    split: str,
+    counts: Sequence[NDArray[np.int64]],
+    metrics: Any,
+    names: Mapping[str, str | None],
+    rng: np.random.Generator,
+    draws: int,
+) -> list[dict[str, Any]]:
+    if not all(map(len, counts)):
+        return []
+    before, after = (metrics(each.sum(axis=0)) for each in counts)
+    drawn = [metrics(resampled_sums(each, draws, rng)) for each in counts]
+    rows = []
+    for metric, name in names.items():
+        low, high = percentile_interval(drawn[1][metric] - drawn[0][metric], min(map(len, counts)))
+        old, new = float(before[metric]), float(after[metric])
+        found = {"before": old, "after": new, "change": new - old}
+        interval = {"ci_low": float(low), "ci_high": float(high)}
+        rows.append({"split": split, "metric": name or metric, **found, **interval})
+    return rows

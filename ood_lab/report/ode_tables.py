@@ -1,0 +1,97 @@
+"""The results of ODE as tables for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from ood_lab.axes import LEVELS
+from ood_lab.report.columns import Column, build, numbers, pack
+from ood_lab.report.oodbench_tables import estimate
+
+#: Metric, and what it is called in tables; in this order.
+CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
+_OF_NO = {"accuracy": "Acc", "precision": "P", "recall": "R", "f1": "F1"}
+ANSWERS = {
+    "Existence": {f"existence_{key}": name for key, name in _OF_NO.items()},
+    "Attributes": {f"attribute_{key}": name for key, name in _OF_NO.items()},
+    "All yes/no questions": {f"all_{key}": name for key, name in _OF_NO.items()},
+}
+POPE = {
+    "pope_precision": "P (yes)",
+    "pope_recall": "R (yes)",
+    "pope_f1": "F1 (yes)",
+    "pope_yes_rate": "yes-rate",
+}
+WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
+SIZES = {"n_asked": "asked", "n_unparsed": "unparsed", "n_failed": "failed", "n_pairs": "images"}
+
+
+@dataclass(frozen=True)
+class OdeTables:
+    """A rich renderable: ``console.print`` it. Made by :func:`ode_tables`."""
+
+    results: pd.DataFrame
+    title: str
+    first: str
+    backends: str
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """Captions, then each sort of yes/no questions."""
+        yield Text(self.title, style="bold")
+        whole = whole_criteria(self.results)
+        yield from _table(whole, CAPTIONS, "Captions, %", options.max_width)
+        yield Text(f"Lower is better but for Cover. {self.backends}", "dim")
+        answers = whole[whole["unparsed"] == self.first]
+        for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
+            if answers["metric"].isin(metrics).any():
+                yield from _table(answers, metrics, f"{title}, %", options.max_width)
+        yield Text("Positive class: no (POPE: yes). 95% intervals from resampling images.", "dim")
+
+
+def ode_tables(results: pd.DataFrame, manifest: Mapping[str, Any]) -> OdeTables:
+    """Tables of the results of one model.
+
+    Args:
+        results: see :func:`ood_lab.lvlm.ode.scoring.results_of`.
+        manifest: ``title``, ``unparsed`` (the way that is shown) and ``scoring``.
+    """
+    scoring = manifest["scoring"]
+    backends = f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
+    return OdeTables(results, str(manifest["title"]), str(manifest["unparsed"]), backends)
+
+
+def whole_criteria(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows that are not of one level, cell or distance."""
+    return results[results[[*LEVELS, "distance"]].isna().all(axis=1)]
+
+
+def _table(
+    rows: pd.DataFrame, metrics: Mapping[str, str], title: str, width: int
+) -> Iterator[RenderableType]:
+    part = rows[rows["metric"].isin(metrics)]
+    found = {(row["split"], row["metric"]): row for row in part.to_dict("records")}
+    splits = list(dict.fromkeys(part["split"]))
+    first = next(iter(metrics))
+    columns = [Column(("criterion",), [Text(named(split), "bold") for split in splits])]
+    for name, words in SIZES.items():
+        sizes = [int(found[split, first][name]) for split in splits]
+        if any(sizes) or name in ("n_asked", "n_pairs"):
+            columns.append(Column((words,), numbers([f"{size:,}" for size in sizes])))
+    for metric, words in metrics.items():
+        columns.append(Column((words,), numbers([estimate(found[s, metric]) for s in splits])))
+    for piece in pack(columns, width):
+        yield Text()
+        yield build(piece, title)
+
+
+def named(split: str) -> str:
+    """``long_tail`` → ``long-tail``."""
+    return split.replace("_", "-")

@@ -1,0 +1,63 @@
+"""One table over the vision-language benchmarks of chat models, detectors beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from rich.console import Console
+
+from ood_lab.io import write_csv
+from ood_lab.report.answer_board import (
+    AnswerBoard,
+    answer_board,
+    detector_table,
+    read_benchmarks,
+    write_answer_board,
+)
+from ood_lab.report.finished import finished_runs
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+#: What ``task=compare`` leaves in its folder.
+_LEADERBOARD = "leaderboard.csv"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmarks(Task):
+    """Writes ``benchmarks.csv`` and ``benchmarks.html``.
+
+    Args:
+        runs: run folders, folders of them, or globs of either: runs of ``task=oodbench``, ``oric``
+            and ``ode``; the leaderboards of ``task=compare`` are shown beside them.
+
+    Raises:
+        UserError: no finished run is found, or none asked a chat model.
+    """
+
+    runs: str | Sequence[str]
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        if not ws.is_main:
+            return
+        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
+        folders = finished_runs(patterns, ("results.parquet", _LEADERBOARD))
+        runs = read_benchmarks(folders)
+        board = answer_board(runs)
+        write_csv(board, ws.folder / "benchmarks.csv")
+        beside = {
+            f"Detectors, %: {folder.parent.parent.name}": detector_table(
+                pd.read_csv(folder / _LEADERBOARD)
+            )
+            for folder in folders
+            if (folder / _LEADERBOARD).exists()
+        }
+        models = len(set(board["model"]))
+        ws.manifest |= {
+            "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
+            "runs": [str(folder) for folder in folders],
+        }
+        Console().print(AnswerBoard(board))
+        write_answer_board(board, beside, runs, ws.folder, ws.manifest)

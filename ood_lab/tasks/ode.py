@@ -1,0 +1,353 @@
+"""ODE: what do chat models make up about images of pairs that are common, rare, or unheard of?"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+from ood_lab.arguments import BatchSize
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import read_json, write_csv, write_table
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.encoder import clip_features
+from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.ode.captions import Rules
+from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
+from ood_lab.lvlm.ode.construct import Construction, pair_table
+from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
+from ood_lab.lvlm.ode.export import Export, write_export
+from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
+from ood_lab.lvlm.ode.generators.base import Order
+from ood_lab.lvlm.ode.graph import statistics, statistics_table, write_graphml
+from ood_lab.lvlm.ode.making import balanced, file_of, make, pictures_of
+from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
+from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
+from ood_lab.lvlm.ode.queries import GENERATIVE, Wording, questions_of
+from ood_lab.lvlm.ode.rounds import (
+    CAPTIONS,
+    JUDGED,
+    PAIRS,
+    Round,
+    change,
+    lineage,
+    read_round,
+)
+from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, results_of
+from ood_lab.lvlm.ode.similarity import Association, Similarity
+from ood_lab.lvlm.ode.tendencies import Clustering
+from ood_lab.lvlm.parsers import YES_NO_PARSERS
+from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.report.ode_page import write_ode_page
+from ood_lab.report.ode_tables import ode_tables
+from ood_lab.report.optional import optional
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+_QUESTIONS, _PICTURES, _FEATURES = "questions.jsonl", "pictures.jsonl", "features.parquet"
+#: Natural images that the made ones are compared with.
+_MOST_NATURAL = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ode(Task):
+    """Builds images and questions, asks a chat model, scores its answers.
+
+    ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
+    ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
+    ``questions.jsonl``; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
+    ``judged.parquet``, ``results.*``, ``amber.csv``, the tendencies, figures and ``ode.html``.
+
+    Args:
+        construction: graph, criteria and attributes.
+        until: last stage to run.
+        questions: ``questions.jsonl`` of another run, in place of the first stage.
+        answers: ``answers.jsonl`` of another run, in place of the second stage.
+        pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: only the images of
+            this list are asked about, and none is made.
+        images: folder of these images; None = that of the list.
+        previous: run folder of the round before this one.
+        filter: drops images that do not show what they should; None = none is dropped.
+        audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
+        balance: as many images of every criterion.
+        batch_size: images that are made at a time.
+        wording: of the questions, see :mod:`ood_lab.lvlm.ode.queries`.
+        parser: reads the answers to yes/no questions; None = the one that the questions name.
+        nouns: finds the nouns of a caption.
+        similarity: tells synonyms.
+        unparsed: which of the two ways of treating unparsed answers is printed.
+        clustering: of the concepts beside which something is made up.
+        export: which questions become data for fine-tuning; None = none.
+        report: write figures and ``ode.html`` too.
+
+    Raises:
+        UserError: see :meth:`check`, the annotations, the generator and the models.
+    """
+
+    construction: Construction
+    until: Literal["build", "ask", "score"] = "score"
+    questions: str | None = None
+    answers: str | None = None
+    pictures: str | None = None
+    images: str | None = None
+    previous: str | None = None
+    filter: Filter | None = None
+    audit: str | None = None
+    balance: bool = False
+    batch_size: BatchSize = 16
+    wording: Wording = "corrected"
+    parser: str | None = None
+    nouns: NounExtractor = field(default_factory=Lexicon)
+    similarity: Similarity = field(default_factory=Association)
+    unparsed: Unparsed = "wrong"
+    clustering: Clustering = field(default_factory=Clustering)
+    export: Export | None = None
+    report: bool = True
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        if self.parser is not None and self.parser not in YES_NO_PARSERS:
+            known = suggestion(self.parser, YES_NO_PARSERS)
+            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        for name in ("questions", "answers", "audit", "pictures"):
+            file = getattr(self, name)
+            if file is not None and not Path(file).is_file():
+                raise UserError(f"task.{name}={file}: there is no such file")
+        if self.questions is not None and self.until == "build":
+            raise UserError("task.until=build and task.questions exclude each other")
+        if self.audit is not None and self.filter is None:
+            raise UserError("task.audit has verdicts on a filter: give task.filter, too")
+        given = ws.settings
+        if not given.get("concepts") and not given.get("annotations"):
+            raise UserError("nothing to start from: choose annotations=... or concepts=amber")
+        if self.previous is not None:
+            read_round(Path(self.previous))
+        if self._makes:
+            if not given.get("generator"):
+                raise UserError("nobody makes the images: choose generator=renderer|diffusers")
+            ws.generator.check()
+        if self._makes and self.filter is not None and not given.get("image_text"):
+            raise UserError("task.filter needs eyes: choose image_text=[...], or task.filter=null")
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results table; None on the other ranks, and before the last stage."""
+        self.check(ws)
+        if not ws.is_main:
+            return None
+        concepts = ws.concepts.read() if ws.concepts else concepts_of(ws.annotations)
+        before = read_round(Path(self.previous)) if self.previous else None
+        file = Path(self.questions) if self.questions else self._build(ws, concepts, before)
+        questions = read_questions(file)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        ws.manifest |= {
+            "questions": {"file": str(file), "n": len(questions), "sha256": digest},
+            "ode": {
+                "concepts": {"name": concepts.name, "identity": concepts.identity},
+                "round": before.number + 1 if before else 1,
+                "previous": self.previous,
+                "lineage": lineage(before, [digest, concepts.identity]),
+                **ws.manifest.get("ode", {}),
+            },
+        }
+        if self.until == "build":
+            return None
+        answers = self._answers(ws, questions, file.parent)
+        if self.until == "ask":
+            return None
+        return self._score(ws, concepts, questions, answers, before)
+
+    # First stage.
+
+    @property
+    def _makes(self) -> bool:
+        return self.questions is None and self.pictures is None
+
+    def _build(self, ws: Workspace, concepts: Concepts, before: Round | None) -> Path:
+        pictures = self._given() if self.pictures else self._made(ws, concepts, before)
+        write_pictures(pictures, ws.folder / _PICTURES)
+        questions = questions_of(pictures, self.wording, self.parser or "default")
+        write_questions(questions, ws.folder / _QUESTIONS)
+        return ws.folder / _QUESTIONS
+
+    def _given(self) -> list[Picture]:
+        file = Path(str(self.pictures)).absolute()
+        root = Path(self.images).absolute() if self.images else file.parent
+        found = read_pictures(file)
+        for each in found:
+            if not (root / each.file).is_file():
+                raise UserError(
+                    f"{file} names '{each.file}', which is not in '{root}': give the folder of "
+                    "the images, task.images=DIR"
+                )
+        return [Picture(**{**vars(each), "file": str(root / each.file)}) for each in found]
+
+    def _made(self, ws: Workspace, concepts: Concepts, before: Round | None) -> list[Picture]:
+        graphs = self.construction.graphs(concepts)
+        if before is not None:
+            same = _concepts_of_run(before) == concepts.identity
+            graphs = before.merged_with(graphs, same)
+        for name, graph in graphs.items():
+            write_graphml(graph, ws.folder / f"graph_{name}.graphml")
+        write_csv(statistics_table(graphs), ws.folder / "graphs.csv")
+        known = before.pairs if before else []
+        compositions = self.construction.compositions(graphs, ws.generator, ws.seed, known)
+        pairs = pair_table(compositions, graphs["T"])
+        earlier = [pd.read_csv(before.folder / PAIRS)] if before else []
+        write_csv(pd.concat([*earlier, pairs], ignore_index=True), ws.folder / PAIRS)
+        orders = make(
+            ws.generator.plan(compositions, ws.seed), ws.generator, ws.folder, self.batch_size
+        )
+        ws.manifest |= {
+            "generator": dict(ws.generator.made_with),
+            "graph": statistics(graphs[self.construction.graph]),
+            "images": {"made": len(orders)},
+        }
+        detected: dict[str, list[str]] = {}
+        made = orders
+        if self.filter is not None:
+            orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
+        self._compare(ws, made)
+        pictures = pictures_of(orders, graphs["T"], detected)
+        pictures = balanced(pictures, ws.seed) if self.balance else pictures
+        log.info("%d pictures of %d pairs", len(pictures), len(pairs))
+        return pictures
+
+    def _filtered(
+        self, ws: Workspace, orders: list[Order], labels: list[str], kept_by: Filter
+    ) -> tuple[list[Order], dict[str, list[str]]]:
+        name, model = next(iter(ws.image_text.items()))
+        # What the images may show is asked for, too, so that surroundings have a column.
+        names = list(dict.fromkeys([*labels, *(n for o in orders for n in o.composition.pair[:2])]))
+        images = [file_of(order, ws.folder) for order in orders]
+        table = kept_by.table(orders, confidences_of(model, images, orders, names), names)
+        if self.audit is not None:
+            table = audited(table, Path(self.audit))
+        write_audit(table, ws.folder / "audit.csv")
+        ws.manifest["filter"] = {
+            "model": name,
+            "made_with": dict(model.made_with),
+            **asdict(kept_by),
+            "images": summary(table),
+        }
+        if not table["kept"].any():
+            raise UserError(
+                f"{name} finds what it should in none of {len(table):,} images: look at "
+                f"{ws.folder / 'audit.csv'}, and lower task.filter.min_conf ({kept_by.min_conf})"
+            )
+        lost = [c for c, part in table.groupby("criterion") if not part["kept"].any()]
+        if lost:
+            log.warning("no image of %s has passed the filter", " and ".join(map(str, lost)))
+        rows = zip(table["file"], table["detected"], strict=True)
+        detected = {file: [n for n in seen.split(",") if n] for file, seen in rows}
+        return [o for o, kept in zip(orders, table["kept"], strict=True) if kept], detected
+
+    def _compare(self, ws: Workspace, orders: Sequence[Order]) -> None:
+        """Features of made and natural images, where there is a CLIP and annotated images."""
+        clips = [m.clip for m in ws.image_text.values() if isinstance(m, ClipScores)]
+        if not clips or not ws.settings.get("annotations"):
+            return
+        annotations = ws.annotations
+        natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
+        features = {NATURAL: clip_features(clips[0], natural)}
+        made = clip_features(clips[0], [file_of(order, ws.folder) for order in orders])
+        names = np.array([order.composition.criterion for order in orders])
+        features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
+        write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
+        tables = [pd.DataFrame(rows).assign(set=name) for name, rows in features.items()]
+        write_table(pd.concat(tables).rename(columns=str), ws.folder / _FEATURES)
+
+    # Second stage.
+
+    def _answers(
+        self, ws: Workspace, questions: Sequence[Question], folder: Path
+    ) -> dict[str, Answer]:
+        if self.answers is not None:
+            found = recorded_answers(questions, Path(self.answers))
+            ws.manifest["answers"] = self.answers
+        else:
+            store = store_of(ws.lvlm.made_with, ws.answers_root)
+            found = answers_to(questions, folder, ws.lvlm, store)
+            ws.manifest["answers"] = str(store.path)
+        ws.manifest["lvlm"] = next((dict(answer.made_with) for answer in found), {})
+        write_answers(found, ws.folder / "answers.jsonl")
+        return {answer.question_id: answer for answer in found}
+
+    # Third stage.
+
+    def _score(
+        self,
+        ws: Workspace,
+        concepts: Concepts,
+        questions: Sequence[Question],
+        answers: dict[str, Answer],
+        before: Round | None,
+    ) -> pd.DataFrame:
+        captions = caption_table(
+            questions, answers, Rules.of(concepts, self.similarity), self.nouns
+        )
+        asked = [question for question in questions if question.task != GENERATIVE]
+        judged = judge(asked, answers, self.parser)
+        splits = list(dict.fromkeys(str(question.meta["split"]) for question in questions))
+        write_table(captions, ws.folder / CAPTIONS)
+        write_table(judged, ws.folder / JUDGED)
+        draws, seed = int(ws.metrics["draws"]), ws.seed
+        results = results_of(
+            captions,
+            judged,
+            model_name(ws.manifest["lvlm"]),
+            splits,
+            draws=draws,
+            seed=seed,
+            min_count=int(ws.metrics["min_count"]),
+        )
+        write_table(results, ws.folder / "results.parquet")
+        write_csv(results, ws.folder / "results.csv")
+        write_csv(amber_table(captions, judged, splits), ws.folder / "amber.csv")
+        ws.manifest |= {
+            "title": f"ODE: {model_name(ws.manifest['lvlm'])} on {concepts.name}",
+            "unparsed": self.unparsed,
+            "scoring": {**self.nouns.made_with, **self.similarity.made_with},
+        }
+        tendencies = self.clustering.tendencies(captions, seed)
+        if tendencies is not None:
+            write_csv(tendencies.matrix.reset_index(), ws.folder / "tendencies_matrix.csv")
+            write_csv(tendencies.groups, ws.folder / "tendencies.csv")
+            write_csv(tendencies.summary, ws.folder / "tendencies_groups.csv")
+            ws.manifest["tendencies"] = {
+                **asdict(self.clustering),
+                "silhouette": tendencies.silhouette,
+            }
+        changed = None
+        if before is not None:
+            changed = change(before, captions, judged, splits, draws=draws, seed=seed)
+            write_csv(changed, ws.folder / "change.csv")
+        if self.export is not None:
+            chosen = self.export.questions(questions, captions, judged, seed)
+            root = Path(ws.manifest["questions"]["file"]).absolute().parent
+            write_export(chosen, root, ws.folder)
+            ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
+        Console().print(ode_tables(results, ws.manifest))
+        if self.report:
+            with optional("ode.html"):
+                root = Path(ws.manifest["questions"]["file"]).parent
+                write_ode_page(ws.folder, root, results, captions, judged, tendencies, ws.manifest)
+        return results
+
+
+def _concepts_of_run(before: Round) -> str:
+    found = read_json(before.folder / "manifest.json")["ode"]["concepts"]
+    return str(found["identity"])

@@ -1,0 +1,11 @@
+"""The published data is read once."""
+
+import pytest
+from ode_data import SHARED
+
+from ood_lab.lvlm.ode.amber import AmberConcepts
+
+
+@pytest.fixture(scope="session")
+def amber():
+    return AmberConcepts(str(SHARED)).read()

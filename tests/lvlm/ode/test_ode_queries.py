@@ -1,0 +1,126 @@
+import json
+
+import pytest
+from ode_data import SHARED, SMALL, needs_data
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.compositions import Composition, Concept, compose
+from ood_lab.lvlm.ode.concepts import Attribute
+from ood_lab.lvlm.ode.criteria import Pair, Random, Standard
+from ood_lab.lvlm.ode.graph import read_graphml, truth_graph
+from ood_lab.lvlm.ode.pictures import (
+    Picture,
+    candidates_of,
+    published_candidates,
+    published_rows,
+    read_pictures,
+    write_pictures,
+)
+from ood_lab.lvlm.ode.queries import published_files, questions_of
+
+PICTURE = Picture(
+    "a.png",
+    "standard",
+    "ev",
+    ("apple", "sky"),
+    states=(Attribute("red", "green"), None),
+    actions=(None, None),
+    hallu=("dog", "umbrella", "cat"),
+    meta={"covariate_level": 0},
+)
+
+
+def test_corrected_wording():
+    texts = [(q.text, q.answer) for q in questions_of([PICTURE])]
+    assert texts == [
+        ("Please describe this image.", "The picture shows red apple and sky."),
+        ("Is there an apple in the picture?", "yes"),
+        ("Is there a sky in the picture?", "yes"),
+        ("Is there a dog in the picture?", "no"),
+        ("Is there an umbrella in the picture?", "no"),
+        ("Is the apple red in the picture?", "yes"),
+        ("Is the apple green in the picture?", "no"),
+        ("Is there one apple in the picture?", "yes"),
+        ("Are there two apples in the picture?", "no"),
+        ("Are there three apples in the picture?", "no"),
+    ]
+
+
+def test_questions_know_their_picture():
+    caption, first, *_ = questions_of([PICTURE])
+    assert caption.meta["truth"] == ["apple", "sky"]
+    assert first.pair_id == caption.pair_id == "a.png"
+    assert (first.meta["split"], first.meta["covariate_level"]) == ("standard", 0)
+
+
+def test_every_picture_needs_a_file_of_its_own():
+    with pytest.raises(UserError, match="same file"):
+        questions_of([PICTURE, PICTURE])
+    with pytest.raises(UserError, match="no pictures"):
+        questions_of([])
+
+
+def test_pictures_come_back_as_they_were(tmp_path):
+    write_pictures([PICTURE], tmp_path / "pictures.jsonl")
+    assert read_pictures(tmp_path / "pictures.jsonl") == [PICTURE]
+    (tmp_path / "pictures.jsonl").write_text("{}")
+    with pytest.raises(UserError, match="not a list of pictures"):
+        read_pictures(tmp_path / "pictures.jsonl")
+
+
+@needs_data
+def test_published_queries_are_reproduced_to_the_letter():
+    pictures = read_pictures(SHARED / "annotations_updated.json")
+    files = published_files(pictures)
+    assert {name: len(rows) for name, rows in files.items()} == {
+        "queries-generative.json": 808,
+        "queries-discriminative_existence.json": 2376,
+        "queries-discriminative_attribute.json": 5602,
+    }
+    for name, rows in files.items():
+        assert rows == json.loads((SHARED / name).read_text())
+    assert len(questions_of(pictures, "published")) == 8786
+    assert published_rows(pictures) == json.loads((SHARED / "annotations_updated.json").read_text())
+
+
+@needs_data
+def test_published_candidates_are_one_sided_rankings():
+    graph = read_graphml(SHARED / "objects_cooccurrence_graph_T.graphml")
+    pictures = read_pictures(SHARED / "annotations_updated.json")
+    ranked = published_candidates(graph, pictures)
+    exact = sum(
+        each.hallu == ranking[: len(each.hallu)]
+        for each, ranking in zip(pictures, ranked, strict=True)
+    )
+    assert exact == 778
+    assert sum(len(set(each.hallu)) < len(each.hallu) for each in pictures) == 37
+
+
+def test_candidates_come_from_both_ends_once_and_without_what_is_detected():
+    graph = truth_graph(SMALL)
+    assert candidates_of(graph, ("dog", "ship")) == ("person", "sky")
+    assert candidates_of(graph, ("dog", "ship"), detected=("person",)) == ("sky",)
+    assert candidates_of(graph, ("nowhere",)) == ()
+
+
+def test_attributes_are_drawn_with_the_pair_and_swapped_only_by_chance_criteria():
+    graph, pairs = truth_graph(SMALL), [Pair("dog", "person", "ee")]
+    (standard,) = compose(pairs, graph, "standard", Standard(), seed=0)
+    assert standard.first == Concept("dog", Attribute("wet", "dry"), Attribute("run", "sit"))
+    assert standard.second.state is None
+    assert (standard.frequency, standard.distance) == (2, 1)
+    shown = {
+        each.first.state
+        for seed in range(20)
+        for each in compose(pairs, graph, "random", Random(), seed)
+    }
+    assert shown == {Attribute("wet", "dry"), Attribute("dry", "wet")}
+    assert len(compose(pairs, graph, "standard", Standard(), seed=0, draws=5)) == 1
+
+
+def test_prompts_of_paper_and_code():
+    dog = Concept("dog", Attribute("wet", "dry"), Attribute("run", "sit"))
+    both = Composition("standard", "ee", dog, Concept("boat"))
+    assert both.prompt() == "a picture of wet run dog and boat"
+    assert both.prompt("code") == "a wet run dog and a boat"
+    assert Composition("x", "ev", dog, Concept("sea")).prompt("code") == "a wet run dog in sea"

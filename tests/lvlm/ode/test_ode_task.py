@@ -1,0 +1,183 @@
+"""``task=ode`` through the real entry point: stages, rounds, other models, wrong inputs."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from ode_data import SHARED, needs_data
+
+from ood_lab.io import read_table
+from ood_lab.lvlm.ode.graph import read_graphml
+from ood_lab.lvlm.ode.pictures import read_pictures
+from ood_lab.lvlm.ode.rounds import read_round
+from ood_lab.lvlm.questions import read_questions
+
+NO_PAGE = "task.report=false"
+SMALL = (
+    "annotations.n=60",
+    "metrics.draws=50",
+    "metrics.min_count=2",
+    "logger=none",
+    "task.construction.limit=3",
+    "image_text=[]",
+    "task.filter=null",
+)
+
+
+def run(outputs, *arguments):
+    return call("eval.py", "task=ode", *SMALL, f"paths.outputs={outputs}", *arguments)
+
+
+def folder_of(outputs, before=()):
+    (folder,) = set(run_folders(outputs)) - set(before)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    outputs = tmp_path_factory.mktemp("ode")
+    styles = "generator.styles=[photo,sketch]"
+    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", styles) == 0
+    return folder_of(outputs)
+
+
+def test_every_stage_leaves_what_the_next_one_reads(finished):
+    built = ("graph_T.graphml", "graph_H.graphml", "graphs.csv", "pairs.csv", "plan.jsonl")
+    scored = ("captions.parquet", "judged.parquet", "results.csv", "amber.csv", "ode.html")
+    for name in (*built, "pictures.jsonl", "questions.jsonl", "answers.jsonl", *scored):
+        assert (finished / name).is_file(), name
+    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"captions", "answers"}
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["scoring"] == {
+        "nouns": "lexicon",
+        "plurals": "inflect",
+        "similarity": "association",
+    }
+    assert manifest["ode"]["round"] == 1
+    assert manifest["generator"]["version"] == "scenes-1"
+
+
+def test_pairs_are_those_of_their_criteria(finished):
+    graph = read_graphml(finished / "graph_T.graphml")
+    pairs = pd.read_csv(finished / "pairs.csv")
+    assert pairs.groupby(["criterion", "kind"]).size().max() == 3
+    for row in pairs.to_dict("records"):
+        assert graph.has_edge(row["first"], row["second"]) == (row["frequency"] > 0)
+    assert (pairs.loc[pairs["criterion"] == "fictional", "frequency"] == 0).all()
+    assert pairs.loc[pairs["criterion"] == "long_tail", "frequency"].between(2, 4).all()
+
+
+def test_every_picture_is_there_and_its_truth_is_not_among_the_candidates(finished):
+    pictures = read_pictures(finished / "pictures.jsonl")
+    assert len({p.criterion for p in pictures}) == 4
+    for each in pictures:
+        assert (finished / each.file).is_file()
+        assert not set(each.truth) & set(each.hallu)
+        assert len(each.hallu) == 5
+    questions = read_questions(finished / "questions.jsonl")
+    assert {q.task for q in questions} >= {"generative", "existence", "attribute_number"}
+    sketched = [q for q in questions if q.meta["style"] == "sketch"]
+    assert len(sketched) < len(questions) - len(sketched)  # a drawing has no colours to ask about
+
+
+def test_an_oracle_makes_nothing_up(finished):
+    results = read_table(finished / "results.parquet")
+    whole = results[results[["semantic_level", "covariate_level", "distance"]].isna().all(axis=1)]
+    pooled = whole[whole["split"] == "pooled"].drop_duplicates("metric").set_index("metric")
+    assert pooled.loc["chair", "value"] == 0
+    assert pooled.loc["cover", "value"] == 1
+    assert abs(pooled.loc["all_accuracy", "value"] - 0.9) < 0.08
+    assert (results["n_failed"] == 0).all()
+
+
+def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    previous = f"task.previous={finished}"
+    assert run(outputs, previous, "lvlm=random", "seed=1", NO_PAGE) == 0
+    second = folder_of(outputs, before)
+    old, both = (read_round(folder).pairs for folder in (finished, second))
+    assert {p.key for p in old} < {p.key for p in both}
+    drawn = {frozenset(p.truth[:2]) for p in read_pictures(second / "pictures.jsonl")}
+    assert not drawn & {p.key for p in old}
+    about = read_round(second)
+    assert about.number == 2
+    assert about.lineage != read_round(finished).lineage
+    change = pd.read_csv(second / "change.csv")
+    np.testing.assert_allclose(change["change"], change["after"] - change["before"])
+    row = change[(change["split"] == "pooled") & (change["metric"] == "all_accuracy")].iloc[0]
+    assert row["ci_low"] < row["change"] < row["ci_high"] < 0  # a coin instead of an oracle
+
+
+def test_answers_to_the_same_questions_by_another_model(finished):
+    outputs = finished.parents[2]
+    before = run_folders(outputs)
+    questions = f"task.questions={finished}/questions.jsonl"
+    export = "+task.export._target_=ood_lab.lvlm.ode.export.Export"
+    assert run(outputs, questions, "lvlm=constant", NO_PAGE, export) == 0
+    folder = folder_of(outputs, before)
+    assert not (folder / "images").exists()
+    rows = json.loads((folder / "tuning_llava.json").read_text())
+    assert {row["conversations"][1]["value"] for row in rows} == {"No"}  # it always says yes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["generator=null"], "generator="),
+        (["task.previous=nowhere"], "task.previous=nowhere"),
+        (["task.parser=yesno"], "task.parser=yesno"),
+        (["task.audit=pyproject.toml"], "task.audit"),
+        (["annotations=null"], "annotations="),
+        (["generator=diffusers", "generator.path=nowhere"], "generator.path=nowhere"),
+    ],
+)
+def test_what_is_missing_is_named_before_any_work(tmp_path, capsys, caplog, arguments, words):
+    assert run(tmp_path, "lvlm=oracle", *arguments) == 1
+    assert words in caplog.text + capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.graphml"))
+
+
+@needs_data
+def test_amber_gives_the_concepts_and_the_renderer_draws_what_it_knows(tmp_path):
+    amber = ("concepts=amber", f"concepts.path={SHARED}")
+    assert run(tmp_path, *amber, "lvlm=oracle", "lvlm.accuracy=1.0", NO_PAGE) == 0
+    folder = folder_of(tmp_path)
+    graph = read_graphml(folder / "graph_T.graphml")
+    assert (graph.number_of_nodes(), graph.number_of_edges()) == (315, 4353)
+    rounded = pd.read_csv(folder / "amber.csv").set_index("split")
+    assert rounded.loc["pooled", ["chair", "hal", "cog"]].tolist() == [0, 0, 0]
+    assert rounded.loc["pooled", "existence_f1"] == 100.0
+
+
+@pytest.mark.slow
+def test_a_diffusion_pipeline_drives_it_end_to_end(tmp_path):
+    pytest.importorskip("diffusers")
+    sys.path.insert(0, str(Path(__file__).parents[2] / "synthesis"))
+    from tiny_models import save_pipeline
+
+    pipeline = save_pipeline(tmp_path / "pipeline")
+    settings = (
+        "generator=diffusers",
+        f"generator.path={pipeline}",
+        "generator.per_composition=2",
+        "generator.arguments={num_inference_steps: 2, height: 32, width: 32}",
+        "task.construction.limit=1",
+    )
+    assert run(tmp_path / "out", *settings, "lvlm=oracle", NO_PAGE) == 0
+    folder = folder_of(tmp_path / "out")
+    images = sorted((folder / "images").rglob("*.png"))
+    assert len(images) >= 8
+    plan = [json.loads(line) for line in (folder / "plan.jsonl").read_text().splitlines()]
+    assert all(row["prompt"].startswith("a picture of ") for row in plan[1:])
+    times = [image.stat().st_mtime_ns for image in images]
+    bytes_of = [image.read_bytes() for image in images]
+    images[0].unlink()  # as if the run had been killed before it
+    (folder / "DONE").unlink()
+    assert run(tmp_path / "out", *settings, "lvlm=oracle", NO_PAGE) == 0
+    assert [image.read_bytes() for image in images] == bytes_of  # from the same seed, bit for bit
+    assert [image.stat().st_mtime_ns for image in images[1:]] == times[1:]

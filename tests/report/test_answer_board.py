@@ -1,0 +1,98 @@
+import json
+
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from ood_lab.errors import UserError
+from ood_lab.report.answer_board import (
+    AnswerBoard,
+    answer_board,
+    detector_table,
+    read_benchmarks,
+    write_answer_board,
+)
+
+
+def run_folder(folder, model, splits, metric, about, **more):
+    folder.mkdir(parents=True)
+    rows = [
+        {
+            "model": model,
+            "split": split,
+            "semantic_level": level,
+            "covariate_level": None,
+            "metric": metric,
+            "value": value,
+            "ci_low": value - 0.1,
+            "ci_high": value + 0.1,
+            **more,
+        }
+        for split, value in splits.items()
+        for level in (None, 3.0)
+    ]
+    pd.DataFrame(rows).to_parquet(folder / "results.parquet")
+    manifest = {"questions": {}, "title": f"{model} somewhere", **about}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    return folder
+
+
+@pytest.fixture
+def runs(tmp_path):
+    accuracy = {"id": 0.9, "ood_s": 0.7, "ood_h": 0.6}
+    return [
+        run_folder(tmp_path / "a", "tiny", accuracy, "accuracy", {}),
+        run_folder(tmp_path / "b", "other", {"id": 0.5}, "accuracy", {}),
+        run_folder(tmp_path / "c", "tiny", {"oric": 0.4}, "macro_f1", {"oric": {}}, prompt="mean"),
+        run_folder(tmp_path / "d", "tiny", {"pooled": 0.2}, "chair", {"ode": {}}, distance=None),
+    ]
+
+
+def test_headlines_of_all_benchmarks(runs):
+    board = answer_board(read_benchmarks(runs))
+    assert list(dict.fromkeys(board["benchmark"])) == ["OODBench", "ORIC", "ODE"]
+    found = board.set_index(["benchmark", "model", "column"])["value"]
+    assert found["OODBench", "tiny", "OOD-H Acc"] == 0.6
+    assert found["OODBench", "other", "ID Acc"] == 0.5
+    assert found["ORIC", "tiny", "ORIC F1"] == 0.4
+    assert found["ODE", "tiny", "CHAIR"] == 0.2
+    assert len(board) == 6  # no level of shift among them
+
+
+def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
+    found = read_benchmarks(runs)
+    board = answer_board(found)
+    console = Console(record=True, width=100)
+    console.print(AnswerBoard(board))
+    text = console.export_text()
+    assert "60.0 [50.0, 70.0]" in text
+    assert "other" in text
+    detectors = {"Detectors": pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
+    page = write_answer_board(board, detectors, found, tmp_path, {"title": "All of them"})
+    html = page.read_text()
+    assert "All of them" in html
+    assert "knn" in html
+    assert "fictional" not in html  # nobody was measured on it
+
+
+def test_detectors_have_a_row_each_and_the_best_comes_first():
+    rows = [
+        ("net", detector, ood, metric, value)
+        for detector, better in (("msp", 0.0), ("knn", 0.1))
+        for ood in ("far", "mean")
+        for metric, value in (("auroc", 0.7 + better), ("fpr95", 0.5), ("aupr_in", 0.1))
+    ]
+    columns = ["model", "detector", "ood", "metric", "value"]
+    extra = pd.DataFrame([("net", None, None, "id_accuracy", 0.9)], columns=columns)
+    table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
+    assert table["detector"].tolist() == ["knn", "msp"]
+    assert table["mean AUROC"].tolist() == [80.0, 70.0]
+    assert "far FPR95" in table
+
+
+def test_runs_of_detectors_alone_are_refused(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(UserError, match="no chat model"):
+        read_benchmarks([folder])

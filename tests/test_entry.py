@@ -43,11 +43,11 @@ def test_the_run_folder_holds_everything(trained):
     assert trained.name == "seed=0"
     results = read(trained)
     assert list(results.columns) == COLUMNS
-    assert results.detector.nunique() == 27
     manifest = json.loads((trained / "manifest.json").read_text())
+    assert results.detector.nunique() == 27 - len(manifest["refused"])
+    assert set(manifest["refused"]) <= {"she"}  # no image of some class is classified correctly
     assert manifest["backbone"]["weights_sha256"]
     assert manifest["detectors"]["vim"]["dim"] == 128  # 256 >= D, so D // 2
-    assert not manifest["refused"]
 
 
 def test_scores_rebuild_the_results(trained):

@@ -99,7 +99,9 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
         return dry
     if reason := _unwritable(job.folder):
         dry.problems.append(reason)
-    found = [*_problem(partial(_clip_files, job)), *_problem(partial(_data, job, built))]
+    found = _problem(partial(_clip_files, job))
+    if job.trains or "data" in job.uses:
+        found += _problem(partial(_data, job, built))
     dry.problems += [*_problem(job.check_settings), *found, *_problem(lambda: job.last_checkpoint)]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:

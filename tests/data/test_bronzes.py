@@ -125,7 +125,7 @@ def test_the_split_of_a_run_is_read_back_where_the_data_has_moved(source, root, 
     with pytest.raises(UserError, match="is in val and in test"):
         module(root, splits=tmp_path / "splits")
     test.write_text(whole.replace("Ding/early Shang", "Ding/erly Shang"))
-    with pytest.raises(UserError, match=r"annotations\.csv has not: did you mean"):
+    with pytest.raises(UserError, match=r"not in annotations\.csv: did you mean"):
         module(root, splits=tmp_path / "splits")
 
 

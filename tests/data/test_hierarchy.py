@@ -102,7 +102,7 @@ def test_other_files_that_are_no_hierarchy(tmp_path, source):
     with pytest.raises(UserError, match="row 2 and row 1 differ in column 'kindom'"):
         read_hierarchy(odd)
     odd.write_text("cat: fur\n")
-    with pytest.raises(UserError, match="no list of rows"):
+    with pytest.raises(UserError, match="not a list of rows"):
         read_hierarchy(odd)
     bare = tmp_path / "bare.csv"
     bare.write_text("class\ncat\n")

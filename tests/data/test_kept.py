@@ -4,11 +4,11 @@ import pickle
 
 import numpy as np
 import torch
-from ood_lab.data.draws import TrainingView
 from torch.utils.data import DataLoader
 
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.kept import KeptImages
+from ood_lab.data.sampling import TrainingView
 from ood_lab.data.vessels import LightAugment, VesselsDataset, base
 
 

@@ -84,7 +84,7 @@ def test_the_column_scores_images(checkpoint):
 def test_other_files_are_refused(checkpoint, tmp_path):
     plain = tmp_path / "plain.pt"
     torch.save({"state_dict": network("t-vit").state_dict()}, plain)
-    with pytest.raises(UserError, match=r"no checkpoint of CLIPN: it has no transformer_no"):
+    with pytest.raises(UserError, match=r"not a checkpoint of CLIPN: it has no transformer_no"):
         load_clipn("t-vit", plain)
     with pytest.raises(UserError, match=r"does not fit t-resnet"):
         load_clipn("t-resnet", checkpoint)

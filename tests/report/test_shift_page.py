@@ -188,7 +188,7 @@ def test_images_that_are_gone_and_sets_without_spread(tmp_path):
         page = write_shift_page(tmp_path, degrees, summary, images("gone"), MANIFEST)
     text = page.read_text()
     assert text.count("no image") == 4  # nearest and farthest on both axes, of one image
-    assert not (tmp_path / "figures" / "shift_ways.png").exists()
+    assert not (tmp_path / "figures" / "shift_decompositions.png").exists()
 
 
 def test_separability_side_by_side(tmp_path):

@@ -73,7 +73,13 @@ def test_the_files_of_a_division(division):
         for mean in degrees.groupby("dataset")[axis].mean():
             assert f">{mean:.3f}<" in page
     figures = {path.name for path in (division / "figures").iterdir()}
-    for name in ("cells", "shift_scatter", "shift_order", "shift_ways", "shift_images_semantic"):
+    for name in (
+        "cells",
+        "shift_scatter",
+        "shift_order",
+        "shift_decompositions",
+        "shift_images_semantic",
+    ):
         assert {f"{name}.png", f"{name}.svg"} <= figures
     summary = pd.read_csv(division / "shift.csv")
     assert len(summary) == 2 * degrees["dataset"].nunique()

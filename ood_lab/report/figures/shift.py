@@ -90,11 +90,11 @@ def build_shift_figures(inputs: ShiftInputs) -> Iterator[tuple[str, str, str, Fi
     )
     if len(inputs.decompositions) > 1:
         yield (
-            "shift_ways",
+            "shift_decompositions",
             "Three ways to split the features",
             "ρ = rank correlation of the two axes over all images: 1 where the features are not "
             "split. Scales differ.",
-            shift_ways(inputs),
+            shift_decompositions(inputs),
         )
 
 
@@ -183,7 +183,7 @@ def shift_order(inputs: ShiftInputs) -> Figure:
     return figure
 
 
-def shift_ways(inputs: ShiftInputs) -> Figure:
+def shift_decompositions(inputs: ShiftInputs) -> Figure:
     """One panel a way to split the features, each with its own scales."""
     decompositions = inputs.decompositions
     figure, grid = panels(len(decompositions), 3, 2.3, inputs.footer, 1.0)

@@ -25,6 +25,11 @@ CASES = [
     ("eval", Path("detector/all.yaml")),
 ]
 CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or f.stem == "all"]
+#: A task is asked for by eval.py, an experiment by either; the other script is the slow suite's.
+CASES = [
+    pytest.param(script, f, marks=[pytest.mark.slow] * (script == "train" and f.parts[0] == "task"))
+    for script, f in CASES
+]
 REQUIRED = {  # what the user has to fill in
     "annotations/cityscapes.yaml": ["annotations.root=DIR"],
     "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],

@@ -113,6 +113,7 @@ def test_nothing_to_learn_from_is_said_before_training(photos, capsys):
     assert not list(photos.rglob("*.ckpt"))
 
 
+@pytest.mark.slow
 def test_a_network_at_chance_is_told_and_marks_nothing(photos, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     rate = "model.classifier.optimizer.lr=1e-12"
@@ -159,6 +160,7 @@ def test_another_models_head_keeps_its_classes(photos, capsys):
 MODULE = ("model=module", "model.net._target_=cifar_resnet.ResNet20", "model.head=linear")
 
 
+@pytest.mark.slow
 def test_a_network_that_says_no_size_takes_that_of_the_images(photos, capsys, monkeypatch):
     """Which it keeps: evaluated on larger images, it sees them as it was trained."""
     monkeypatch.setenv("COLUMNS", "500")

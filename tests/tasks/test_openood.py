@@ -86,6 +86,7 @@ def runs(place):
     return run_folders(place / "outputs")
 
 
+@pytest.mark.slow
 def test_seeds_share_a_folder_and_have_a_mean(runs):
     *seeds, board = runs
     assert [p.name for p in seeds] == ["seed=0", "seed=1"]

@@ -214,6 +214,7 @@ def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     assert "Ablation" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_probabilities_give_doubt_and_its_figure(finished):
     outputs = finished.parents[2]
     before = run_folders(outputs)

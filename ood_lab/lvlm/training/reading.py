@@ -36,7 +36,7 @@ def read_the_tower(vlm: Any, tokenizer: Any, grounding: Grounding) -> None:
     - in the second block, queries of the answer that point at the keys of names.
 
     So a name finds out whether it is seen, and the answer finds the name. All of it can be
-    unlearned. The parallel in nature is the initialisation near the identity of arXiv 2305.09828.
+    unlearned. Queries and keys that begin alike are the idea of arXiv 2305.09828.
 
     Args:
         vlm: a FastVLM with a Llama of two blocks or more.

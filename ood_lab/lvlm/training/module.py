@@ -207,12 +207,11 @@ class TinyVlmTuning(VlmTuning):
         """The loss of the stage."""
         features = self._features(batch)
         # Processes wait for every gradient; those of what rests are zeros, and thrown away below.
-        nothing = 0.0 * sum(p.sum() for p in self._resting())
-        loss = nothing
+        loss = sum((0.0 * p.sum() for p in self._resting()), features.new_zeros(()))
         if not self._joins:
             grounded = self.grounding(features, batch["targets"])
             self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
-            loss = nothing + grounded
+            loss = loss + grounded
         if self.current_epoch < self.tower_epochs:
             return loss
         visual = self.model.model.multi_modal_projector(features)

@@ -67,7 +67,7 @@ class TuneVlm(Task):
         return results
 
     def _parts(self, ws: Workspace) -> tuple[VlmTuning, Chats]:
-        kept = ("path", "train", "lora", "tower_epochs", "join_epochs")
+        kept = ("path", "train", "lora", "tower_epochs", "join_epochs", "tower")
         settings = {key: ws.model[key] for key in kept}
         module = vlm_tuning(
             **settings,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,14 @@ class Example:
         kinds: what each asks (``yes_no`` or another word), for validation.
         grounds: what is where, for the tower: words and the centre of their object, in shares of
             the image's width and height.
+        key: of the image, the same for the same pixels; None = unknown.
     """
 
     image: Image.Image | None
     conversations: Sequence[Conversation]
     kinds: Sequence[str] = ()
     grounds: Sequence[tuple[Sequence[str], tuple[float, float]]] = ()
+    key: Hashable = None
 
 
 def conversation(question: str, answer: str, image: bool = True) -> Conversation:
@@ -134,7 +136,8 @@ class Packed:
         }
         weights = torch.stack([_padded(row.weights, length, 0.0) for row in rows])
         kinds = [kind for example in examples for kind in example.kinds]
-        batch = {"inputs": inputs, "weights": weights, "kinds": kinds}
+        keys = [example.key for example in examples]
+        batch = {"inputs": inputs, "weights": weights, "kinds": kinds, "keys": keys}
         return batch if self.targets is None else {**batch, "targets": self.targets(examples)}
 
     def _row(self, example: Example) -> _Row:

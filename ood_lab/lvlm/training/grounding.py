@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -16,12 +15,10 @@ _FOCUS = 2.0
 
 
 class Grounding(nn.Module):
-    """Visual tokens lie where the words of what they show lie.
+    """A linear map from a tower's features to words: what is here?
 
-    A visual token ``v`` of the language model's space names word ``w`` with the logit
-    ``s <v, e_w / |e_w|> + b``, where ``e_w`` is the mean embedding of the word's tokens. The target
-    ``t`` of a word is the centre of its objects, shared out over the four nearest tokens
-    bilinearly. ::
+    A feature ``f`` names word ``w`` with the logit ``z = <a_w, f> + b_w``. The target ``t`` of a
+    word is the centre of its objects, shared out over the four nearest features bilinearly. ::
 
         loss = sum_cells,words |sigmoid(z) - t|^2 BCE(z, t) / sum t
                + presence * BCE(a logsumexp_cells z + c, word is somewhere)
@@ -30,29 +27,20 @@ class Grounding(nn.Module):
 
     Args:
         words: to be named.
-        tokenizer: of the model.
-        grid: rows and columns of visual tokens.
+        features: width of the tower's features.
+        grid: rows and columns of features.
         presence: weight of the second part.
     """
 
-    ids: Tensor
-    mask: Tensor
-
     def __init__(
-        self, words: Sequence[str], tokenizer: Any, grid: tuple[int, int], presence: float = 10.0
+        self, words: Sequence[str], features: int, grid: tuple[int, int], presence: float = 10.0
     ) -> None:
         super().__init__()
         self.words = {word: row for row, word in enumerate(words)}
         self.grid = grid
         self.presence = presence
-        ids = [tokenizer(f" {word}", add_special_tokens=False)["input_ids"] for word in words]
-        longest = max(map(len, ids))
-        rows = [row + [0] * (longest - len(row)) for row in ids]
-        self.register_buffer("ids", torch.tensor(rows), persistent=False)
-        lengths = torch.tensor([[len(row)] for row in ids])
-        self.register_buffer("mask", torch.arange(longest) < lengths, persistent=False)
-        self.scale = nn.Parameter(torch.tensor(1.0))
-        self.bias = nn.Parameter(torch.tensor(-4.6))
+        self.head = nn.Linear(features, len(words))
+        nn.init.constant_(self.head.bias, -4.6)  # cells without anything: sigmoid -> 0.01
         self.pooled = nn.Parameter(torch.tensor([1.0, -2.5]))
 
     def targets(self, examples: Sequence[Example]) -> Tensor:
@@ -78,16 +66,14 @@ class Grounding(nn.Module):
             (top + 1, left + 1, u * v),
         ]
 
-    def forward(self, visual: Tensor, embeddings: Tensor, targets: Tensor) -> Tensor:
+    def forward(self, features: Tensor, targets: Tensor) -> Tensor:
         """The loss.
 
         Args:
-            visual: tokens of the images, ``[B, rows * columns, D]``.
-            embeddings: of the vocabulary, ``[V, D]``.
+            features: of the images, ``[B, rows * columns, D]``.
             targets: see :meth:`targets`.
         """
-        words = (embeddings[self.ids] * self.mask[..., None]).sum(1) / self.mask.sum(1)[:, None]
-        logits = self.scale * visual.float() @ F.normalize(words.float(), dim=-1).T + self.bias
+        logits = self.head(features.float())
         cross = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
         focus = (logits.sigmoid() - targets).abs() ** _FOCUS
         where = (focus * cross).sum() / targets.sum().clamp(min=1.0)

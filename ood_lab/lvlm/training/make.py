@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal
 
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.grounding import Grounding
 from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning
 from ood_lab.lvlm.training.scene_chats import WORDS
-from ood_lab.lvlm.training.tiny import PATCH, SIZE, untrained_vlm
+from ood_lab.lvlm.training.tiny import FEATURES, PATCH, SIZE, untrained_vlm
 
 
 def vlm_tuning(
@@ -22,7 +25,8 @@ def vlm_tuning(
     train: Literal["all", "projector", "language"] = "all",
     lora: Mapping[str, Any] | None = None,
     tower_epochs: int = 4,
-    join_epochs: int = 2,
+    join_epochs: int = 8,
+    tower: str | None = None,
 ) -> VlmTuning:
     """The module that trains.
 
@@ -34,9 +38,11 @@ def vlm_tuning(
         lora: of a model in ``path``, see :class:`VlmTuning`.
         tower_epochs: of the tiny one, see :class:`TinyVlmTuning`.
         join_epochs: of the tiny one, see :class:`TinyVlmTuning`.
+        tower: weights file of an earlier training of the tiny one, whose tower is taken; then
+            ``tower_epochs`` may be 0.
 
     Raises:
-        UserError: no model is in that folder, or it is not of this kind.
+        UserError: no model is in that folder, or it is not of this kind, or ``tower`` holds none.
     """
     if path is not None:
         model, processor = loaded_vlm(Path(path))
@@ -45,7 +51,9 @@ def vlm_tuning(
         raise UserError("model.lora and model.train are for a model in model.path=DIR")
     vlm = untrained_vlm()
     side = SIZE // PATCH
-    grounding = Grounding(WORDS, vlm.processor.tokenizer, (side, side))
+    grounding = Grounding(WORDS, FEATURES, (side, side))
+    if tower is not None:
+        _take_tower(tower, vlm.model.model.vision_tower, grounding)
     return TinyVlmTuning(
         vlm.model,
         vlm.processor,
@@ -55,6 +63,20 @@ def vlm_tuning(
         join_epochs=join_epochs,
         scheduler=scheduler,
     )
+
+
+def _take_tower(path: str, tower: nn.Module, grounding: Grounding) -> None:
+    try:
+        state = torch.load(path, "cpu", weights_only=True)["state_dict"]
+        for module, prefix in ((tower, "model.model.vision_tower."), (grounding, "grounding.")):
+            kept = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            module.load_state_dict(kept)
+    except (OSError, KeyError, RuntimeError, UnpicklingError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"model.tower={path} holds no tower of the tiny model: name the weights file of an "
+            f"earlier python train.py model=vlm ({reason})"
+        ) from error
 
 
 def loaded_vlm(folder: Path) -> tuple[Any, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
+from ood_lab.lvlm.training.reading import read_the_tower
 
 #: Parts of most models of this kind, by the names that their parameters begin with.
 _TOWERS = ("vision_tower", "visual", "vision_model")
@@ -150,8 +151,10 @@ class VlmTuning(L.LightningModule):
 class TinyVlmTuning(VlmTuning):
     """Teaches the tiny model from nothing, in three stages.
 
-    First its tower and projector learn to name what is where (:class:`Grounding`), then the
-    language model is joined to them while the tower stays as it is, then all learn together.
+    First its tower learns to name what is where (:class:`Grounding`). Then the language model is
+    joined to it (:func:`~ood_lab.lvlm.training.reading.read_the_tower`) and learns to answer while
+    tower and first layer of the projector rest: the tower sees every image once, its features are
+    kept in memory (46 KB an image). Then all learn together.
 
     Args:
         model: see :class:`VlmTuning`.
@@ -160,7 +163,7 @@ class TinyVlmTuning(VlmTuning):
         grounding: the loss of the tower.
         tower_epochs: of the first stage.
         join_epochs: of the second.
-        weight: of the grounding loss in the second and third stage.
+        weight: of the grounding loss in the third stage.
         scheduler: see :class:`VlmTuning`.
     """
 
@@ -171,7 +174,7 @@ class TinyVlmTuning(VlmTuning):
         optimizer: Callable[..., Optimizer],
         grounding: Grounding,
         tower_epochs: int = 4,
-        join_epochs: int = 2,
+        join_epochs: int = 8,
         weight: float = 0.2,
         scheduler: Callable[..., Any] | None = None,
     ) -> None:
@@ -180,6 +183,7 @@ class TinyVlmTuning(VlmTuning):
         self.tower_epochs = tower_epochs
         self.join_epochs = join_epochs
         self.weight = weight
+        self._kept: dict[Hashable, Tensor] = {}
 
     @property
     def collate(self) -> Callable[[Sequence[Example]], dict[str, Any]]:
@@ -188,19 +192,29 @@ class TinyVlmTuning(VlmTuning):
         return Packed(self.processor, rows * columns, self.grounding.targets)
 
     def on_train_epoch_start(self) -> None:
-        """Sets the mode of the tower for the stage: frozen, its norms keep their statistics."""
-        self._tower.train(not self._joins)
+        """Joins the language model, and sets the mode of the tower for the stage."""
+        if self.current_epoch == self.tower_epochs:
+            # The same on every process: it draws random directions.
+            with torch.random.fork_rng():
+                torch.manual_seed(0)
+                read_the_tower(self.model.cpu(), self.processor.tokenizer, self.grounding.cpu())
+            self.to(self.trainer.strategy.root_device)
+        if not self._joins:
+            self._kept.clear()
+        self._tower.train(not self._joins)  # while it rests, its norms keep their statistics
 
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of the stage."""
-        visual = self._visual(batch["inputs"]["pixel_values"])
-        embeddings = self.model.get_input_embeddings().weight
-        grounded = self.grounding(visual, embeddings, batch["targets"])
-        self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
+        features = self._features(batch)
         # Processes wait for every gradient; those of what rests are zeros, and thrown away below.
-        loss = grounded + 0.0 * sum(p.sum() for p in self._resting())
+        loss = sum((0.0 * p.sum() for p in self._resting()), features.new_zeros(()))
+        if not self._joins:
+            grounded = self.grounding(features, batch["targets"])
+            self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
+            loss = loss + grounded
         if self.current_epoch < self.tower_epochs:
             return loss
+        visual = self.model.model.multi_modal_projector(features)
         image = BaseModelOutputWithPooling(pooler_output=visual)
         given = {"pixel_values": None, "mm_encoder_outputs": {"image": image}}
         language, _ = self.language_loss(batch, **given)
@@ -218,11 +232,26 @@ class TinyVlmTuning(VlmTuning):
         logits: Tensor = self.model.lm_head(hidden[:, :-1][learned])
         return logits
 
-    def _visual(self, pixels: Tensor) -> Tensor:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self._joins):
-            features = self._tower(pixels).last_hidden_state
-        projected: Tensor = self.model.model.multi_modal_projector(features.flatten(2).mT)
-        return projected
+    def _features(self, batch: dict[str, Any]) -> Tensor:
+        """Of the tower, ``[B, rows * columns, D]``; each image's once while the tower rests."""
+        pixels = batch["inputs"]["pixel_values"]
+        if not self._joins:
+            return self._seen(pixels)
+        keys = batch["keys"]
+        new = [row for row, key in enumerate(keys) if key is None or key not in self._kept]
+        found = {row: self._kept[key] for row, key in enumerate(keys) if row not in new}
+        if new:
+            with torch.no_grad():
+                seen = self._seen(pixels[new])
+            for row, features in zip(new, seen.to("cpu", torch.float16), strict=True):
+                found[row] = features
+                if keys[row] is not None:
+                    self._kept[keys[row]] = features
+        return torch.stack([found[row].to(pixels) for row in range(len(keys))])
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        features: Tensor = self._tower(pixels).last_hidden_state.flatten(2).mT
+        return features
 
     @property
     def _tower(self) -> nn.Module:
@@ -236,12 +265,13 @@ class TinyVlmTuning(VlmTuning):
 
     def _resting(self) -> list[nn.Parameter]:
         """Parameters that this epoch leaves as they are."""
+        inner = self.model.model
+        first = list(inner.multi_modal_projector.linear_1.parameters())
         if self._joins:
-            return list(self._tower.parameters())
+            return [*self._tower.parameters(), *first, *self.grounding.parameters()]
         if self.current_epoch < self.tower_epochs:
-            embeddings = self.model.get_input_embeddings().weight
-            language = self.model.model.language_model
-            return [p for p in language.parameters() if p is not embeddings]
+            projector = inner.multi_modal_projector.parameters()
+            return [*inner.language_model.parameters(), *projector]
         return []
 
 

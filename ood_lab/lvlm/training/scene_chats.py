@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from PIL import Image, ImageOps
 from torch.utils.data import Dataset
@@ -73,9 +73,10 @@ class SceneChats(Dataset[Example]):
         row, draw = index
         image, scene = self._at(row)
         rng = random.Random(f"{self._seed}/{row}/{draw}")
-        if rng.random() < 0.5:
+        mirrored = rng.random() < 0.5
+        if mirrored:
             image, scene = ImageOps.mirror(image), _mirrored(scene)
-        return _example(image, scene, dialogues(scene, rng, self._questions), ())
+        return _example(image, scene, dialogues(scene, rng, self._questions), (), (row, mirrored))
 
     def _at(self, index: int) -> tuple[Image.Image, SeenScene]:
         if index not in self._kept:
@@ -91,10 +92,14 @@ def seen_scene(scene: Scene, objects: Sequence[Visible]) -> SeenScene:
 
 
 def _example(
-    image: Image.Image, scene: SeenScene, asked: Sequence[Dialogue], kinds: Sequence[str]
+    image: Image.Image,
+    scene: SeenScene,
+    asked: Sequence[Dialogue],
+    kinds: Sequence[str],
+    key: Hashable = None,
 ) -> Example:
     grounds = [((seen.name, *seen.attributes.values()), seen.centre) for seen in scene.objects]
-    return Example(image, [conversation(*pair) for pair in asked], kinds, grounds)
+    return Example(image, [conversation(*pair) for pair in asked], kinds, grounds, key)
 
 
 def _seen(scene: Scene, each: Visible) -> Seen:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
 from ood_lab.lvlm.training.dialogues import corpus
 
 if TYPE_CHECKING:
@@ -13,6 +11,8 @@ if TYPE_CHECKING:
 
 #: Pixels of a side of an image, and of a visual token.
 SIZE, PATCH = 96, 8
+#: Width of the features of the tower.
+FEATURES = 160
 _IMAGE, _USER, _SYSTEM, _ASSISTANT, _END, _PAD = (
     "<image>",
     "<|user|>",
@@ -41,7 +41,7 @@ class Vlm(NamedTuple):
     processor: LlavaProcessor
 
 
-def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary: int = 700) -> Vlm:
+def untrained_vlm(hidden: int = 128, layers: int = 2, heads: int = 4, vocabulary: int = 700) -> Vlm:
     """A FastVLM (arXiv 2412.13303: LLaVA with a convolutional tower) with fresh weights.
 
     The tower is a ResNet of 6 blocks whose 144 features of an image of 96 x 96 pixels become
@@ -66,9 +66,9 @@ def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary:
     vision = TimmWrapperConfig(
         architecture="resnet10t",
         do_pooling=False,
-        hidden_size=160,  # type: ignore[call-arg]  # kept as an attribute
+        hidden_size=FEATURES,  # type: ignore[call-arg]  # kept as an attribute
         model_args={
-            "channels": [32, 64, 128, 160],
+            "channels": [32, 64, 128, FEATURES],
             "layers": [1, 2, 2, 1],
             "output_stride": PATCH,
             "stem_width": 16,
@@ -84,7 +84,7 @@ def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary:
         num_key_value_heads=heads,
         max_position_embeddings=1024,
         initializer_range=0.05,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        rope_parameters={"rope_type": "default", "rope_theta": 1e8},
         tie_word_embeddings=True,
         bos_token_id=tokenizer.eos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -98,7 +98,6 @@ def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary:
         tie_word_embeddings=True,
     )
     model: Any = FastVlmForConditionalGeneration(config)
-    _let_attention_compare(model)
     for owner in (model.config, model.generation_config):
         owner.eos_token_id = tokenizer.eos_token_id
         owner.pad_token_id = tokenizer.pad_token_id
@@ -116,18 +115,6 @@ def untrained_vlm(hidden: int = 96, layers: int = 2, heads: int = 4, vocabulary:
         chat_template=_TEMPLATE,
     )
     return Vlm(model, processor)
-
-
-def _let_attention_compare(model: PreTrainedModel) -> None:
-    """Queries and keys begin near the identity (arXiv 2305.09828): what is alike attends.
-
-    A word then looks at the visual tokens that lie where it lies, from the first step on.
-    """
-    for layer in model.model.language_model.layers:
-        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
-            weight = projection.weight
-            with torch.no_grad():
-                weight.copy_(torch.eye(*weight.shape) + 0.3 * weight)
 
 
 def _tokenizer(vocabulary: int) -> PreTrainedTokenizerFast:

@@ -17,10 +17,11 @@ from safetensors.torch import load_file
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.chat_files import ChatFile
 from ood_lab.lvlm.training.dialogues import Seen, SeenScene, caption, dialogues, plural
-from ood_lab.lvlm.training.examples import IGNORED, Packed, Rows
+from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
 from ood_lab.lvlm.training.make import vlm_tuning
 from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning, with_lora
+from ood_lab.lvlm.training.reading import read_the_tower
 from ood_lab.lvlm.training.scene_chats import SceneChats
 from ood_lab.lvlm.training.tiny import untrained_vlm
 
@@ -94,24 +95,70 @@ def test_plurals():
     ]
 
 
-def test_the_tower_learns_where_words_are(vlm, scenes):
-    _, processor = vlm
-    grounding = Grounding(["mug", "red", "wine glass"], processor.tokenizer, (12, 12))
-    example = scenes[0].__class__(
-        None, [], grounds=[(("mug", "red"), (0.5, 0.25)), (("boat",), (0.1, 0.1))]
-    )
+def test_the_tower_learns_where_words_are():
+    grounding = Grounding(["mug", "red", "wine glass"], 16, (12, 12))
+    example = Example(None, [], grounds=[(("mug", "red"), (0.5, 0.25)), (("boat",), (0.1, 0.1))])
     targets = grounding.targets([example])
     assert targets.shape == (1, 144, 3)
     assert targets.sum((0, 1)).tolist() == pytest.approx([1.0, 1.0, 0.0])
     where = targets[0, :, 0].view(12, 12).nonzero()
     assert where.float().mean(0).tolist() == pytest.approx([2.5, 5.5])  # centre 3, 6 less a half
-    # A token along the word's embedding at the centre costs less than one elsewhere.
-    embeddings = torch.randn(len(processor.tokenizer), 16)
-    word = embeddings[processor.tokenizer(" mug")["input_ids"]].mean(0)
+    # A feature that says "mug" at the centre costs less than one elsewhere.
+    word = grounding.head.weight[0] / grounding.head.weight[0].square().sum()
     right, wrong = torch.zeros(1, 144, 16), torch.zeros(1, 144, 16)
-    right[0, targets[0, :, 0] > 0] = 2 * word
-    wrong[0, :4] = 2 * word
-    assert grounding(right, embeddings, targets) < grounding(wrong, embeddings, targets)
+    right[0, targets[0, :, 0] > 0] = 5 * word
+    wrong[0, :4] = 5 * word
+    assert grounding(right, targets) < grounding(wrong, targets)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    torch.manual_seed(0)
+    return vlm_tuning(None, partial(torch.optim.AdamW, lr=1e-3), tower_epochs=0).eval()
+
+
+def test_a_name_attends_to_what_the_tower_takes_for_it(tiny):
+    read_the_tower(tiny.model, tiny.processor.tokenizer, tiny.grounding)
+    words = list(tiny.grounding.words)
+    head = tiny.grounding.head
+    cells = {9: words.index("mug"), 77: words.index("cat")}
+    wanted = torch.full((144, len(words)), -5.0)
+    for cell, word in cells.items():
+        wanted[cell, word] = 1.0
+    features = torch.linalg.lstsq(head.weight, (wanted - head.bias).T).solution.T
+    tokens = tiny.processor.tokenizer(" mug cat boat")["input_ids"]
+    inner = tiny.model.model
+    embedded = tiny.model.get_input_embeddings()(torch.tensor(tokens))
+    prompt = torch.cat([inner.multi_modal_projector(features), embedded])[None]
+    inner.language_model.set_attn_implementation("eager")
+    first = inner.language_model(inputs_embeds=prompt, output_attentions=True).attentions[0][0]
+    mug, cat, boat = first[:, 144:, :144].mean(0)
+    assert (mug.argmax(), cat.argmax()) == (9, 77)
+    assert mug[9] > 0.5
+    assert boat.max() < 0.2
+
+
+def test_a_tower_that_rests_sees_an_image_once(tiny, scenes, monkeypatch):
+    seen = []
+    see = tiny._seen
+    monkeypatch.setattr(tiny, "_seen", lambda pixels: seen.append(len(pixels)) or see(pixels))
+    batch = tiny.collate([scenes[(row, 7)] for row in range(3)])
+    first, again = tiny._features(batch), tiny._features(batch)
+    assert seen == [3]
+    assert torch.equal(first, again)
+    assert torch.allclose(first, see(batch["inputs"]["pixel_values"]), atol=1e-2)
+
+
+def test_the_tower_of_an_earlier_training_is_taken(tiny, tmp_path):
+    torch.save({"state_dict": tiny.state_dict()}, tmp_path / "weights.ckpt")
+    optimizer = partial(torch.optim.AdamW, lr=1e-3)
+    taken = vlm_tuning(None, optimizer, tower=str(tmp_path / "weights.ckpt"))
+    for kept, part in ((tiny.grounding, taken.grounding), (tiny._tower, taken._tower)):
+        mine = part.state_dict()
+        assert all(torch.equal(value, mine[name]) for name, value in kept.state_dict().items())
+    torch.save({"state_dict": {}}, tmp_path / "none.ckpt")
+    with pytest.raises(UserError, match=r"model\.tower=.*none\.ckpt holds no tower"):
+        vlm_tuning(None, optimizer, tower=str(tmp_path / "none.ckpt"))
 
 
 def test_files_of_both_forms_are_read(tmp_path):

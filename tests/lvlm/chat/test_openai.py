@@ -169,9 +169,9 @@ def test_a_server_that_dies_ends_the_asking_and_loses_nothing(folder):
     with pytest.raises(UserError, match="3 requests in a row failed"):
         ask(folder, server(dies), count=40, concurrency=1, give_up_after=3)
     assert len(calls) < 20
-    before = len(calls)
-    answers = ask(folder, server(lambda r: (calls.append(1), said())[1]), count=40)
-    assert len(calls) - before == 35
+    again = []  # a thread of the first server may still be at work
+    answers = ask(folder, server(lambda r: (again.append(1), said())[1]), count=40)
+    assert len(again) == 35
     assert all(a.error is None for a in answers)
 
 

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -133,7 +134,11 @@ def test_answers_to_the_same_questions_by_another_model(finished):
         (["task.parser=yesno"], "task.parser=yesno"),
         (["task.audit=pyproject.toml"], "task.audit"),
         (["annotations=null"], "annotations="),
-        (["generator=diffusers", "generator.path=nowhere"], "generator.path=nowhere"),
+        pytest.param(
+            ["generator=diffusers", "generator.path=nowhere"],
+            "generator.path=nowhere",
+            marks=pytest.mark.skipif(find_spec("diffusers") is None, reason="needs diffusers"),
+        ),
     ],
 )
 def test_what_is_missing_is_named_before_any_work(tmp_path, capsys, caplog, arguments, words):

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from PIL import Image
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.ode.tendencies import Tendencies
-from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.answers_page import (
+    AnswersPage,
+    Planned,
+    Shown,
+    draw_figures,
+    interval_facts,
+    metric_table,
+)
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.effectiveness import feature_clouds
-from ood_lab.report.figures.style import rc
 from ood_lab.report.figures.tendencies import tendency_matrix
 from ood_lab.report.figures.trends import trend_lines
 from ood_lab.report.figures.yes_no import split_bars
-from ood_lab.report.html import embed, page_template, save_page
-from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.ode_tables import ANSWERS, CAPTIONS, POPE, SIZES, WAYS, named, whole_criteria
-from ood_lab.report.optional import optional
 from ood_lab.report.pictures import Pictures
-from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.protocol import MISSING
 
 _SHOWN = 6  # captions of a criterion
 _LETTERS = 140
@@ -91,13 +94,6 @@ _DEFINITIONS = (
 )
 
 
-class Shown(NamedTuple):
-    """Captions of one criterion that name what is not there."""
-
-    name: str
-    items: Sequence[Mistake]
-
-
 def write_ode_page(
     folder: Path,
     root: Path,
@@ -123,86 +119,67 @@ def write_ode_page(
     """
     first = str(manifest["unparsed"])
     whole = whole_criteria(results)
-    figures = write_ode_figures(folder, results, tendencies, manifest)
+    rows = results[results["unparsed"] == first]
+    planned = _planned(folder, rows, tendencies, f"{manifest['title']}. 95% intervals.")
     files = captions["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(root / files[row]))
     store = Thumbnails(pictures)
-    splits = list(dict.fromkeys(captions["split"]))
-    mistakes = [_mistakes(captions, split, store) for split in splits]
-    page = page_template("ode.html.j2").render(
+    page = AnswersPage(
         title=manifest["title"],
         sentence="Lower is better but for Cover",
-        facts=_facts(whole),
-        warnings=manifest.get("warnings", []),
+        facts=interval_facts(whole, "chair", lambda split: f"CHAIR, {named(split)}"),
         tables=[*_tables(whole, first), *_plain_tables(folder)],
-        figures=[embed(figure, folder) for figure in figures],
-        mistakes=[shown for shown in mistakes if shown.items],
-        thumbnails=store.uris,
+        figures=draw_figures(folder / "figures", planned),
+        heading="Hallucinations",
+        note="The first of each criterion that name what is not there.",
+        shown=[_mistakes(captions, s, store) for s in dict.fromkeys(captions["split"])],
+        thumbnails=store,
         definitions=_DEFINITIONS,
-        manifest=flatten(dict(manifest)),
-        downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
-    )
+        downloads=_DOWNLOADS,
+    ).write(folder / "ode.html", manifest)
     pictures.warn("ode.html")
-    return save_page(folder / "ode.html", page)
-
-
-def write_ode_figures(
-    folder: Path,
-    results: pd.DataFrame,
-    tendencies: Tendencies | None,
-    manifest: Mapping[str, Any],
-) -> list[FigureFile]:
-    """Writes every figure that the tables allow; one that fails is left out with a warning."""
-    rows = results[results["unparsed"] == str(manifest["unparsed"])]
-    footer = f"{manifest['title']}. 95% intervals."
-    files = []
-    with rc():
-        for name, title, caption, draw in _planned(folder, rows, tendencies, footer):
-            with optional(f"figure {name}"):
-                if (figure := draw()) is not None:
-                    files.append(write_figure(folder / "figures", name, title, caption, figure))
-    return files
+    return page
 
 
 def _planned(
     folder: Path, rows: pd.DataFrame, tendencies: Tendencies | None, footer: str
-) -> Iterator[tuple[str, str, str, Callable[[], Figure | None]]]:
+) -> Iterator[Planned]:
     whole = whole_criteria(rows)
     splits = {split: named(split) for split in dict.fromkeys(whole["split"])}
     answers = {key: f"{title}: {name}" for title, m in ANSWERS.items() for key, name in m.items()}
     shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
-    yield (
+    yield Planned(
         "captions",
         "Captions",
         "Hallucination in captions, by criterion.",
         lambda: split_bars(whole, CAPTIONS, splits, footer),
     )
-    yield (
+    yield Planned(
         "answers",
         "Yes/no questions",
         "Accuracy, and F1 with no as the positive class, by criterion.",
         lambda: split_bars(whole, shown, splits, footer),
     )
-    yield (
+    yield Planned(
         "levels",
         "By level of shift",
         "By known level of shift of the image; the same pairs at every covariate level.",
         lambda: level_lines(rows, _LEVEL_METRICS, splits, footer),
     )
-    yield (
+    yield Planned(
         "cells",
         "Semantic × covariate level",
         "All criteria pooled.",
         lambda: level_cells(rows, _LEVEL_METRICS, "pooled", footer),
     )
-    yield (
+    yield Planned(
         "distance",
         "By distance in the graph",
         "Edges between the two concepts; 1 where they meet. All criteria pooled.",
         lambda: trend_lines(rows[rows["split"] == "pooled"], "distance", _LEVEL_METRICS, footer),
     )
     if tendencies is not None:
-        yield (
+        yield Planned(
             "tendencies",
             "What is made up beside what",
             "The concepts with most hallucinations, by group.",
@@ -211,20 +188,12 @@ def _planned(
     if (folder / "features.parquet").exists():
         groups = read_table(folder / "features.parquet").groupby("set", sort=False)
         features = {str(k): part.drop(columns="set").to_numpy() for k, part in groups}
-        yield (
+        yield Planned(
             "effectiveness",
             "Made beside natural images",
             "CLIP features along their two main directions.",
             lambda: feature_clouds(features, footer),
         )
-
-
-def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:
-    facts = []
-    for row in whole[whole["metric"] == "chair"].to_dict("records"):
-        remark = f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}"
-        facts.append((f"CHAIR, {named(row['split'])}", f"{percent(row['value'])}%", remark))
-    return facts
 
 
 def _tables(whole: pd.DataFrame, first: str) -> list[HtmlTable]:
@@ -240,16 +209,8 @@ def _tables(whole: pd.DataFrame, first: str) -> list[HtmlTable]:
 
 
 def _table(caption: str, rows: pd.DataFrame, metrics: Mapping[str, str]) -> HtmlTable:
-    part = rows[rows["metric"].isin(metrics)]
-    found = {(row["split"], row["metric"]): row for row in part.to_dict("records")}
-    first = next(iter(metrics))
-    heads = [Head("criterion", "ascending"), *(Head(name) for name in SIZES.values())]
-    cells = []
-    for place, split in enumerate(dict.fromkeys(part["split"])):
-        sizes = [int(found[split, first][name]) for name in SIZES]
-        start = [Cell(named(split), place), *(Cell(f"{size:,}", size) for size in sizes)]
-        cells.append([*start, *(_cell(found[split, metric]) for metric in metrics)])
-    return HtmlTable(caption, [*heads, *(Head(name) for name in metrics.values())], cells)
+    names = {split: named(split) for split in dict.fromkeys(rows["split"])}
+    return metric_table(caption, "criterion", rows, names, SIZES, metrics)
 
 
 def _plain_tables(folder: Path) -> list[HtmlTable]:
@@ -268,14 +229,6 @@ def _plain(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.3g}", value)
     return Cell(f"{value:,}", value) if isinstance(value, int) else Cell(str(value))
-
-
-def _cell(row: Mapping[Any, Any]) -> Cell:
-    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    if math.isnan(value):
-        return Cell(MISSING)
-    interval = "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
-    return Cell(percent(value), value, interval)
 
 
 def _mistakes(captions: pd.DataFrame, split: str, store: Thumbnails) -> Shown:

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 from PIL import Image
 
 from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
-from ood_lab.report.figures import FigureFile, write_figure
+from ood_lab.report.answers_page import (
+    AnswersPage,
+    Planned,
+    Shown,
+    draw_figures,
+    interval_facts,
+    metric_table,
+)
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.purified import purified_histograms
 from ood_lab.report.figures.risk_coverage import risk_coverage_figure
-from ood_lab.report.figures.style import rc
 from ood_lab.report.figures.yes_no import split_bars
-from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.report.html_tables import HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oodbench_tables import BAP, SIZES, SPLITS, WAYS, YES_NO, whole_splits
-from ood_lab.report.optional import optional
-from ood_lab.report.page import embed, page_template, save_page
 from ood_lab.report.pictures import Pictures
-from ood_lab.report.protocol import MISSING, percent
 
 _SHOWN = 6  # questions of a split
 _LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
@@ -76,13 +78,6 @@ _DEFINITIONS = (
 )
 
 
-class Shown(NamedTuple):
-    """Questions of one split that were answered wrongly."""
-
-    name: str
-    items: Sequence[Mistake]
-
-
 def write_oodbench_page(
     folder: Path,
     results: pd.DataFrame,
@@ -104,50 +99,28 @@ def write_oodbench_page(
     """
     first = str(manifest["unparsed"])
     whole = whole_splits(results)
-    figures = write_oodbench_figures(folder / "figures", results, judged, division, manifest)
+    rows = results[results["unparsed"] == first]
+    footer = f"{manifest['title']}. Positive class: yes; 95% intervals."
+    planned = [*_planned(results, rows, division, manifest, footer), *_doubt(judged, footer)]
     files = judged["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
-    mistakes = [_mistakes(judged, split, store) for split in SPLITS if split != "pooled"]
     ways = sorted(WAYS, key=lambda way: way != first)
-    tables = [_yes_no_table(whole[whole["unparsed"] == way], way) for way in ways]
-    page = page_template("oodbench.html.j2").render(
+    page = AnswersPage(
         title=manifest["title"],
         sentence="Positive class: yes",
         facts=_facts(whole[whole["unparsed"] == first]),
-        warnings=manifest.get("warnings", []),
-        tables=[*tables, *_bap_tables(whole)],
-        figures=[embed(figure, folder) for figure in figures],
-        mistakes=[shown for shown in mistakes if shown.items],
-        thumbnails=store.uris,
+        tables=[*(_yes_no_table(whole, way) for way in ways), *_bap_tables(whole)],
+        figures=draw_figures(folder / "figures", planned),
+        heading="Wrong answers",
+        note="The first of each split, with the model's reply.",
+        shown=[_mistakes(judged, split, store) for split in SPLITS if split != "pooled"],
+        thumbnails=store,
         definitions=_DEFINITIONS,
-        manifest=flatten(dict(manifest)),
-        downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
-    )
+        downloads=_DOWNLOADS,
+    ).write(folder / "oodbench.html", manifest)
     pictures.warn("oodbench.html")
-    return save_page(folder / "oodbench.html", page)
-
-
-def write_oodbench_figures(
-    folder: Path,
-    results: pd.DataFrame,
-    judged: pd.DataFrame,
-    division: pd.DataFrame | None,
-    manifest: Mapping[str, Any],
-) -> list[FigureFile]:
-    """Writes every figure that the tables allow; one that fails is left out with a warning."""
-    rows = results[results["unparsed"] == str(manifest["unparsed"])]
-    footer = f"{manifest['title']}. Positive class: yes; 95% intervals."
-    files = []
-    with rc():
-        for name, title, caption, draw in (
-            *_planned(results, rows, division, manifest, footer),
-            *_doubt(judged, footer),
-        ):
-            with optional(f"figure {name}"):
-                if (figure := draw()) is not None:
-                    files.append(write_figure(folder, name, title, caption, figure))
-    return files
+    return page
 
 
 def _planned(
@@ -156,22 +129,24 @@ def _planned(
     division: pd.DataFrame | None,
     manifest: Mapping[str, Any],
     footer: str,
-) -> Iterator[tuple[str, str, str, Any]]:
+) -> Iterator[Planned]:
     whole = whole_splits(rows)
     caption = "Answers to yes/no questions of every split, with 95% intervals."
-    yield "splits", "Splits", caption, lambda: split_bars(whole, YES_NO, SPLITS, footer)
+    yield Planned("splits", "Splits", caption, lambda: split_bars(whole, YES_NO, SPLITS, footer))
     bap = whole_splits(results[results["metric"].isin(BAP)])
     if len(bap):
         caption = "Basic-to-advanced progression: share of samples that are right."
-        yield "bap", "Basic to advanced", caption, lambda: split_bars(bap, BAP, SPLITS, footer)
+        yield Planned(
+            "bap", "Basic to advanced", caption, lambda: split_bars(bap, BAP, SPLITS, footer)
+        )
     caption = "By known level of shift of the image."
-    yield (
+    yield Planned(
         "levels",
         "By level of shift",
         caption,
         lambda: level_lines(rows, _LEVEL_METRICS, SPLITS, footer),
     )
-    yield (
+    yield Planned(
         "cells",
         "Semantic × covariate level",
         "All splits pooled, by the known levels of shift of the image.",
@@ -179,7 +154,7 @@ def _planned(
     )
     if division is not None and len(division):
         threshold = float(manifest["division"]["threshold"])
-        yield (
+        yield Planned(
             "purified",
             "Purified probabilities",
             "How sure the models of the division are of what is annotated, by category.",
@@ -187,7 +162,7 @@ def _planned(
         )
 
 
-def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[tuple[str, str, str, Any]]:
+def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[Planned]:
     """Risk over coverage, where the model gives probabilities."""
     rows = answered(judged)
     if not len(rows):
@@ -199,15 +174,11 @@ def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[tuple[str, str, str, A
     }
     caption = "Share of wrong answers among those of which the model is most certain."
     title = "Risk over coverage"
-    yield "risk_coverage", title, caption, lambda: risk_coverage_figure(curves, footer)
+    yield Planned("risk_coverage", title, caption, lambda: risk_coverage_figure(curves, footer))
 
 
 def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:
-    facts = []
-    for row in whole[whole["metric"] == "accuracy"].to_dict("records"):
-        remark = f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}"
-        name = f"Accuracy, {SPLITS[row['split']]}"
-        facts.append((name, f"{percent(row['value'])}%", remark))
+    facts = interval_facts(whole, "accuracy", lambda split: f"Accuracy, {SPLITS[split]}")
     pooled = whole[(whole["split"] == "pooled") & (whole["metric"] == "accuracy")]
     for row in pooled.to_dict("records"):
         remark = f"{row['n_unparsed']:,} unparsed, {row['n_failed']:,} failed"
@@ -215,34 +186,16 @@ def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:
     return facts
 
 
-def _yes_no_table(rows: pd.DataFrame, way: str) -> HtmlTable:
-    return _table(f"Yes/no questions in %: {WAYS[way]}", rows, YES_NO)
+def _yes_no_table(whole: pd.DataFrame, way: str) -> HtmlTable:
+    rows = whole[whole["unparsed"] == way]
+    caption = f"Yes/no questions in %: {WAYS[way]}"
+    return metric_table(caption, "split", rows, SPLITS, SIZES, YES_NO)
 
 
 def _bap_tables(whole: pd.DataFrame) -> list[HtmlTable]:
     rows = whole[whole["metric"].isin(BAP)]
-    return [_table("Basic-to-advanced progression in %", rows, BAP)] if len(rows) else []
-
-
-def _table(caption: str, rows: pd.DataFrame, metrics: Mapping[str, str]) -> HtmlTable:
-    found = {(row["split"], row["metric"]): row for row in rows.to_dict("records")}
-    splits = [split for split in SPLITS if any(key[0] == split for key in found)]
-    first = next(iter(metrics))
-    heads = [Head("split", "ascending"), *(Head(name) for name in SIZES.values())]
-    cells = []
-    for place, split in enumerate(splits):
-        sizes = [int(found[split, first][name]) for name in SIZES]
-        start = [Cell(SPLITS[split], place), *(Cell(f"{size:,}", size) for size in sizes)]
-        cells.append([*start, *(_cell(found[split, metric]) for metric in metrics)])
-    return HtmlTable(caption, [*heads, *(Head(name) for name in metrics.values())], cells)
-
-
-def _cell(row: Mapping[Any, Any]) -> Cell:
-    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    if math.isnan(value):
-        return Cell(MISSING)
-    interval = "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
-    return Cell(percent(value), value, interval)
+    caption = "Basic-to-advanced progression in %"
+    return [metric_table(caption, "split", rows, SPLITS, SIZES, BAP)] if len(rows) else []
 
 
 def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Shown:

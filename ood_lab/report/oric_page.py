@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
-from matplotlib.figure import Figure
 from PIL import Image
 
 from ood_lab.io import read_table
-from ood_lab.report.figures import write_figure
+from ood_lab.report.answers_page import (
+    AnswersPage,
+    Planned,
+    Shown,
+    draw_figures,
+    interval_facts,
+    metric_table,
+)
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.oric import context_curves, measure_bars, tier_bars
-from ood_lab.report.figures.style import rc
 from ood_lab.report.figures.yes_no import split_bars
-from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
-from ood_lab.report.optional import optional
 from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows, p_text
-from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import Pictures
 from ood_lab.report.protocol import MISSING, percent
 
@@ -102,13 +105,6 @@ _DEFINITIONS = (
 )
 
 
-class Shown(NamedTuple):
-    """Questions of one set that were answered wrongly."""
-
-    name: str
-    items: Sequence[Mistake]
-
-
 @dataclass(frozen=True)
 class _Tables:
     """The tables that lie in the folders of a run."""
@@ -142,59 +138,38 @@ def write_oric_page(
     names = ("differences", "models", "context", "tiers")
     files = [*(folder / f"{name}.csv" for name in names), built / "analyses.csv"]
     tables = _Tables(*(read_table(file) if file.is_file() else None for file in files))
-    figures = _write_figures(folder / "figures", results, tables, str(manifest["title"]))
+    footer = f"{manifest['title']}. 95% intervals that resample images."
+    planned = [*_of_answers(results, tables, footer), *_of_questions(tables, footer)]
     images = judged["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(images[row]) if images[row] else None)
     store = Thumbnails(pictures)
-    splits = [split for split in SETS if (judged["split"] == split).any()]
-    mistakes = [shown for split in splits for shown in _mistakes(judged, split, store)]
-    page = page_template("oodbench.html.j2").render(
+    page = AnswersPage(
         title=manifest["title"],
         sentence="Mean over the wordings of each question",
-        facts=_facts(results, tables),
-        warnings=manifest.get("warnings", []),
+        facts=_facts(results),
         tables=list(_html_tables(results, tables)),
-        figures=[embed(figure, folder) for figure in figures],
-        mistakes=mistakes,
-        thumbnails=store.uris,
+        figures=draw_figures(folder / "figures", planned),
+        heading="Wrong answers",
+        note="The first of each set of questions, with the model's reply.",
+        shown=[_mistakes(judged, split, store) for split in SETS],
+        thumbnails=store,
         definitions=_DEFINITIONS,
-        manifest=flatten(dict(manifest)),
-        downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
-    )
+        downloads=_DOWNLOADS,
+    ).write(folder / "oric.html", manifest)
     pictures.warn("oric.html")
-    return save_page(folder / "oric.html", page)
+    return page
 
 
-Draw = Callable[[], Figure | None]
-
-
-def _write_figures(
-    folder: Path, results: pd.DataFrame, tables: _Tables, title: str
-) -> list[FigureFile]:
-    """Every figure that the tables allow; one that fails is left out with a warning."""
-    footer = f"{title}. 95% intervals that resample images."
-    files = []
-    with rc():
-        for name, heading, caption, draw in (
-            *_of_answers(results, tables, footer),
-            *_of_questions(tables, footer),
-        ):
-            with optional(f"figure {name}"):
-                if (figure := draw()) is not None:
-                    files.append(write_figure(folder, name, heading, caption, figure))
-    return files
-
-
-def _of_answers(
-    results: pd.DataFrame, tables: _Tables, footer: str
-) -> Iterator[tuple[str, str, str, Draw]]:
+def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator[Planned]:
     whole = mean_rows(results)
     metrics = {name: METRICS[name] for name in _FIGURE_METRICS}
     caption = "Answers to every set of questions, mean over the wordings."
-    yield "sets", "Sets of questions", caption, partial(split_bars, whole, metrics, SETS, footer)
+    yield Planned(
+        "sets", "Sets of questions", caption, partial(split_bars, whole, metrics, SETS, footer)
+    )
     if tables.context is not None:
         sets = {n: words for n, words in _LINES.items() if (tables.context["split"] == n).any()}
-        yield (
+        yield Planned(
             "context",
             "By P(object | context)",
             "What is expected from the other objects of the image is seen more often, there or "
@@ -203,13 +178,13 @@ def _of_answers(
         )
     shown = results["split"].isin(_LINES) & (results["prompt"] == "mean")
     levels = results[shown].rename(columns={"n_items": "n_pairs"})
-    yield (
+    yield Planned(
         "levels",
         "By level of shift",
         "By known level of shift of the image.",
         partial(level_lines, levels, _LEVEL_METRICS, _LINES, footer),
     )
-    yield (
+    yield Planned(
         "cells",
         "Semantic × covariate level",
         "ORIC's questions, by the known levels of shift of the image.",
@@ -217,14 +192,14 @@ def _of_answers(
     )
 
 
-def _of_questions(tables: _Tables, footer: str) -> Iterator[tuple[str, str, str, Draw]]:
+def _of_questions(tables: _Tables, footer: str) -> Iterator[Planned]:
     found = tables.analyses
     if found is None:
         return
     shares = found[found["analysis"] == "tier_share"]
     recall = tables.tiers if tables.tiers is not None else shares.iloc[:0].assign(tier="")
     if len(shares):
-        yield (
+        yield Planned(
             "tiers",
             "Sizes of objects",
             "By the area of the boxes of an object, and how often it is then seen.",
@@ -238,20 +213,20 @@ def _of_questions(tables: _Tables, footer: str) -> Iterator[tuple[str, str, str,
         if len(rows):
             rows = rows.assign(series=rows["label"].map(_LABELS))
             caption = "Mean over the questions of each set, by the right answer."
-            yield name, title, caption, partial(measure_bars, rows, SETS, title, footer)
+            yield Planned(name, title, caption, partial(measure_bars, rows, SETS, title, footer))
     rows = found[(found["analysis"] == "min_distance") & (found["key"] == "mean")]
     if len(rows):
         title = "Least distance of an image with a class and one without"
         draw = partial(measure_bars, rows.assign(series=rows["clip"]), SETS, title, footer)
-        yield "min_distance", title, "1 - cosine, mean over classes, in each CLIP's space.", draw
+        yield Planned(
+            "min_distance", title, "1 - cosine, mean over classes, in each CLIP's space.", draw
+        )
 
 
-def _facts(results: pd.DataFrame, tables: _Tables) -> list[tuple[str, str, str]]:
+def _facts(results: pd.DataFrame) -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page."""
-    whole, facts = mean_rows(results), []
-    for row in whole[whole["metric"] == "macro_f1"].to_dict("records"):
-        remark = f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}"
-        facts.append((f"F1, {SETS[row['split']]}", f"{percent(row['value'])}%", remark))
+    whole = mean_rows(results)
+    facts = interval_facts(whole, "macro_f1", lambda split: f"F1, {SETS[split]}")
     rows = whole[(whole["split"] == "oric") & (whole["metric"] == "accuracy")]
     for row in rows.to_dict("records"):
         remark = f"{row['n_unparsed']:,} unmatched, {row['n_failed']:,} failed"
@@ -261,12 +236,13 @@ def _facts(results: pd.DataFrame, tables: _Tables) -> list[tuple[str, str, str]]
 
 def _html_tables(results: pd.DataFrame, tables: _Tables) -> Iterator[HtmlTable]:
     whole = mean_rows(results)
-    names = {split: SETS[split] for split in SETS if (whole["split"] == split).any()}
-    yield _metric_table("Answers in %, mean over the wordings", whole, "split", names)
+    caption = "Answers in %, mean over the wordings"
+    yield metric_table(caption, "questions", whole, SETS, SIZES, METRICS)
     single = results[(results["split"] == "oric") & (results["prompt"] != "mean")]
     numbers = {str(n): f"wording {n}" for n in sorted(set(single["prompt"]))}
     if len(numbers) > 1:
-        yield _metric_table("ORIC's questions by wording, in %", single, "prompt", numbers)
+        caption = "ORIC's questions by wording, in %"
+        yield metric_table(caption, "questions", single, numbers, SIZES, METRICS, "prompt")
     for table, title in (
         (tables.differences, "ORIC minus other questions, points"),
         (tables.models, "Models on the same questions, points"),
@@ -275,19 +251,6 @@ def _html_tables(results: pd.DataFrame, tables: _Tables) -> Iterator[HtmlTable]:
             yield _difference_table(title, table)
     if tables.analyses is not None:
         yield _analysis_table(tables.analyses)
-
-
-def _metric_table(
-    caption: str, rows: pd.DataFrame, key: str, names: Mapping[str, str]
-) -> HtmlTable:
-    found = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
-    heads = [Head("questions", "ascending"), *(Head(words) for words in SIZES.values())]
-    cells = []
-    for place, (value, name) in enumerate(names.items()):
-        sizes = [int(found[value, "accuracy"][size]) for size in SIZES]
-        start = [Cell(name, place), *(Cell(f"{size:,}", size) for size in sizes)]
-        cells.append([*start, *(_cell(found[value, metric]) for metric in METRICS)])
-    return HtmlTable(caption, [*heads, *(Head(words) for words in METRICS.values())], cells)
 
 
 def _difference_table(caption: str, table: pd.DataFrame) -> HtmlTable:
@@ -337,15 +300,7 @@ def _value(row: Mapping[Any, Any] | None) -> Cell:
     return Cell(f"{value:.{digits}f}", value, interval)
 
 
-def _cell(row: Mapping[Any, Any]) -> Cell:
-    value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
-    if math.isnan(value):
-        return Cell(MISSING)
-    interval = "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
-    return Cell(percent(value), value, interval)
-
-
-def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Iterator[Shown]:
+def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Shown:
     """The first wrong answers of a set, each of another image."""
     rows = judged[(judged["split"] == split) & (judged["status"] == "parsed")]
     wrong = rows[~rows["correct"].astype(bool)].drop_duplicates("file").iloc[:_SHOWN]
@@ -354,5 +309,4 @@ def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Iterator[S
         asked = str(answer["text"]).split("\n")[0].removeprefix("Question: ")
         text = f"{asked} {str(answer['reply']).strip()[:60]} (right: {answer['truth']})"
         items.append(Mistake(text, store.number(split, row)))
-    if items:
-        yield Shown(SETS[split], items)
+    return Shown(SETS[split], items)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,12 +16,13 @@ from rich.console import Console
 from ood_lab.arguments import Count
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_json, read_table, write_csv, write_table, write_text
-from ood_lab.lvlm.answers import Answer, AnswerStore
+from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
@@ -181,13 +180,12 @@ class OODBench(Task):
             found = recorded_answers(questions, Path(self.answers))
             ws.manifest["answers"] = self.answers
         else:
-            store = AnswerStore(ws.answers_root / f"{_file_name(ws.lvlm.made_with)}.jsonl")
+            store = store_of(ws.lvlm.made_with, ws.answers_root)
             found = answers_to(questions, folder, ws.lvlm, store)
             ws.manifest["answers"] = str(store.path)
         made_with = next((dict(answer.made_with) for answer in found), {})
         ws.manifest["lvlm"] = made_with
-        lines = [json.dumps(asdict(answer)) for answer in found]
-        write_text("".join(f"{line}\n" for line in lines), ws.folder / _ANSWERS)
+        write_answers(found, ws.folder / _ANSWERS)
         return {answer.question_id: answer for answer in found}
 
     def _score(
@@ -197,7 +195,7 @@ class OODBench(Task):
         write_table(judged, ws.folder / "judged.parquet")
         results = results_of(
             judged,
-            _short_name(ws.manifest["lvlm"]),
+            model_name(ws.manifest["lvlm"]),
             draws=int(ws.metrics["draws"]),
             seed=ws.seed,
             min_count=int(ws.metrics["min_count"]),
@@ -221,7 +219,7 @@ class OODBench(Task):
 
     def _title(self, ws: Workspace) -> str:
         about = ws.manifest.get("annotations", {}).get("name") or str(self.questions)
-        return f"OODBench: {_short_name(ws.manifest['lvlm'])} on {about}"
+        return f"OODBench: {model_name(ws.manifest['lvlm'])} on {about}"
 
 
 def _built_with(folder: Path) -> dict[str, Any]:
@@ -229,14 +227,3 @@ def _built_with(folder: Path) -> dict[str, Any]:
     file = folder / "manifest.json"
     found = read_json(file) if file.is_file() else {}
     return {key: found[key] for key in ("annotations", "image_text", "division") if key in found}
-
-
-def _short_name(made_with: dict[str, Any]) -> str:
-    """Name of a chat model: the last part of its path."""
-    return str(made_with.get("model", "model")).rstrip("/").rpartition("/")[2] or "model"
-
-
-def _file_name(made_with: Any) -> str:
-    """Name of the file of a chat model's answers: its own, and a hash of what tells them apart."""
-    digest = hashlib.sha256(json.dumps(dict(made_with), sort_keys=True).encode()).hexdigest()
-    return f"{re.sub(r'[^A-Za-z0-9._-]+', '_', _short_name(dict(made_with)))}-{digest[:10]}"

@@ -7,8 +7,6 @@ import pytest
 from ood_lab.lvlm.ode.concepts import Attribute, Concepts
 
 SHARED = Path(__file__).parents[3].parent / "shared/data/ode"
-if not SHARED.is_dir():
-    SHARED = Path("/work/shared/data/ode")
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the published data is not here")
 
 SMALL = Concepts(

@@ -13,6 +13,7 @@ from hydra.errors import HydraException
 
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed
+from ood_lab.run.help import help_page
 from ood_lab.run.line import check_overrides, read_arguments
 from ood_lab.run.pipeline import (
     Stage,
@@ -66,6 +67,9 @@ def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int
     if only_jobs and (stages := _stages(config_name, overrides)):
         return min(validate_stages(stages), 1) if dry else run_stages(stages)
     check_overrides(config_name, overrides, sweep=dry or arguments.multirun or not only_jobs)
+    if arguments.help:
+        print(help_page())
+        return 0
     if dry:
         return min(validate(config_name, overrides), 1)
     if arguments.multirun and only_jobs:

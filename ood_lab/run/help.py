@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.scripts import CONF, command
@@ -20,6 +21,15 @@ def register_help() -> None:
     OmegaConf.register_new_resolver("help_command", command, replace=True)
     OmegaConf.register_new_resolver("help_group", _group, replace=True)
     OmegaConf.register_new_resolver("help_tasks", _tasks, replace=True)
+
+
+def help_page() -> str:
+    """The page of the script whose command line was composed last.
+
+    Hydra would make the same text, but first lists all groups of ``conf/`` for a template that
+    does not ask for them, which takes longer than the rest.
+    """
+    return str(HydraConfig.get().help.template)
 
 
 def _group(name: str, words: str, *, _root_: DictConfig) -> str:

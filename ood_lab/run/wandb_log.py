@@ -57,6 +57,12 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
     return dict(zip(keys, whole["value"].astype(float), strict=True))
 
 
+def table_of(frame: pd.DataFrame) -> wandb.Table:
+    """The rows as a W&B table; ``Table(dataframe=...)`` looks every column up for every row."""
+    rows = zip(*(frame[column].values for column in frame), strict=True)
+    return wandb.Table(columns=list(frame.columns), data=[list(row) for row in rows])
+
+
 def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
     """Writes the results and what lies in the run folder to every W&B logger, online or offline.
 
@@ -70,14 +76,12 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
             continue
         if "split" in results:  # of a vision-language benchmark
             logger.experiment.summary.update(answer_values(results))
-            logger.experiment.log(
-                {"results": wandb.Table(dataframe=results.reset_index(drop=True)), **_pages(folder)}
-            )
+            logger.experiment.log({"results": table_of(results), **_pages(folder)})
         elif "metric" not in results:
             if {"set", "axis", "mean"} <= set(results):
                 logger.experiment.summary.update(shift_values(results))
                 plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-                logger.experiment.log({"shift_table": wandb.Table(dataframe=plain)})
+                logger.experiment.log({"shift_table": table_of(plain)})
             logger.experiment.log(_pages(folder))
         else:
             logger.experiment.summary.update(summary_values(results))
@@ -85,9 +89,9 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
                 logger.experiment.summary.update(dating_values(dating))
             logger.experiment.log(
                 {
-                    "results": wandb.Table(dataframe=results.reset_index(drop=True)),
+                    "results": table_of(results),
                     **charts(results),
-                    **({} if dating is None else {"dating": wandb.Table(dataframe=dating)}),
+                    **({} if dating is None else {"dating": table_of(dating)}),
                     **_pages(folder),
                 }
             )

@@ -11,8 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from ood_lab.axes import LEVELS
-from ood_lab.report.columns import Column, build, numbers, pack
-from ood_lab.report.oodbench_tables import estimate
+from ood_lab.report.answers_table import metric_tables
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -77,19 +76,13 @@ def _table(
     rows: pd.DataFrame, metrics: Mapping[str, str], title: str, width: int
 ) -> Iterator[RenderableType]:
     part = rows[rows["metric"].isin(metrics)]
-    found = {(row["split"], row["metric"]): row for row in part.to_dict("records")}
-    splits = list(dict.fromkeys(part["split"]))
-    first = next(iter(metrics))
-    columns = [Column(("criterion",), [Text(named(split), "bold") for split in splits])]
-    for name, words in SIZES.items():
-        sizes = [int(found[split, first][name]) for split in splits]
-        if any(sizes) or name in ("n_asked", "n_pairs"):
-            columns.append(Column((words,), numbers([f"{size:,}" for size in sizes])))
-    for metric, words in metrics.items():
-        columns.append(Column((words,), numbers([estimate(found[s, metric]) for s in splits])))
-    for piece in pack(columns, width):
-        yield Text()
-        yield build(piece, title)
+    names = {split: named(split) for split in part["split"].unique()}
+    sizes = {
+        name: words
+        for name, words in SIZES.items()
+        if part[name].any() or name in ("n_asked", "n_pairs")
+    }
+    yield from metric_tables(part, "criterion", names, sizes, metrics, title, width)
 
 
 def named(split: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,8 +11,8 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from ood_lab.axes import LEVELS
+from ood_lab.report.answers_table import estimate, metric_tables
 from ood_lab.report.columns import Column, build, numbers, pack
-from ood_lab.report.protocol import MISSING
 
 #: Metric, and what it is called in tables; in this order.
 YES_NO = {
@@ -52,37 +51,17 @@ class OODBenchTables:
         for way in ways if unparsed else ways[:1]:
             rows = whole[whole["unparsed"] == way]
             words = f"; {WAYS[way]}" if unparsed else ""
-            yield from self._table(rows, YES_NO, f"Yes/no questions, %{words}", options.max_width)
+            title = f"Yes/no questions, %{words}"
+            yield from metric_tables(rows, "split", SPLITS, SIZES, YES_NO, title, options.max_width)
         yield Text(
             "Positive class: yes. ± half of the 95% interval, from resampling question pairs.",
             "dim",
         )
         if whole["metric"].isin(BAP).any():
             title = "Basic-to-advanced progression, % right"
-            yield from self._table(whole, BAP, title, options.max_width)
+            sizes = {**SIZES, "n_pairs": "samples"}
+            yield from metric_tables(whole, "split", SPLITS, sizes, BAP, title, options.max_width)
             yield Text("logic: the count and the comparison are right.", "dim")
-
-    @staticmethod
-    def _table(
-        rows: pd.DataFrame, metrics: Mapping[str, str], title: str, width: int
-    ) -> Iterator[RenderableType]:
-        found = {
-            (row["split"], row["metric"]): row
-            for row in rows[rows["metric"].isin(metrics)].to_dict("records")
-        }
-        splits = [split for split in SPLITS if any(key[0] == split for key in found)]
-        first = next(iter(metrics))
-        columns = [Column(("split",), [Text(SPLITS[split], "bold") for split in splits])]
-        for name, words in SIZES.items():
-            label = "samples" if words == "pairs" and metrics is BAP else words
-            sizes = [f"{int(found[split, first][name]):,}" for split in splits]
-            columns.append(Column((label,), numbers(sizes)))
-        for metric, words in metrics.items():
-            texts = [estimate(found[split, metric]) for split in splits]
-            columns.append(Column((words,), numbers(texts)))
-        for part in pack(columns, width):
-            yield Text()
-            yield build(part, title)
 
 
 def oodbench_tables(results: pd.DataFrame, manifest: Mapping[str, Any]) -> OODBenchTables:
@@ -98,15 +77,6 @@ def oodbench_tables(results: pd.DataFrame, manifest: Mapping[str, Any]) -> OODBe
 def whole_splits(results: pd.DataFrame) -> pd.DataFrame:
     """The rows that are not of one level or cell."""
     return results[results[list(LEVELS)].isna().all(axis=1)]
-
-
-def estimate(row: Mapping[Any, Any]) -> str:
-    """``84.8±0.9``, in percent; the second number is half the width of the interval."""
-    values: Sequence[float] = [100 * float(row[k]) for k in ("value", "ci_low", "ci_high")]
-    if math.isnan(values[0]):
-        return MISSING
-    value, low, high = values
-    return f"{value:.1f}" if math.isnan(low) else f"{value:.1f}±{(high - low) / 2:.1f}"
 
 
 def ablation_tables(table: pd.DataFrame, width: int) -> Group:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_table
+from ood_lab.report.answers_table import metric_tables
 from ood_lab.report.columns import Column, beside, build, numbers, pack
-from ood_lab.report.oodbench_tables import estimate
 
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -63,18 +63,9 @@ class OricTables:
         """Metrics of every set, then how other sets, and other models, differ."""
         yield Text(self.title, style="bold")
         whole = mean_rows(self.results)
-        found = {(row["split"], row["metric"]): row for row in whole.to_dict("records")}
-        splits = [split for split in SETS if any(key[0] == split for key in found)]
-        columns = [Column(("questions",), [Text(SETS[split], "bold") for split in splits])]
-        for name, words in SIZES.items():
-            sizes = [f"{int(found[split, 'accuracy'][name]):,}" for split in splits]
-            columns.append(Column((words,), numbers(sizes)))
-        for metric, words in METRICS.items():
-            texts = [estimate(found[split, metric]) for split in splits]
-            columns.append(Column((words,), numbers(texts)))
-        for part in pack(columns, options.max_width):
-            yield Text()
-            yield build(part, "Answers, %")
+        yield from metric_tables(
+            whole, "questions", SETS, SIZES, METRICS, "Answers, %", options.max_width
+        )
         yield Text(_NOTE, "dim")
         for table, title in (
             (self.differences, "ORIC minus other questions, points"),

@@ -59,7 +59,9 @@ def overlaps(a, b, slack):
 WITH_FPR95 = ("fpr95_bars", "dad_fpr95", "roc", "levels_grid")
 
 
-@pytest.mark.parametrize(("detectors", "sets"), [(1, 1), (5, 2), (15, 8)])
+@pytest.mark.parametrize(
+    ("detectors", "sets"), [(1, 1), (5, 2), pytest.param(15, 8, marks=pytest.mark.slow)]
+)
 def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
     with warnings.catch_warnings(), rc():

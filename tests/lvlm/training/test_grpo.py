@@ -128,7 +128,8 @@ def test_the_dataset_of_the_released_code(files):
     assert row["problem"].startswith("Is there a dog in the image? Please first provide")
 
 
-@pytest.mark.parametrize("ratio", ["reference", pytest.param("policy", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ratio", ["reference", "policy"])
 def test_a_training_learns_what_is_rewarded(files, ratio):
     """A reward for one letter: the untrained tiny model comes to say what has it."""
     import lightning as L

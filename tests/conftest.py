@@ -46,6 +46,6 @@ def composing_is_fast():
 
     with (
         mock.patch.object(FileConfigSource, "load_config", load_config),
-        mock.patch.object(Hydra, "get_mode", lambda *_args, **_kwargs: None),
+        mock.patch.object(Hydra, "get_mode", return_value=None),
     ):
         yield

@@ -53,7 +53,9 @@ def _elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))])
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
 def test_a_mutated_line_is_understood_or_refused_in_one_line(part, capsys):
     wrong = []
     for script, arguments in mutations(seed=part, count=COUNT // 9):

@@ -7,6 +7,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
 from ood_lab.run.keys import all_keys
+from ood_lab.run.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 #: Lines that can be understood; whether their files exist is another matter.
@@ -48,6 +49,7 @@ def mutations(seed: int, count: int):
 
 
 def _keys() -> list[str]:
+    register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         cfg: DictConfig = compose("train")
     return [key for key in all_keys(cfg) if not key.startswith(SPARED)]

@@ -130,6 +130,8 @@ class OODDataModule(L.LightningDataModule):
         self.ood_groups = {g: list(names) for g, names in (ood_groups or {}).items() if names}
         self.csid_names: list[str] = []
         self.val_ood_names: list[str] = []
+        #: Sets that the configuration names and this run does not read.
+        self.left_out: list[str] = []
         self.unresized = list(unresized)
         self.batch_size = batch_size
         self.eval_batch_size = eval_batch_size or batch_size
@@ -189,7 +191,7 @@ class OODDataModule(L.LightningDataModule):
         splits = dict(self.build_splits())
         if self.shots != ALL:
             splits["train"] = self._few(splits["train"])
-        self._check_names(self._ood_of(splits))
+        self._check_names(splits)
         if self.max_batches is not None:
             self._whole_train = splits["train"]  # a few batches need not have all labels
             splits = {name: self._batches_of(data) for name, data in splits.items()}
@@ -240,7 +242,8 @@ class OODDataModule(L.LightningDataModule):
         size = self.batch_size if data.name == "train" else self.eval_batch_size
         return only_rows(data, even_rows(len(data), (self.max_batches or 0) * size))
 
-    def _check_names(self, ood: Sequence[str]) -> None:
+    def _check_names(self, splits: Iterable[str]) -> None:
+        ood = self._ood_of(splits)
         for name in self.shift_order:
             if name not in ood:
                 raise UserError(
@@ -250,6 +253,11 @@ class OODDataModule(L.LightningDataModule):
         if len(set(self.shift_order)) < len(self.shift_order):
             raise UserError(f"data.shift_order names a set twice: {', '.join(self.shift_order)}")
         check_groups(self.ood_groups, ood)
+        for name in self.unresized:
+            if name not in (known := [*splits, *self.left_out]):
+                raise UserError(
+                    f"data.unresized names '{name}', which is not a set: {suggestion(name, known)}"
+                )
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
         others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)

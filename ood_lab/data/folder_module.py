@@ -80,7 +80,7 @@ class FolderDataModule(OODDataModule):
         self.val_ood_sources = _given(ood_val)
         self.csid_names, self.val_ood_names = list(self.csid_sources), list(self.val_ood_sources)
         self.full_spectrum = full_spectrum
-        self._left_out = [] if full_spectrum else list(_given(csid))
+        self.left_out = [] if full_spectrum else list(_given(csid))
         self.hierarchy = hierarchy
         self.root = root
         self.split = list(split)
@@ -128,8 +128,8 @@ class FolderDataModule(OODDataModule):
         names = encode_names(tables, outside)
         names = self._add_levels(tables, classes, names)
         tables = self._complete(align_attributes(tables))
-        if self._left_out:
-            sets = ", ".join(self._left_out)
+        if self.left_out:
+            sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
         return {
             name: FileDataset(

@@ -113,7 +113,7 @@ class ConsoleTables:
     # Detectors × OOD sets
 
     def _results(self, width: int) -> Iterator[RenderableType]:
-        order = ", OOD sets in shift order" if self.view.most_dad else ""
+        order = f", OOD sets {self.view.order}" if self.view.order else ""
         for words in (14, 12, 9):
             columns = self._paired(words)
             if self._fits(columns, width):

@@ -122,7 +122,7 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
         facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
-        order = ", in shift order" if view.most_dad else ""
+        order = f", {view.order}" if view.order else ""
         facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""

@@ -136,6 +136,14 @@ class RunView:
         return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
 
     @property
+    def order(self) -> str:
+        """How the OOD sets are ordered: ``in shift order``, ``by group``, or nothing."""
+        if not self.most_dad:
+            return ""
+        placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        return "in shift order" if placed["shift_level"].is_unique else "by group"
+
+    @property
     def groups(self) -> list[str]:
         """Groups of OOD sets that have a mean of their own, in order."""
         means = self.table["metric"].drop_duplicates().str.extract(r"^mean_(.+)_auroc$")[0]

@@ -290,6 +290,7 @@ def test_mistakes_are_named(root):
     refuse("data.id.train=DIR", id=("test",))
     refuse(r"shift_order names 'nere', .*'near'", shift_order=["nere", "far"])
     refuse("names a set twice", shift_order=["near", "near"])
+    refuse(r"data.unresized names 'nere', .*'near'", unresized=["nere"])
     refuse("'.*/neer' does not exist; nearest: '.*/near'", ood=("neer",))
     refuse("data.id.tset is not a split: did you mean 'test'", id=("train", "tset"))
     refuse("cannot be called 'test'", ood=("test",))

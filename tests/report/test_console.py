@@ -177,3 +177,14 @@ def test_a_long_table_has_sections_by_what_is_read():
     assert rows == expected
     few = results[~results.detector.isin(names[20:])]
     assert not any(line.strip() in words for line in show(few, 80, reads=reads).splitlines())
+
+
+def test_groups_are_not_called_a_shift_order():
+    """Sets of one group share a level: there is an order of groups, and none of sets."""
+    results = make_run(2, 3).results
+    assert RunView(results).order == "in shift order"
+    placed = results["shift_level"].notna()
+    results.loc[placed, "shift_level"] = results.loc[placed, "shift_level"].clip(upper=2)
+    assert RunView(results).order == "by group"
+    results["shift_level"] = float("nan")
+    assert RunView(results).order == ""

@@ -42,7 +42,6 @@ Draw = Callable[[], Figure | None]
 
 def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]]:
     """File name, title and caption of all that can be drawn, and the function that does it."""
-    order = "OOD sets in shift order" if inputs.view.most_dad else "OOD sets"
     if inputs.view.sets:
         yield (
             "densities",
@@ -52,7 +51,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
         )
         star = star_sentence(inputs.view.has_significance).replace("* =", "Orange:")
         best = f" {star}" if marks_best(inputs) else ""
-        order = ", in shift order" if inputs.view.most_dad else ""
+        order = f", {inputs.view.order}" if inputs.view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
         yield "fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs)
         if inputs.view.most_dad:

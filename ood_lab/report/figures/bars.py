@@ -25,7 +25,7 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
         _bars(axes, inputs, ood)
         axes.set_title(title, fontsize=7)
     middle = grid[len(grid) // 2]
-    order = ", OOD sets in shift order" if view.most_dad else ""
+    order = f", OOD sets {view.order}" if view.order else ""
     known = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
     middle.set_xlabel(
         f"FPR95 in %{order}{', with 95% intervals' if known else ''}",

@@ -57,8 +57,12 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
         data.set_levels({level: rows[level].to_numpy(np.int64) for level in LEVELS})
 
 
-def read_levels(path: str | os.PathLike[str]) -> pd.DataFrame:
+def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.DataFrame:
     """The table ``levels.parquet`` (or ``.csv``) that ``task=divide`` wrote.
+
+    Args:
+        path: of the table.
+        key: that gave it, for errors.
 
     Raises:
         UserError: no such file or column.
@@ -69,9 +73,9 @@ def read_levels(path: str | os.PathLike[str]) -> pd.DataFrame:
     try:
         table = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
     except (ValueError, OSError) as error:
-        raise UserError(f"cannot read data.levels={file}: {str(error).splitlines()[0]}") from error
+        raise UserError(f"cannot read {key}={file}: {str(error).splitlines()[0]}") from error
     for column in ("dataset", "index", "path", *LEVELS):
         if column not in table:
             hint = suggestion(column, map(str, table))
-            raise UserError(f"data.levels={file} has no column '{column}': {hint}")
+            raise UserError(f"{key}={file} has no column '{column}': {hint}")
     return table

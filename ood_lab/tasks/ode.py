@@ -23,6 +23,7 @@ from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import Construction, pair_table
@@ -77,6 +78,8 @@ class Ode(Task):
         until: last stage to run.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
+        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
+            then also given by these levels, in place of known ones.
         pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: only the images of
             this list are asked about, and none is made.
         images: folder of these images; None = that of the list.
@@ -102,6 +105,7 @@ class Ode(Task):
     until: Literal["build", "ask", "score"] = "score"
     questions: str | None = None
     answers: str | None = None
+    levels: str | None = None
     pictures: str | None = None
     images: str | None = None
     previous: str | None = None
@@ -123,7 +127,7 @@ class Ode(Task):
         if self.parser is not None and self.parser not in YES_NO_PARSERS:
             known = suggestion(self.parser, YES_NO_PARSERS)
             raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
-        for name in ("questions", "answers", "audit", "pictures"):
+        for name in ("questions", "answers", "levels", "audit", "pictures"):
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():
                 raise UserError(f"task.{name}={file}: there is no such file")
@@ -151,7 +155,7 @@ class Ode(Task):
         concepts = ws.concepts.read() if ws.concepts else concepts_of(ws.annotations)
         before = read_round(Path(self.previous)) if self.previous else None
         file = Path(self.questions) if self.questions else self._build(ws, concepts, before)
-        questions = read_questions(file)
+        questions = with_levels(read_questions(file), self.levels)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         ws.manifest |= {
             "questions": {"file": str(file), "n": len(questions), "sha256": digest},

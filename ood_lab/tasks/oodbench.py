@@ -23,6 +23,7 @@ from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
@@ -57,6 +58,8 @@ class OODBench(Task):
         until: last stage to run.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
+        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
+            then also given by these levels, in place of known ones.
         case1: see :class:`~ood_lab.lvlm.oodbench.division.Rule`.
         combine: see there.
         threshold: T, see there.
@@ -81,6 +84,7 @@ class OODBench(Task):
     until: Literal["build", "ask", "score"] = "score"
     questions: str | None = None
     answers: str | None = None
+    levels: str | None = None
     case1: Case1 = "all_labels"
     combine: Combine = "or"
     threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
@@ -103,7 +107,7 @@ class OODBench(Task):
         if self.parser is not None and self.parser not in YES_NO_PARSERS:
             known = suggestion(self.parser, YES_NO_PARSERS)
             raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
-        for name in ("questions", "answers", "audit"):
+        for name in ("questions", "answers", "levels", "audit"):
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():
                 raise UserError(f"task.{name}={file}: there is no such file")
@@ -118,7 +122,7 @@ class OODBench(Task):
         if not ws.is_main:
             return None
         file = Path(self.questions) if self.questions else self._build(ws)
-        questions = read_questions(file)
+        questions = with_levels(read_questions(file), self.levels)
         if self.questions is not None:
             ws.manifest |= _built_with(file.parent)
         ws.manifest |= {

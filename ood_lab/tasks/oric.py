@@ -22,6 +22,7 @@ from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
@@ -70,6 +71,8 @@ class Oric(Task):
         images: folder of its images, of which nothing else is known then; None = they are those of
             the annotations, which also say how large and how expected its objects are.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
+        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
+            then also given by these levels, in place of known ones.
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
@@ -105,6 +108,7 @@ class Oric(Task):
     bench: str | None = None
     images: str | None = None
     answers: str | None = None
+    levels: str | None = None
     predictions: Sequence[str] = ()
     construct: Construction = field(default_factory=Construction)
     train_pairs: Annotated[int, Ge(0)] = 0
@@ -130,7 +134,8 @@ class Oric(Task):
         if self.parser not in YES_NO_PARSERS:
             known = suggestion(self.parser, YES_NO_PARSERS)
             raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
-        files = [("questions", self.questions), ("bench", self.bench), ("answers", self.answers)]
+        files = [("questions", self.questions), ("bench", self.bench)]
+        files += [("answers", self.answers), ("levels", self.levels)]
         files += [("predictions", path) for path in self.predictions]
         for name, file in files:
             if file is not None and not Path(file).is_file():
@@ -179,7 +184,7 @@ class Oric(Task):
         if not ws.is_main:
             return None
         file = Path(self.questions) if self.questions else self._build(ws)
-        questions = read_questions(file)
+        questions = with_levels(read_questions(file), self.levels)
         if self.questions is not None:
             ws.manifest |= _built_with(file.parent)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()

@@ -68,6 +68,29 @@ def test_what_both_shipped_models_overlook_is_small(finished):
     assert mine.loc[mine["split"] == "ood_h", "p_scenes_96"].median() < 0.05
 
 
+def test_measured_levels_take_the_place_of_known_ones(finished, tmp_path, capsys):
+    asked = read_questions(finished / "questions.jsonl")
+    images = sorted({q.image for q in asked})
+    table = pd.DataFrame({"path": images, "dataset": "pool", "index": range(len(images))})
+    levels = table.assign(semantic_level=np.arange(len(images)) % 2 + 7, covariate_level=4)
+    levels.to_parquet(tmp_path / "levels.parquet")
+    again = [f"task.questions={finished / 'questions.jsonl'}", "lvlm=oracle", NO_PAGE]
+    again += [f"task.answers={finished / 'answers.jsonl'}"]
+    assert run(tmp_path, *again, f"task.levels={tmp_path / 'levels.parquet'}") == 0
+    found = read_table(folder_of(tmp_path) / "results.parquet")
+    assert set(found["semantic_level"].dropna()) == {7, 8}
+    assert set(found["covariate_level"].dropna()) == {4}
+    before = read_table(finished / "results.parquet")
+    whole = [
+        r[r[["semantic_level", "covariate_level"]].isna().all(axis=1)] for r in (found, before)
+    ]
+    assert whole[0]["value"].tolist() == pytest.approx(whole[1]["value"].tolist(), nan_ok=True)
+    levels[1:].to_csv(tmp_path / "few.csv")
+    capsys.readouterr()
+    assert run(tmp_path, *again, f"task.levels={tmp_path / 'few.csv'}") == 1
+    assert "has no level for 1 of the" in capsys.readouterr().err
+
+
 def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finished):
     results = read_table(finished / "results.parquet")
     row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'drop_pair'")

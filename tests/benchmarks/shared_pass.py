@@ -11,7 +11,7 @@ own fit and predict on loaders. Images are in memory: decoding is not part of it
 weights cost what real ones cost; ``--images`` takes a folder of real ones.
 
 Peak memory is counted above the process as it is when the pass begins: with the network and the
-images, but without a bank. Detectors that refuse a network are left out and named.
+images, but without a bank. Detectors that refuse a network or its features are left out and named.
 """
 
 from __future__ import annotations
@@ -183,6 +183,7 @@ class Bench:
         self.trainer = default_trainer()
         self.best = Chunk(min(16, self.batch_size))
         self.extraction = (0.0, 0.0)
+        self.refusals: set[str] = set()
 
     def loader(self, split: str) -> DataLoader:
         return build_loader(self.trainer, self.sets[split], self.batch_size, 0)
@@ -237,9 +238,12 @@ class Bench:
                 )
             self.extraction = time.process_time() - cpu, time.perf_counter() - wall
             for detector in detectors:
-                if detector.fit_split:
-                    detector.fit(banks[detector.fit_split])
-                checked_score(detector, banks["eval"])
+                try:
+                    if detector.fit_split:
+                        detector.fit(banks[detector.fit_split])
+                    checked_score(detector, banks["eval"])
+                except DetectorRefusal as refusal:  # as of a network whose features have a sign
+                    self.refusals.add(str(refusal))
 
     def pairs(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.loader(split):
@@ -425,6 +429,7 @@ def main() -> None:
     print(f"\n{args.network}: unit = plain forward over {images:,} images: {before[0]:.2f} s CPU")
     print(f"peak memory of the plan with the most detectors: {peak / 2**30:.2f} GiB")
     print(f"{'':26}{'CPU':>8}{'wall':>8}{'of it extraction':>18}   (median of {args.repeats})")
+    print(*sorted(bench.refusals), sep="\n")
     for plan, values in ratios.items():
         cpu, wall, extraction = (statistics.median(v[i] for v in values) for i in range(3))
         print(f"{plan:26}{cpu:8.2f}{wall:8.2f}{extraction:18.2f}")

@@ -11,6 +11,7 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.device import head_on_device
 from ood_lab.detectors.inpass import InPassDetector
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_percentile, check_positive
@@ -169,7 +170,7 @@ class AdaSCALEA(AdaSCALE):
     name = "adascale_a"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
-        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+        weight, bias = head_on_device(bank)
 
         def energy(x: Tensor, k: Tensor) -> Tensor:
             ratio = scale_ratio_each(x.relu(), k.long())

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
+from ood_lab.detectors.device import on_device, within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.column import Column
@@ -29,8 +30,8 @@ class Detector(ABC):
         reads: what it looks at: the logits alone, the features alone, features and head, or the
             network inside the extraction pass; tables group detectors by it.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
-        fitted: what ``fit`` learned, as plain tensors; ``score`` reads nothing else of the fit
-            split, so that a fitted detector can be saved without pickling.
+        fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
+            the fit split, so that a fitted detector can be saved without pickling.
         arguments: what the constructor was called with (positional, by keyword), so that a saved
             detector can be built again.
     """
@@ -57,6 +58,10 @@ class Detector(ABC):
     def column(self) -> Column | None:
         """What the detector needs from the extraction pass, if anything."""
         return None
+
+    def learned(self, *names: str) -> tuple[Tensor, ...]:
+        """Entries of ``fitted``, where detectors compute."""
+        return tuple(on_device(self.fitted[name]) for name in names)
 
     def check(self, bank: FeatureBank) -> None:  # noqa: B027 (most detectors take any bank)
         """Raises :class:`DetectorRefusal` when the detector cannot work on such a bank.
@@ -85,7 +90,7 @@ class Detector(ABC):
 
     @abstractmethod
     def score(self, bank: FeatureBank) -> Tensor:
-        """Outlier score of every row, ``[N] float64``, higher = more OOD, in any range."""
+        """Outlier score of every row, ``[N] float64`` on the CPU, higher = more OOD, any range."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -118,9 +123,11 @@ def checked_score(detector: Detector, bank: FeatureBank) -> Tensor:
     """``detector.score(bank)``, ``[N] float64``, guaranteed finite.
 
     Raises:
-        UserError: NaN or infinite scores; names the detector and the first rows.
+        UserError: NaN or infinite scores; names the detector and the first rows. Or the GPU has
+            too little memory.
     """
-    scores = detector.score(bank).double()
+    with within_device_memory(detector.name):
+        scores = detector.score(bank).double()
     if scores.shape != (len(bank),):
         raise RuntimeError(
             f"{detector.name} gave scores {tuple(scores.shape)} for {len(bank)} rows"

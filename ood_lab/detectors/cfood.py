@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.device import on_device
 from ood_lab.detectors.neighbours import choose_rows, unit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
 from ood_lab.detectors.requirements import check_count, check_positive
@@ -81,14 +82,15 @@ class CFOOD(Detector):
         self.check_size(len(bank), bank.logits.shape[1])
         n = self._kept(len(bank))
         references = unit(bank.features[choose_rows(bank.labels, self.seed, n)].double())
+        there = on_device(references)
         neighbours, first = np.unique(
             np.maximum((SHARES * n - 1).astype(int), 0) + 1, return_index=True
         )
         radii = torch.empty(n, len(neighbours), dtype=torch.float64)
         for rows in row_chunks(n, n):
-            distances = squared_distances(references[rows], references)
+            distances = squared_distances(there[rows], there)
             # In ascending order the image itself comes first.
-            radii[rows] = distances.sort(dim=1).values[:, torch.from_numpy(neighbours)]
+            radii[rows] = distances.sort(dim=1).values.cpu()[:, torch.from_numpy(neighbours)]
         self.fitted = {
             "bank": references,
             "radii": radii,
@@ -98,8 +100,8 @@ class CFOOD(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest share, ``[N]`` in [0.001, 1]."""
-        references, radii = self.fitted["bank"], self.fitted["radii"]
-        shares = torch.cat([self.fitted["shares"], torch.ones(1, dtype=torch.float64)])
+        references, radii, shares = self.learned("bank", "radii", "shares")
+        shares = torch.cat([shares, shares.new_ones(1)])
         needed = math.ceil(self.k * len(references) - 1e-9)
 
         def smallest(x: Tensor) -> Tensor:

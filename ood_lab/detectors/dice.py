@@ -10,6 +10,7 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_percentile
 from ood_lab.detectors.statistics import feature_mean
@@ -67,7 +68,7 @@ class DICE(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the sparsified logits, ``[N]``."""
-        weight, bias = self.fitted["weight"], bank.head_bias.double()
+        (weight,), bias = self.learned("weight"), on_device(bank.head_bias).double()
         return map_rows(
             lambda x: EnergyBased.score(x @ weight.T + bias), bank.features, width=len(weight)
         )

@@ -64,7 +64,7 @@ class FDBD(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative mean distance, relative, ``[N]``, up to 0."""
-        mean, inverse = self.fitted["mean"], self.fitted["inverse"]
+        mean, inverse = self.learned("mean", "inverse")
         origin = mean if self.distance_as_normalizer else torch.zeros_like(mean)
 
         def distance(x: Tensor, z: Tensor) -> Tensor:

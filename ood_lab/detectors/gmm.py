@@ -109,10 +109,13 @@ class GMM(Detector):
 
     def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """Shares ``[K]``, means ``[K, D]`` and covariances ``[K, D, D]`` of the classes."""
-        classes, codes = bank.labels[bank.labels >= 0].unique(return_inverse=True)
-        features = bank.features[bank.labels >= 0]
-        means = class_means(features, codes, len(classes))
-        moments = [second_moment(features[codes == k], means[k]) for k in range(len(classes))]
+        chosen = (bank.labels >= 0).nonzero().flatten()
+        classes, codes = bank.labels[chosen].unique(return_inverse=True)
+        means = class_means(bank.features, codes, len(classes), chosen)
+        moments = [
+            second_moment(bank.features, means[k], chosen=chosen[codes == k])
+            for k in range(len(classes))
+        ]
         return codes.bincount().double() / len(codes), means, torch.stack(moments)
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
@@ -134,9 +137,7 @@ class GMM(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative log-likelihood, ``[N]``."""
-        means, whiten, log_weights = (
-            self.fitted[key] for key in ("means", "whiten", "log_weights")
-        )
+        means, whiten, log_weights = self.learned("means", "whiten", "log_weights")
 
         def negative(x: Tensor) -> Tensor:
             if len(whiten) == 1:

@@ -14,9 +14,9 @@ from ood_lab.detectors.neighbours import (
     largest_products,
     map_queries,
 )
-from ood_lab.detectors.numeric import CHUNK_BYTES, row_chunks, squared_distances
+from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, squared_distances
 from ood_lab.detectors.requirements import require_labels, warn_classes
-from ood_lab.detectors.statistics import class_means
+from ood_lab.detectors.statistics import class_means, rows_where
 from ood_lab.features.bank import FeatureBank
 
 #: Distance from the prototype below which the gradient has no direction and counts as zero.
@@ -72,26 +72,28 @@ class GROOD(CappedBankDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""
         self.check(bank)
-        labelled = bank.rows(bank.labels >= 0)
-        classes, codes = labelled.labels.unique(return_inverse=True)
+        chosen = rows_where(bank.labels >= 0)
+        labels = bank.labels if chosen is None else bank.labels[chosen]
+        classes, codes = labels.unique(return_inverse=True)
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
-        means = class_means(labelled.features, codes, len(classes))
+        means = class_means(bank.features, codes, len(classes), chosen)
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
-        right = bank.features[bank.predictions == bank.labels]
+        right = (bank.predictions == bank.labels).nonzero().flatten()
         kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]
-        gradients = torch.empty_like(kept)
-        for rows in row_chunks(*kept.shape):
-            gradients[rows] = self._gradient(kept[rows].double()).float()
-        self.fitted["gradients"] = gradients
-        self.fitted["half_square"] = gradients.double().square().sum(dim=1) / 2
+        gradients = torch.empty(len(kept), bank.features.shape[1])
+        half_square = torch.empty(len(kept), dtype=torch.float64)
+        for rows, x in blocks(bank.features, kept):
+            gradients[rows] = self._gradient(x.double()).float().cpu()
+            half_square[rows] = gradients[rows].double().square().sum(dim=1) / 2
+        self.fitted |= {"gradients": gradients, "half_square": half_square}
         return self
 
     def _gradient(self, x: Tensor) -> Tensor:
-        prototype = self.fitted["prototype"]
+        prototype, means = self.learned("prototype", "means")
         away = x - prototype
         length = away.norm(dim=1, keepdim=True)
-        distances = squared_distances(x, self.fitted["means"]).sqrt()
+        distances = squared_distances(x, means).sqrt()
         share = torch.cat([-length, -distances], dim=1).softmax(dim=1)[:, :1]
         return share * away / length.clamp(min=SMALLEST)
 
@@ -100,8 +102,8 @@ class GROOD(CappedBankDetector):
         return map_queries(self._distance, bank.features)
 
     def _distance(self, x: Tensor) -> Tensor:
-        gradient, half = self._gradient(x.double()), self.fitted["half_square"]
-        gradients = self.fitted["gradients"]
+        gradient = self._gradient(x.double())
+        gradients, half = self.fitted["gradients"], self.fitted["half_square"]
         best = largest_products(gradient, 1, gradients, torch.ones_like(half), half)[:, 0]
         return (gradient.square().sum(dim=1) - 2 * best).clamp(min=0)
 

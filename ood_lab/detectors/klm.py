@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.device import on_device
+from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
 from ood_lab.features.bank import FeatureBank
 
 
@@ -44,20 +45,20 @@ class KLM(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``log_templates [K, C]`` and ``classes [K]``."""
-        n, c = bank.logits.shape
-        sums, predictions = torch.zeros(c, c, dtype=torch.float64), bank.predictions
-        for rows in row_chunks(n, c):
-            sums.index_add_(0, predictions[rows], bank.logits[rows].double().softmax(dim=1))
+        c, predictions = bank.logits.shape[1], bank.predictions
+        sums = on_device(torch.zeros(c, c, dtype=torch.float64))
+        for rows, z in blocks(bank.logits):
+            sums.index_add_(0, on_device(predictions[rows]), z.double().softmax(dim=1))
         counts = predictions.bincount(minlength=c)
         classes = counts.nonzero().flatten()
-        templates = sums[classes] / counts[classes, None]
+        templates = sums.cpu()[classes] / counts[classes, None]
         smallest = torch.finfo(torch.float64).tiny
         self.fitted = {"log_templates": templates.clamp(min=smallest).log(), "classes": classes}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest divergence, ``[N]``, from 0 (up to rounding)."""
-        log_templates = self.fitted["log_templates"]
+        (log_templates,) = self.learned("log_templates")
 
         def divergence(z: Tensor) -> Tensor:
             log_p = z.log_softmax(dim=1)

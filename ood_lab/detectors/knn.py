@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import compute_device
 from ood_lab.detectors.neighbours import (
     SMALLEST_NORM,
     check_neighbour,
@@ -68,7 +69,7 @@ class KNN(Detector):
         self.max_bank = max_bank
         self.max_per_class = max_per_class
         self.seed = seed
-        self._prepared: NeighbourSearch | None = None
+        self._prepared: tuple[Tensor, NeighbourSearch] | None = None
 
     def _resolve(self, classes: int) -> int:
         automatic = 50 if classes <= 10 else 200 if classes <= 100 else 1000
@@ -127,13 +128,16 @@ class KNN(Detector):
 
     def _search(self) -> NeighbourSearch:
         """The search of the fitted bank, prepared once for all scored banks."""
-        bank, k = self.fitted["bank"], int(self.fitted["k"])
-        known = self._prepared
-        if known is None or known.bank.features is not bank or known.k != k:
-            # The nearest has the largest q.b - |b|^2 / 2.
-            rows = Rows(bank, self.fitted["inverse_norm"], -self.fitted["half_square"])
-            known = self._prepared = NeighbourSearch(rows, k)
-        return known
+        bank, k, device = self.fitted["bank"], int(self.fitted["k"]), compute_device()
+        if self._prepared is not None:
+            of, search = self._prepared
+            if of is bank and search.k == k and search.device == device:
+                return search
+        # The nearest has the largest q.b - |b|^2 / 2.
+        rows = Rows(bank, self.fitted["inverse_norm"], -self.fitted["half_square"])
+        search = NeighbourSearch(rows, k, device)
+        self._prepared = bank, search
+        return search
 
     def describe(self) -> dict[str, Any]:
         """The k in use, the bank's size after ``fit``, and how it was thinned."""

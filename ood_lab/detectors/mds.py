@@ -9,7 +9,13 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
 from ood_lab.detectors.requirements import require_finite, require_labels, warn_classes
-from ood_lab.detectors.statistics import class_means, mean_square, second_moment, whitening
+from ood_lab.detectors.statistics import (
+    class_means,
+    mean_square,
+    rows_where,
+    second_moment,
+    whitening,
+)
 from ood_lab.features.bank import FeatureBank
 
 
@@ -51,15 +57,16 @@ class MDS(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
         self.check(bank)
-        bank = bank if bool((bank.labels >= 0).all()) else bank.rows(bank.labels >= 0)
-        classes, codes = bank.labels.unique(return_inverse=True)
+        chosen = rows_where(bank.labels >= 0)
+        labels = bank.labels if chosen is None else bank.labels[chosen]
+        classes, codes = labels.unique(return_inverse=True)
         counts = codes.bincount()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
         warn_classes(self, classes[counts == 1].tolist(), "have one image, which is their mean")
 
-        means = class_means(bank.features, codes, len(classes))
-        whiten = self._whitening(bank.features, means, codes)
+        means = class_means(bank.features, codes, len(classes), chosen)
+        whiten = self._whitening(bank.features, means, codes, chosen)
         # Distances do not change with the origin; near the data, fewer digits cancel.
         center = means.mean(dim=0)
         self.fitted = {
@@ -70,9 +77,11 @@ class MDS(Detector):
         }
         return self
 
-    def _whitening(self, features: Tensor, means: Tensor, codes: Tensor | None) -> Tensor:
-        covariance = require_finite(self, second_moment(features, means, codes))
-        whiten = whitening(covariance, mean_square(features))
+    def _whitening(
+        self, features: Tensor, means: Tensor, codes: Tensor | None, chosen: Tensor | None
+    ) -> Tensor:
+        covariance = require_finite(self, second_moment(features, means, codes, chosen))
+        whiten = whitening(covariance, mean_square(features, chosen))
         if whiten.shape[1] == 0:
             raise DetectorRefusal(
                 f"{type(self).__name__}: every {self.fit_split} image equals its class mean: it "
@@ -82,7 +91,7 @@ class MDS(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest squared distance, ``[N]``, from 0; about D for ID images."""
-        center, whiten, means = (self.fitted[key] for key in ("center", "whiten", "means"))
+        center, whiten, means = self.learned("center", "whiten", "means")
 
         def distance(x: Tensor) -> Tensor:
             return squared_distances((x - center) @ whiten, means).amin(dim=1)

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import head_on_device, on_device
 from ood_lab.detectors.neighbours import choose_rows
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
 from ood_lab.detectors.requirements import check_count, check_positive, require_labels
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
@@ -86,14 +87,14 @@ class NAC(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``coverage [D, M - 1]`` in [0, 1]."""
         self.check(bank)
-        chosen = bank.rows(self._balanced(bank.labels))
-        d, wide = chosen.features.shape[1], self.bins - 1
-        counts, offset = torch.zeros(d * wide, dtype=torch.float64), torch.arange(d) * wide
-        for rows in row_chunks(len(chosen), d):
-            places = self._bins(
-                chosen, chosen.features[rows].double(), chosen.logits[rows].double()
-            )
-            counts += (places + offset).flatten().bincount(minlength=d * wide)
+        chosen, weight = self._balanced(bank.labels), head_on_device(bank)[0]
+        d, wide = bank.features.shape[1], self.bins - 1
+        offset = on_device(torch.arange(d) * wide)
+        counts = torch.zeros(d * wide, dtype=torch.float64)
+        for rows, x in blocks(bank.features, chosen):
+            z = on_device(bank.logits[chosen[rows]]).double()
+            places = self._bins(x.double(), z, weight)
+            counts += (places + offset).flatten().bincount(minlength=d * wide).cpu()
         self.fitted = {"coverage": (counts / self.full).clamp(max=1).view(d, wide)}
         return self
 
@@ -106,19 +107,19 @@ class NAC(Detector):
         each = max(1, min(self.fit_images // len(counts), int(counts.min())))
         return labelled[choose_rows(labels[labelled], self.seed, None, each)]
 
-    def _bins(self, bank: FeatureBank, x: Tensor, z: Tensor) -> Tensor:
+    def _bins(self, x: Tensor, z: Tensor, weight: Tensor) -> Tensor:
         """Bin of the state of every feature: ``[b, D] int64``."""
-        gradient = (z.softmax(dim=1) - 1 / z.shape[1]) @ bank.head_weight.double()
+        gradient = (z.softmax(dim=1) - 1 / z.shape[1]) @ weight
         state = torch.sigmoid(self.steepness * x * gradient)
-        return torch.bucketize(state, bin_edges(self.bins), right=True) - 1
+        return torch.bucketize(state, on_device(bin_edges(self.bins)), right=True) - 1
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative coverage, ``[N]`` in [-1, 0]."""
-        coverage = self.fitted["coverage"]
-        features = torch.arange(len(coverage))
+        (coverage,), (weight, _) = self.learned("coverage"), head_on_device(bank)
+        features = on_device(torch.arange(len(coverage)))
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
-            return -coverage[features, self._bins(bank, x, z)].mean(dim=1)
+            return -coverage[features, self._bins(x, z, weight)].mean(dim=1)
 
         return map_rows(negative, bank.features, bank.logits)
 

@@ -7,6 +7,7 @@ from typing import Any, Self
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import head_on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.statistics import feature_mean
 from ood_lab.errors import UserError
@@ -49,7 +50,7 @@ class NCI(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative alignment and length, ``[N]``."""
-        mean, weight = self.fitted["mean"], bank.head_weight.double()
+        (mean,), (weight, _) = self.learned("mean"), head_on_device(bank)
 
         def alignment(x: Tensor, z: Tensor) -> Tensor:
             centered = x - mean

@@ -70,9 +70,7 @@ class NECO(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative share, times the maximum logit, ``[N]``."""
-        mean, deviation, principal = (
-            self.fitted[key] for key in ("mean", "deviation", "principal")
-        )
+        mean, deviation, principal = self.learned("mean", "deviation", "principal")
 
         def share(x: Tensor, z: Tensor) -> Tensor:
             standard = (x - mean) / deviation

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.device import on_device
 from ood_lab.detectors.requirements import check_count
+from ood_lab.neighbours.speed import full_float32
 
 #: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
 QUERIES, BANK_ROWS = 1024, 4096
@@ -72,14 +74,19 @@ def inverse_norm(features: Tensor) -> Tensor:
 
 
 def map_queries(function: Callable[..., Tensor], *queries: Tensor) -> Tensor:
-    """``function`` of chunks ``[b, ...]`` of the queries, joined: ``[N] float64``."""
-    parts = [function(*chunk) for chunk in zip(*(q.split(QUERIES) for q in queries), strict=True)]
-    return torch.cat(parts).double() if parts else torch.empty(0, dtype=torch.float64)
+    """``function`` of chunks ``[b, ...]`` of the queries, joined on the CPU: ``[N] float64``."""
+    found = torch.empty(len(queries[0]), dtype=torch.float64)
+    with full_float32():  # TF32 would round the similarities to three digits
+        for start in range(0, len(found), QUERIES):
+            rows = slice(start, start + QUERIES)
+            found[rows] = function(*(on_device(part[rows]) for part in queries))
+    return found
 
 
 def bank_chunks(*bank: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Chunks of rows of all tensors of a bank."""
-    return zip(*(tensor.split(BANK_ROWS) for tensor in bank), strict=True)
+    """Chunks of rows of all tensors of a bank, on the computing device."""
+    for start in range(0, len(bank[0]), BANK_ROWS):
+        yield tuple(on_device(tensor[start : start + BANK_ROWS]) for tensor in bank)
 
 
 def largest_products(
@@ -106,6 +113,8 @@ def largest_products(
 
 def _largest(values: Tensor, k: int) -> Tensor:
     """The k largest of every row, unsorted; reorders ``values``, which spares a copy."""
+    if values.device.type != "cpu":
+        return values.topk(k, dim=1, sorted=False).values
     # NumPy's partition takes the same time for any k; torch.topk is four times slower at 1000.
     values.numpy().partition(values.shape[1] - k, axis=1)
     return values[:, -k:].clone()

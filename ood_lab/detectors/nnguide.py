@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.neighbours import (
+    BANK_ROWS,
     CappedBankDetector,
     check_neighbour,
     choose_rows,
@@ -79,7 +80,8 @@ class NNGuide(CappedBankDetector):
         self.check_size(len(bank), bank.logits.shape[1])
         rows = choose_rows(bank.labels, self.seed, self.max_bank)
         features = chosen_rows(bank.features, rows)
-        energy = chosen_rows(bank.logits, rows).logsumexp(dim=1)
+        parts = chosen_rows(bank.logits, rows).split(BANK_ROWS)
+        energy = torch.cat([logits.logsumexp(dim=1) for logits in parts])
         negative = int((energy <= 0).sum())
         if negative:
             log.warning(

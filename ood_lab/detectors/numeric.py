@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ood_lab.detectors.device import on_device
+
 #: Size of one float64 working array.
 CHUNK_BYTES = 64 * 2**20
 
@@ -19,11 +21,23 @@ def row_chunks(n: int, width: int) -> Iterator[slice]:
         yield slice(start, min(start + rows, n))
 
 
-def map_rows(function: Callable[..., Tensor], *tensors: Tensor, width: int = 0) -> Tensor:
-    """Applies ``function`` to float64 copies of row chunks and joins the results.
+def blocks(values: Tensor, chosen: Tensor | None = None) -> Iterator[tuple[slice, Tensor]]:
+    """Row blocks on the computing device, each with its place among the rows.
 
     Args:
-        function: maps chunks ``[b, ...] float64`` of ``tensors`` to ``[b]``.
+        values: ``[N, D]``, never copied as a whole.
+        chosen: numbers of the rows that are wanted, ``[n] int64``; None = all.
+    """
+    for rows in row_chunks(len(values) if chosen is None else len(chosen), values.shape[1]):
+        yield rows, on_device(values[rows if chosen is None else chosen[rows]])
+
+
+def map_rows(function: Callable[..., Tensor], *tensors: Tensor, width: int = 0) -> Tensor:
+    """Applies ``function`` to float64 copies of row chunks and joins the results on the CPU.
+
+    Args:
+        function: maps chunks ``[b, ...] float64`` of ``tensors``, on the computing device, to
+            ``[b]``. What else it works with has to lie there too (:func:`on_device`).
         tensors: ``[N, ...]`` each; never modified.
         width: columns of what ``function`` builds, if wider than the tensors.
 
@@ -33,7 +47,8 @@ def map_rows(function: Callable[..., Tensor], *tensors: Tensor, width: int = 0) 
     widest = max(width, *(tensor[:1].numel() for tensor in tensors))
     out = torch.empty(len(tensors[0]), dtype=torch.float64)
     for rows in row_chunks(len(out), widest):
-        out[rows] = function(*(tensor[rows].double() for tensor in tensors))
+        # As float32, half as many bytes travel.
+        out[rows] = function(*(on_device(tensor[rows]).double() for tensor in tensors))
     return out
 
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
+from ood_lab.detectors.device import on_device
+from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows, squared_distances
 from ood_lab.detectors.requirements import (
     check_count,
     check_positive,
@@ -85,15 +86,14 @@ class OpenMax(Detector):
                 f"{self.fit_split} split is; check the class order of the weights"
             )
         classes = bank.labels[correct]
-        means = torch.zeros(c, c, dtype=torch.float64)
-        for rows in row_chunks(len(correct), c):
-            means.index_add_(0, classes[rows], bank.logits[correct[rows]].double())
-        means /= classes.bincount(minlength=c).clamp(min=1)[:, None]
-
+        sums = on_device(torch.zeros(c, c, dtype=torch.float64))
+        for rows, z in blocks(bank.logits, correct):
+            sums.index_add_(0, on_device(classes[rows]), z.double())
+        means = sums.cpu() / classes.bincount(minlength=c).clamp(min=1)[:, None]
+        centers = on_device(means)
         distances = torch.empty(len(correct), dtype=torch.float64)
-        for rows in row_chunks(len(correct), c):
-            difference = bank.logits[correct[rows]].double() - means[classes[rows]]
-            distances[rows] = difference.norm(dim=1)
+        for rows, z in blocks(bank.logits, correct):
+            distances[rows] = (z.double() - centers[on_device(classes[rows])]).norm(dim=1).cpu()
         self.fitted = {"means": means} | self._tails(distances, classes, c)
         return self
 
@@ -121,22 +121,17 @@ class OpenMax(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Log odds of the unknown class, ``[N]``."""
         alpha = min(self.alpha, bank.logits.shape[1])
-        ranked = (alpha - torch.arange(alpha, dtype=torch.float64)) / alpha
+        ranked = on_device((alpha - torch.arange(alpha, dtype=torch.float64)) / alpha)
+        names = ("means", "start", "shape", "log_scale", "modelled")
+        weibull = dict(zip(names, self.learned(*names), strict=True))
 
         def log_odds(z: Tensor) -> Tensor:
             top, classes = z.topk(alpha, dim=1)
-            revised = top * self._unknown(z).gather(1, classes) * ranked
+            revised = top * _unknown(z, weibull).gather(1, classes) * ranked
             v = z.scatter(1, classes, top - revised)
             return revised.sum(dim=1) - v.logsumexp(dim=1)
 
         return map_rows(log_odds, bank.logits)
-
-    def _unknown(self, z: Tensor) -> Tensor:
-        """Every w_c, ``[n, C]``: Weibull CDF of the distance to its mean."""
-        f = self.fitted
-        y = squared_distances(z, f["means"]).sqrt_().sub_(f["start"])
-        exponent = f["shape"] * (y.clamp(min=0).log() - f["log_scale"])
-        return torch.where(f["modelled"], -torch.expm1(-exponent.exp()), 0)
 
     def describe(self) -> dict[str, Any]:
         """The settings (α as used) and, after ``fit``, how many classes have a distribution."""
@@ -149,3 +144,10 @@ class OpenMax(Detector):
             "fit_split": self.fit_split,
             "classes": int(self.fitted["modelled"].sum()) if self.fitted else None,
         }
+
+
+def _unknown(z: Tensor, weibull: dict[str, Tensor]) -> Tensor:
+    """Every w_c, ``[n, C]``: Weibull CDF of the distance to its mean."""
+    y = squared_distances(z, weibull["means"]).sqrt_().sub_(weibull["start"])
+    exponent = weibull["shape"] * (y.clamp(min=0).log() - weibull["log_scale"])
+    return torch.where(weibull["modelled"], -torch.expm1(-exponent.exp()), 0)

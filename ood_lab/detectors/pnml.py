@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import head_on_device, on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
 from ood_lab.detectors.requirements import require_finite, require_two_classes
 from ood_lab.detectors.statistics import spanned
@@ -54,18 +55,18 @@ class PNML(Detector):
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""
         self.check(bank)
         n, d = bank.features.shape
-        gram = torch.zeros(d + 1, d + 1, dtype=torch.float64)
+        gram = on_device(torch.zeros(d + 1, d + 1, dtype=torch.float64))
         for rows in row_chunks(n, d + 1):
-            h = _with_constant(bank.features[rows].double())
+            h = _with_constant(on_device(bank.features[rows]).double())
             gram.addmm_(h.T, h)
-        values, vectors = spanned(require_finite(self, gram / n), 2.0)  # ‖h‖² = 2
+        values, vectors = spanned(require_finite(self, gram.cpu() / n), 2.0)  # ‖h‖² = 2
         self.fitted = {"values": values * n, "vectors": vectors}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Regret, ``[N]`` in [0, 1]."""
-        values, vectors = self.fitted["values"], self.fitted["vectors"]
-        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+        values, vectors = self.learned("values", "vectors")
+        weight, bias = head_on_device(bank)
 
         def regret(x: Tensor) -> Tensor:
             h = _with_constant(x)

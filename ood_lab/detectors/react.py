@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.detectors.base import FitSplit
+from ood_lab.detectors.device import head_on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
 from ood_lab.detectors.requirements import check_percentile
 from ood_lab.detectors.shaping import NonNegativeDetector
@@ -58,7 +59,7 @@ class ReAct(NonNegativeDetector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the logits of clipped features, ``[N]``."""
-        weight, bias = bank.head_weight.double(), bank.head_bias.double()
+        weight, bias = head_on_device(bank)
         scorer = pytorch_ood.detector.ReAct(
             backbone=nn.Identity(),
             head=lambda x: x @ weight.T + bias,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
@@ -81,7 +80,7 @@ class Relation(CappedBankDetector):
 
     def _similarity(self, x: Tensor, z: Tensor) -> Tensor:
         x, p = unit(x.double()), z.double().softmax(dim=1)
-        total = torch.zeros(len(x), dtype=torch.float64)
+        total = x.new_zeros(len(x))
         for features, logits in bank_chunks(self.fitted["features"], self.fitted["logits"]):
             kernel = (x @ unit(features.double()).T).clamp_(min=0)
             kernel *= p @ logits.double().softmax(dim=1).T

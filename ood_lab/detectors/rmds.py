@@ -9,7 +9,7 @@ from torch import Tensor
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.statistics import feature_mean
+from ood_lab.detectors.statistics import feature_mean, rows_where
 from ood_lab.features.bank import FeatureBank
 
 
@@ -49,14 +49,14 @@ class RMDS(MDS):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         super().fit(bank)
-        features = bank.features[bank.labels >= 0]
-        mean = feature_mean(features)
+        chosen = rows_where(bank.labels >= 0)
+        mean = feature_mean(bank.features, chosen)
         self.fitted["mean"] = mean
-        self.fitted["whiten_all"] = self._whitening(features, mean, None)
+        self.fitted["whiten_all"] = self._whitening(bank.features, mean, None, chosen)
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Difference of squared distances, ``[N]``."""
-        mean, whiten = self.fitted["mean"], self.fitted["whiten_all"]
+        mean, whiten = self.learned("mean", "whiten_all")
         marginal = map_rows(lambda x: ((x - mean) @ whiten).square().sum(dim=1), bank.features)
         return super().score(bank) - marginal

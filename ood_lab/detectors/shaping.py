@@ -9,6 +9,7 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
+from ood_lab.detectors.device import head_on_device
 from ood_lab.detectors.numeric import map_rows
 from ood_lab.detectors.requirements import require_non_negative
 from ood_lab.features.bank import FeatureBank
@@ -36,7 +37,7 @@ def head_energy(bank: FeatureBank, shape: Callable[[Tensor], Tensor]) -> Tensor:
         bank: features and head.
         shape: maps features ``[b, D] float64`` to as many; must not write to them.
     """
-    weight, bias = bank.head_weight.double(), bank.head_bias.double()
+    weight, bias = head_on_device(bank)
     return map_rows(
         lambda x: EnergyBased.score(shape(x) @ weight.T + bias), bank.features, width=len(weight)
     )

@@ -76,13 +76,15 @@ class SHE(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [C, D]``."""
         self.check(bank)
-        right = bank.rows(bank.predictions == bank.labels)
-        self.fitted = {"patterns": class_means(right.features, right.labels, bank.logits.shape[1])}
+        right = (bank.predictions == bank.labels).nonzero().flatten()
+        classes = bank.logits.shape[1]
+        patterns = class_means(bank.features, bank.labels[right], classes, right)
+        self.fitted = {"patterns": patterns}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative agreement, ``[N]``."""
-        patterns, agreement = self.fitted["patterns"], AGREEMENT[self.metric]
+        (patterns,), agreement = self.learned("patterns"), AGREEMENT[self.metric]
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
             return -agreement(x, patterns[z.argmax(dim=1)])

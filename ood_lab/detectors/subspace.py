@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
+from ood_lab.detectors.device import on_device
 from ood_lab.detectors.numeric import map_rows
 from ood_lab.detectors.requirements import require_finite
 from ood_lab.detectors.statistics import second_moment
@@ -47,5 +48,5 @@ def fit_residual(detector: Detector, bank: FeatureBank, dim: int) -> dict[str, T
 
 def residual_norm(fitted: dict[str, Tensor], features: Tensor) -> Tensor:
     """Length of the part of x - u outside the principal subspace, ``[N]``."""
-    origin, residual = fitted["origin"], fitted["residual"]
+    origin, residual = on_device(fitted["origin"]), on_device(fitted["residual"])
     return map_rows(lambda x: ((x - origin) @ residual).norm(dim=1), features)

@@ -11,6 +11,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.neighbours import chosen_rows
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import require_labels, require_two_classes
 from ood_lab.features.bank import FeatureBank
@@ -59,8 +60,10 @@ class TempScaling(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``temperature``."""
         self.check(bank)
-        labelled = bank.rows(bank.labels >= 0)
-        temperature = self._optimum(labelled.logits, labelled.labels)
+        labelled = (bank.labels >= 0).nonzero().flatten()
+        temperature = self._optimum(
+            chosen_rows(bank.logits, labelled), chosen_rows(bank.labels, labelled)
+        )
         self.fitted = {"temperature": torch.tensor(temperature, dtype=torch.float64)}
         return self
 

@@ -106,7 +106,7 @@ class VRA(NonNegativeDetector):
         return energy + self.quadratic * far
 
     def _cut(self, x: Tensor) -> Tensor:
-        alpha, beta = self.fitted["alpha"], self.fitted["beta"]
+        alpha, beta = self.learned("alpha", "beta")
         low = alpha if self.below == "clip" else torch.zeros_like(alpha)
         cut = torch.where(x < alpha, low, x + self.gamma)
         return torch.where(x > beta, beta, cut)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory
+from ood_lab.detectors.device import within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
@@ -25,11 +26,12 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
 
     Raises:
         DetectorRefusal: the detector cannot work on such a bank.
-        UserError: the fit would take more memory.
+        UserError: the fit would take more memory, or the GPU has too little of it.
     """
     classes, width = bank.head_weight.shape
     check_memory(detector, len(bank), width, classes, limit)
-    return detector.fit(bank) if detector.fit_split else detector
+    with within_device_memory(detector.name):
+        return detector.fit(bank) if detector.fit_split else detector
 
 
 def each_that_works(

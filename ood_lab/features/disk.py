@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import fcntl
+import math
+import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
+from torch import Tensor
 
 from ood_lab.errors import UserError
+
+#: Bytes from which a tensor of a bank is a mapped file.
+MAPPED = 2**30
 
 
 def try_lock(descriptor: int) -> bool:
@@ -43,6 +50,24 @@ def base_bytes(n: int, features: int, classes: int, dtype: torch.dtype) -> int:
     return n * (features * dtype.itemsize + classes * 4 + 16)
 
 
+def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
+    """An empty tensor: in memory, or, from :data:`MAPPED` bytes on, in a mapped file of ``folder``.
+
+    The system writes pages of a mapped file to the disk when memory runs short, so that a bank may
+    be larger than the memory. The file has no name and goes with the tensor. Where the disk cannot
+    hold it, the tensor lies in memory.
+    """
+    size = math.prod(shape) * dtype.itemsize
+    if size < MAPPED:
+        return torch.empty(shape, dtype=dtype)
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".mapped-") as file:
+            # Room is taken now: a full disk would end the process at some later write.
+            os.posix_fallocate(file.fileno(), 0, size)
+            flat = torch.from_file(file.name, shared=True, size=math.prod(shape), dtype=dtype)
+    except OSError:  # full, or not to be written
+        return torch.empty(shape, dtype=dtype)
+    return flat.view(shape)
 @contextmanager
 def writing(root: Path) -> Iterator[None]:
     """Turns a refusal of the file system into a message about ``root``."""

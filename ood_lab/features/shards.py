@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ood_lab.errors import UserError
+from ood_lab.features.disk import roomy
 
 MANIFEST = "manifest.json"
 #: Floating types that are widened when read: they only save disk space.
@@ -123,8 +124,9 @@ def gather(folder: Path) -> dict[str, Tensor]:
     """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
-    itself. Each is compared with its checksum just before, so that the disk is read once. 16-bit
-    floats become float32.
+    itself, or less: large results are mapped files (:func:`ood_lab.features.disk.roomy`). Each
+    shard is compared with its checksum just before, so that the disk is read once. 16-bit floats
+    become float32.
 
     Raises:
         UserError: a shard is damaged, or the rows are not ``0 .. n - 1`` once each.
@@ -147,7 +149,7 @@ def gather(folder: Path) -> dict[str, Tensor]:
                 if key not in tensors:
                     narrow = values.dtype in _STORED_NARROW
                     dtype = torch.float32 if narrow else values.dtype
-                    tensors[key] = torch.empty((n, *values.shape[1:]), dtype=dtype)
+                    tensors[key] = roomy((n, *values.shape[1:]), dtype, folder)
                 tensors[key][index] = values.to(tensors[key].dtype)
     if not seen.all():
         raise UserError(f"feature bank '{folder}' repeats rows and lacks others: delete it")

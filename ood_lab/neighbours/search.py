@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.neighbours.candidates import CandidateSearch
+from ood_lab.neighbours.candidates import Blocks, CandidateSearch, blocks_for
 from ood_lab.neighbours.rows import Rows
 from ood_lab.neighbours.speed import fastest_dtype, full_float32
 
@@ -18,8 +18,8 @@ Progress = Callable[[float], None]
 #: Queries between two calls of the progress function, by device.
 _STEP = {"cpu": 8192}
 _STEP_ELSEWHERE = 65_536
-#: Queries and rows that are multiplied at a time where all products are ranked: 16 MiB.
-_QUERIES, _ROWS = 1024, 4096
+#: Queries and rows that are multiplied at a time where all products are ranked: 16 MiB on a CPU.
+_SIZE = {"cpu": Blocks(1024, 4096)}
 
 
 class NeighbourSearch:
@@ -38,7 +38,9 @@ class NeighbourSearch:
     Args:
         bank: ``[M, d] float32``, read in blocks.
         k: neighbour.
-        device: where to search; by default where the bank is. The bank is moved there.
+        device: where to search; by default where the bank is. The bank is moved there, unless it
+            would take more than half of the free memory of a GPU: then its blocks travel there in
+            every pass, and all products are ranked.
         dtype: of the first pass over a large bank; half precision of this device by default;
             float32 ranks all products.
 
@@ -56,10 +58,12 @@ class NeighbourSearch:
         check_k(k, len(bank), "the ID set has")
         self.k = k
         rows = bank if isinstance(bank, Rows) else Rows(bank)
-        self.bank = rows if device is None else rows.to(device)
+        self.device = rows.device if device is None else torch.device(device)
+        resident = _fits(rows, self.device)
+        self.bank = rows.to(self.device) if resident else rows
         self._first = None
-        if CandidateSearch.fits(len(rows), k + 1):
-            half = dtype or fastest_dtype(self.bank.device)
+        if resident and CandidateSearch.fits(len(rows), k + 1):
+            half = dtype or fastest_dtype(self.device)
             self._first = None if half == torch.float32 else half
         self._candidates: CandidateSearch | None = None
 
@@ -88,10 +92,10 @@ class NeighbourSearch:
         if in_bank:
             check_k(n, len(self.bank), "without itself, each of them counting one of")
         found = torch.empty(len(queries))
-        step = _STEP.get(self.bank.device.type, _STEP_ELSEWHERE)
+        step = _STEP.get(self.device.type, _STEP_ELSEWHERE)
         with full_float32():
             for start in range(0, len(queries), step):
-                part = queries[start : start + step].to(self.bank.device)
+                part = queries[start : start + step].to(self.device)
                 found[start : start + step] = self._nth(part, n).cpu()
                 if progress is not None:
                     progress(min(start + step, len(queries)) / len(queries))
@@ -110,20 +114,32 @@ class NeighbourSearch:
         return products
 
 
+def _fits(bank: Rows, device: torch.device) -> bool:
+    """Whether the bank can stay on the device beside what a search needs."""
+    if device.type != "cuda" or bank.device.type == "cuda":
+        return True
+    free, _ = torch.cuda.mem_get_info(device)
+    return 2 * bank.features.nbytes <= free
+
+
 def ranked_product(queries: Tensor, bank: Rows, n: int) -> Tensor:
-    """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``."""
+    """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``.
+
+    Blocks of a bank that lies elsewhere travel to the queries' device.
+    """
     found = queries.new_empty(len(queries))
-    space = queries.new_empty(min(_QUERIES, len(queries)), _ROWS + n)
+    size = _SIZE.get(queries.device.type) or blocks_for(queries.device)
+    space = queries.new_empty(min(size.queries, len(queries)), size.rows + n)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for start in range(0, len(queries), _QUERIES):
-            part = queries[start : start + _QUERIES]
+        for start in range(0, len(queries), size.queries):
+            part = queries[start : start + size.queries]
             # The n largest so far are the last columns, which new products do not touch. What lies
             # before them are products already ranked lower, so that a short block may leave some.
             products = space[: len(part)].fill_(-torch.inf)
-            for rows in bank.split(_ROWS):
-                rows.products(part, out=products[:, : len(rows)])
+            for rows in bank.split(size.rows):
+                rows.to(queries.device).products(part, out=products[:, : len(rows)])
                 _largest_last(products, n, pool)
-            found[start : start + _QUERIES] = products[:, -n:].amin(dim=1)
+            found[start : start + size.queries] = products[:, -n:].amin(dim=1)
     return found
 
 

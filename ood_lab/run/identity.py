@@ -42,6 +42,9 @@ NEUTRAL = (
     "data.segmenter.download",
     "task.download",
     "task.num_workers",
+    # Sums are float64 on any device, so that scores differ by rounding alone. What makes features
+    # on another device, trainer.accelerator, is hashed: there, float32 is rounded in every layer.
+    "detector_device",
     "trainer.enable_model_summary",
     "trainer.log_every_n_steps",
 )
@@ -60,7 +63,7 @@ USES = {
     "lvlm": ("lvlm",),
     "extractor": ("trainer", "callbacks"),
     "trainer": ("trainer", "callbacks"),
-    "detectors": ("detector",),
+    "detectors": ("detector", "detector_device"),
     "tuning": ("tuning",),
     "shift": ("shift",),
     "metrics": ("metrics",),

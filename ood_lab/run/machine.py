@@ -10,6 +10,8 @@ import torch
 
 from ood_lab.errors import UserError
 
+#: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
+DETECTOR_DEVICES = ("auto", "cpu", "cuda")
 _GPU = ("gpu", "cuda")
 
 
@@ -38,6 +40,21 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
         raise UserError(
             f"trainer.devices={wanted} would start {wanted} processes on the {_cores()} CPU "
             f"core(s) of this machine: give at most {most}"
+        )
+
+
+def check_detector_device(device: str) -> None:
+    """Compares ``detector_device`` with what this machine has.
+
+    Raises:
+        UserError: it is none of the choices, or there is no GPU.
+    """
+    if device not in DETECTOR_DEVICES:
+        raise UserError(f"detector_device={device}: choose {', '.join(DETECTOR_DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError(
+            "detector_device=cuda: PyTorch finds no GPU on this machine; use detector_device=cpu, "
+            "or check the driver and that PyTorch was installed with CUDA"
         )
 
 

@@ -7,6 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -316,6 +317,10 @@ class Workspace:
 
             check_machine(settings["trainer"])
             dry_trainer(self)
+        if "detectors" in self.uses:
+            from ood_lab.run.machine import check_detector_device
+
+            check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
             from ood_lab.run.wandb_login import check_login
 
@@ -386,11 +391,25 @@ class Workspace:
     def run_task(self) -> None:
         """Runs the task and logs what it returns."""
         task, loggers = self.task, self.loggers  # from here on, a failure is a failed W&B run
-        results = task.run(self)
+        with self._computing():
+            results = task.run(self)
         if self.is_main and results is not None:
             from ood_lab.run.wandb_log import log_results
 
             log_results(loggers, results, self.folder)
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """Detectors compute where ``detector_device`` says, which the manifest notes."""
+        if "detectors" not in self.uses:
+            return nullcontext()
+        from ood_lab.detectors.device import computing_on
+
+        device = str(self.cfg.detector_device)
+        if device == "auto":
+            root = self.extractor.strategy.root_device
+            device = str(root) if root.type == "cuda" else "cpu"
+        self.manifest["detector_device"] = device
+        return computing_on(device)
 
     def close(self) -> None:
         """Marks the run as finished."""

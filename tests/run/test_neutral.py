@@ -17,6 +17,7 @@ OTHER = {
     "clip.cache_dir": "clip.cache_dir={}/weights",
     "clip.download": "clip.download=true",
     "data.cache_dir": "data.cache_dir=null",
+    "detector_device": "detector_device=cpu",
     "data.info": "data.info.licence=other",
     "data.num_workers": "data.num_workers=1",
     "trainer.enable_model_summary": "trainer.enable_model_summary=true",

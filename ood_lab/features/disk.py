@@ -68,6 +68,8 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
     except OSError:  # full, or not to be written
         return torch.empty(shape, dtype=dtype)
     return flat.view(shape)
+
+
 @contextmanager
 def writing(root: Path) -> Iterator[None]:
     """Turns a refusal of the file system into a message about ``root``."""

@@ -14,6 +14,7 @@ from ood_lab.detectors import knn, neighbours, numeric
 from ood_lab.detectors.base import check_memory, checked_score
 from ood_lab.errors import UserError
 from ood_lab.neighbours import search
+from ood_lab.neighbours.candidates import Blocks
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
 IN_PASS = {"odin", "iodin", "gram", "rankfeat", "adascale_a", "adascale_l", "mds_ensemble"}
@@ -91,8 +92,7 @@ def test_chunks_do_not_change_the_scores(name, blobs, monkeypatch):
     expected = fitted(name, blobs).score(blobs.test)
     monkeypatch.setattr(numeric, "CHUNK_BYTES", 8 * 32 * 7)
     monkeypatch.setattr(knn, "QUERIES", 9)
-    monkeypatch.setattr(search, "_QUERIES", 7)
-    monkeypatch.setattr(search, "_ROWS", 13)
+    monkeypatch.setitem(search._SIZE, "cpu", Blocks(7, 13))
     monkeypatch.setattr(neighbours, "QUERIES", 9)
     monkeypatch.setattr(neighbours, "BANK_ROWS", 13)
     actual = fitted(name, blobs).score(blobs.test)

@@ -8,9 +8,13 @@ import timm
 import torch
 from cli import call, run_folders
 
+from ood_lab.detectors import checked_score
+from ood_lab.detectors.device import computing_on
+from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extract import extract
 from ood_lab.models.build import module_backbone
-from ood_lab.neighbours import NeighbourSearch
+from ood_lab.neighbours import NeighbourSearch, search
+from ood_lab.notebook.detectors import chosen_detectors
 
 pytestmark = pytest.mark.gpu
 
@@ -38,6 +42,36 @@ def test_the_neighbour_search_is_exact(device, k):
     found = NeighbourSearch(bank, k, device=device).product(queries)
     expected = (queries.double() @ bank.double().T).kthvalue(len(bank) - k + 1, dim=1).values
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+def test_a_bank_larger_than_the_gpu_is_searched_in_blocks(device, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    bank, queries = (torch.randn(n, 64, generator=generator) for n in (60_000, 300))
+    monkeypatch.setattr(search, "_fits", lambda *_: False)
+    found = NeighbourSearch(bank, 50, device=device).product(queries)
+    expected = (queries.double() @ bank.double().T).kthvalue(len(bank) - 49, dim=1).values
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "name", ["dice", "fdbd", "mds", "nnguide", "openmax", "rmds", "she", "vim"]
+)
+def test_detectors_stay_below_a_limit_of_memory(device, name):
+    """1 GiB for a bank of 3.1: blocks travel, and what is learned."""
+    if device != "cuda":
+        pytest.skip("only a GPU has a limit that can be set")
+    generator = torch.Generator().manual_seed(0)
+    n, d, classes = 400_000, 2048, 100
+    weight, labels = torch.randn(classes, d, generator=generator) / d**0.5, torch.arange(n) % 100
+    features = torch.randn(n, d, generator=generator).add_(10 * weight[labels]).relu_()
+    logits = features @ weight.T
+    bank = FeatureBank(features, logits, labels, torch.arange(n), weight, torch.zeros(classes))
+    detector = chosen_detectors([name], "openood")[name]
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    with computing_on(device):
+        checked_score(detector.fit(bank), bank.rows(torch.arange(10_000)))
+    assert torch.cuda.max_memory_allocated() <= 2**30
 
 
 class Noise(torch.utils.data.Dataset):

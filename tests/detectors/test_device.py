@@ -19,7 +19,7 @@ SEARCHED = {"knn"}
 
 
 class Remote(Tensor):
-    """A tensor of a second device, as strict as CUDA: it meets tensors of the CPU in a copy only."""
+    """A tensor of a second device, as strict as CUDA: it only meets the CPU's in copies."""
 
     device = property(lambda self: torch.device("cuda"))
 
@@ -88,9 +88,7 @@ def test_an_exhausted_gpu_is_one_line(blobs, monkeypatch):
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     monkeypatch.setattr(MSP, "score", score)
-    with pytest.raises(
-        UserError, match=r"msp does not fit into the memory of .*: set detector_dev"
-    ):
+    with pytest.raises(UserError, match="msp does not fit into the memory of"):
         checked_score(MSP(), blobs.test)
 
 

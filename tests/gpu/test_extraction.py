@@ -21,12 +21,10 @@ pytestmark = pytest.mark.gpu
 
 DETECTORS = Path(__file__).parents[2] / "conf" / "detector"
 SIDE, CLASSES = 64, 5
-SIZES = {"train": 240, "val": 60, "test": 90, "ood": 90}
+# One pair of images moves an AUROC by 3e-6.
+SIZES = {"train": 240, "val": 60, "test": 600, "ood": 600}
 #: Largest difference of AUROC between devices in float32, and between bfloat16 and float32.
 SAME, ROUNDED = 1e-4, 0.05
-#: One pair of images that changes places moves an AUROC of so small sets by this much. Where the
-#: features themselves come from the GPU, a few near ties may; of the same features, none.
-PAIRS = 10 / (SIZES["test"] * SIZES["ood"])
 
 
 class Blotches(Dataset):
@@ -66,7 +64,9 @@ def banks(accelerator, tmp_path_factory):
     """Banks of all sets with the columns of all detectors, on either device."""
     torch.manual_seed(0)
     net = timm.create_model("resnet18", num_classes=CLASSES).eval()
-    backbone = module_backbone(net, "fc", input_size=SIDE, mean=0.5, std=0.5)
+    backbone = module_backbone(
+        net, "fc", input_size=SIDE, mean=0.5, std=0.5, allow_transform_mismatch=True
+    )
     columns = []
     for detector in detectors().values():
         try:
@@ -133,7 +133,7 @@ def test_every_detector_ranks_as_on_the_cpu(banks, device, name):
     assert auroc(detector, banks["cpu"], device) == pytest.approx(expected, abs=SAME)
     assert all(value.device.type == "cpu" for value in detector.fitted.values())
     whole = auroc(detectors()[name], banks["gpu"], device)
-    assert whole == pytest.approx(expected, abs=max(SAME, PAIRS))
+    assert whole == pytest.approx(expected, abs=SAME)
 
 
 def test_odin_scores_are_those_of_the_cpu(banks, device):

@@ -92,7 +92,9 @@ def test_extraction_stays_below_a_limit_of_memory(device, accelerator, tmp_path)
     limit = 4 * 2**30
     torch.manual_seed(0)
     net = timm.create_model("resnet50", num_classes=10)
-    backbone = module_backbone(net, "fc", input_size=224, mean=0.5, std=0.5)
+    backbone = module_backbone(
+        net, "fc", input_size=224, mean=0.5, std=0.5, allow_transform_mismatch=True
+    )
     trainer = lightning.Trainer(
         accelerator=accelerator, devices=1, logger=False, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False,

@@ -4,13 +4,14 @@ import json
 import multiprocessing
 import os
 import time
+from pathlib import Path
 
 import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
 
 from ood_lab.errors import UserError
-from ood_lab.features import store
+from ood_lab.features import disk, store
 from ood_lab.features.extract import extract
 from ood_lab.features.shards import checksum
 from ood_lab.features.store import BankStore, column_folder, load
@@ -183,6 +184,28 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
         with BankStore(tmp_path, "c" * 32).locked():
             assert staging.exists()
             assert not abandoned.exists()
+
+
+def test_a_large_bank_is_a_mapped_file_that_goes_with_it(tmp_path, monkeypatch):
+    whole = run(tmp_path)
+    monkeypatch.setattr(disk, "MAPPED", 1)
+    mapped = load(folder_of(whole, tmp_path))
+    assert_same(mapped, whole)
+    assert ".mapped-" in Path("/proc/self/maps").read_text()
+    assert not list(tmp_path.rglob(".mapped-*"))
+    del mapped
+    assert ".mapped-" not in Path("/proc/self/maps").read_text()
+
+
+def test_a_large_bank_lies_in_memory_where_the_disk_is_full(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    whole = run(tmp_path)
+    monkeypatch.setattr(disk, "MAPPED", 1)
+    monkeypatch.setattr(disk.os, "posix_fallocate", full)
+    assert_same(load(folder_of(whole, tmp_path)), whole)
+    assert not list(tmp_path.rglob(".mapped-*"))
 
 
 def test_column_folders_are_safe_and_distinct():

@@ -14,6 +14,7 @@ AT_ONCE = {
     "a word for a number": (["detector.knn.k=many"], "detector.knn.k=many: give a whole number"),
     "half an epoch": (["trainer.max_epochs=2.5"], "trainer.max_epochs=2.5: give a whole number"),
     "smoothing of everything": (["model.classifier.label_smoothing=1"], "label_smoothing=1"),
+    "no device": (["detector_device=gpu"], "detector_device=gpu: choose auto, cpu, cuda"),
     "a task's setting": (["task.memory_limit_gb=-1"], "task.memory_limit_gb=-1"),
 }
 BEFORE_TRAINING = {

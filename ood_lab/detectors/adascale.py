@@ -12,13 +12,13 @@ from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.device import head_on_device
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_percentile, check_positive
 from ood_lab.detectors.shaping import scale_ratio_each
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import GradientColumn
+from ood_lab.features.bank_column import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -73,7 +73,7 @@ def _of_largest(features: Tensor, values: Tensor, percent: float) -> Tensor:
     return values.gather(1, features.topk(k, dim=1).indices).sum(dim=1)
 
 
-class AdaSCALE(InPassDetector):
+class AdaSCALE(NetworkDetector):
     r"""Adaptive scaling (arXiv 2503.08023), what both variants share.
 
     .. math::

@@ -11,7 +11,7 @@ from torch import Tensor
 from ood_lab.detectors.device import on_device, within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
@@ -55,7 +55,7 @@ class Detector(ABC):
         self.fitted: dict[str, Tensor] = {}
 
     @property
-    def column(self) -> Column | None:
+    def column(self) -> BankColumn | None:
         """What the detector needs from the extraction pass, if anything."""
         return None
 

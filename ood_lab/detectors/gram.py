@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal, FitSplit
 from ood_lab.detectors.gram_column import GramColumn
-from ood_lab.detectors.inpass import InPassDetector
 from ood_lab.detectors.layer_column import split_layers
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import check_count
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
@@ -20,7 +20,7 @@ from ood_lab.features.bank import FeatureBank
 CHUNK_FLOATS = 2**22
 
 
-class Gram(InPassDetector):
+class Gram(NetworkDetector):
     r"""Total deviation of the Gram vectors from their class ranges (arXiv 1912.12510).
 
     .. math::

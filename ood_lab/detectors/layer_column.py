@@ -10,12 +10,12 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.probe import channels_first, check_names, probe, stage_names
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
 
-class LayerColumn(Column):
+class LayerColumn(BankColumn):
     """What :meth:`of_map` makes of every layer, side by side, ``[B, Σ_l K_l + L + 1]``.
 
     The last L + 1 numbers of every row are the widths K_l of the L layers and L itself, so that a

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.inpass import InPassDetector
 from ood_lab.detectors.layer_column import LayerColumn, split_layers
 from ood_lab.detectors.mds import MDS
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import require_labels
 from ood_lab.features.bank import FeatureBank
 
@@ -36,7 +36,7 @@ class PooledColumn(LayerColumn):
         return channels
 
 
-class MDSEnsemble(InPassDetector):
+class MDSEnsemble(NetworkDetector):
     r"""Mean over layers of the squared Mahalanobis distance to the closest class mean.
 
     .. math::

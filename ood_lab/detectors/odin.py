@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import GradientColumn
+from ood_lab.features.bank_column import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -74,7 +74,7 @@ class ODINColumn(GradientColumn):
         return torch.where(gradient >= 0, 1.0, -1.0)
 
 
-class ODIN(InPassDetector):
+class ODIN(NetworkDetector):
     r"""Negative log maximum softmax of the perturbed image at temperature T (arXiv 1706.02690).
 
     .. math::

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.probe import Probe, check_names, evaluating, probe, stage_names
 from ood_lab.detectors.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -46,7 +46,7 @@ def top_component(matrix: Tensor, squarings: int) -> tuple[Tensor, Tensor]:
     return (matrix @ vector[..., None])[..., 0], vector
 
 
-class RankFeatColumn(Column):
+class RankFeatColumn(BankColumn):
     """Logits after the removal, ``[B, 2, C]``: at the last stage, at the one before.
 
     ``[B, 1, C]`` (last stage only) without fusion.
@@ -163,7 +163,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
     return (a - b).abs().max().item() <= 1e-3 * b.abs().max().item()
 
 
-class RankFeat(InPassDetector):
+class RankFeat(NetworkDetector):
     r"""Negative energy after removing the top singular component (arXiv 2209.08590).
 
     .. math::

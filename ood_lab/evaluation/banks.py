@@ -14,7 +14,7 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
 
@@ -94,7 +94,7 @@ def extract_banks(
     detectors: Mapping[str, Detector],
     ood_sets: Sequence[str],
     selection: Sequence[str] = (),
-    of_test: Sequence[Column] = (),
+    of_test: Sequence[BankColumn] = (),
 ) -> dict[str, FeatureBank]:
     """One bank per split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
 
@@ -143,7 +143,7 @@ def _bank(
     root: Path,
     backbone: Backbone,
     split: str,
-    columns: Sequence[Column],
+    columns: Sequence[BankColumn],
     weights: str,
 ) -> FeatureBank | None:
     return extract(
@@ -158,9 +158,9 @@ def _bank(
     )
 
 
-def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[Column]:
+def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[BankColumn]:
     """What the detectors need of the pass over this split, each once."""
-    wanted: dict[str, Column] = {}
+    wanted: dict[str, BankColumn] = {}
     for detector in detectors.values():
         column = detector.column
         if column is not None and (

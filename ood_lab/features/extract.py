@@ -14,7 +14,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment
 
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.disk import base_bytes, require_space
 from ood_lab.features.extraction import Images, build_loader, run_extraction
 from ood_lab.features.extractor import Extractor
@@ -39,7 +39,7 @@ def extract(
     backbone: Backbone,
     dataset: Images,
     root: Path | str,
-    columns: Sequence[Column] = (),
+    columns: Sequence[BankColumn] = (),
     *,
     batch_size: int = 256,
     num_workers: int = 0,

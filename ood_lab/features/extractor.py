@@ -12,8 +12,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
+from ood_lab.features.bank_column import BankColumn, GradientColumn, input_gradients
 from ood_lab.features.chunks import Chunk, ChunkSearch, chunk_search, memory_format_of
-from ood_lab.features.column import Column, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -66,7 +66,7 @@ class Extractor(LightningModule):
     def __init__(
         self,
         backbone: Backbone,
-        columns: Sequence[Column] = (),
+        columns: Sequence[BankColumn] = (),
         base: bool = True,
         batch_size: int = 256,
         description: str = "Extracting",

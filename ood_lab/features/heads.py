@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
 
-class HeadPredictions(Column):
+class HeadPredictions(BankColumn):
     """Most likely label of every named head, ``[B, len(heads)] int64``.
 
     Args:

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import check_choice
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.prompts.clipn import CLIPNBackbone
@@ -38,7 +38,7 @@ def agreeing_to_differ(logits: Tensor, no_logits: Tensor) -> Tensor:
     return (logits.log_softmax(dim=1) + none).logsumexp(dim=1)
 
 
-class CLIPNColumn(Column):
+class CLIPNColumn(BankColumn):
     """:func:`competing_to_win` and :func:`agreeing_to_differ` of an image, ``[B, 2]``."""
 
     key = "clipn(ctw,atd)"
@@ -64,7 +64,7 @@ class CLIPNColumn(Column):
         return torch.stack([competing_to_win(yes, no), agreeing_to_differ(yes, no)], dim=1)
 
 
-class CLIPNScore(InPassDetector):
+class CLIPNScore(NetworkDetector):
     r"""How much the texts say "no" (CLIPN, arXiv:2308.12213).
 
     With ``p_c = sigmoid(l_c - l'_c)``, the probability of yes for class c:

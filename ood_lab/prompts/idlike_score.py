@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.prompts.backbone import IDLikeBackbone
@@ -23,7 +23,7 @@ def id_log_odds(logits: Tensor, outlier_logits: Tensor) -> Tensor:
     return logits.logsumexp(dim=1) - outlier_logits.logsumexp(dim=1)
 
 
-class IDLikeColumn(Column):
+class IDLikeColumn(BankColumn):
     """:func:`id_log_odds` of the two heads of an :class:`IDLikeBackbone`, ``[B]``."""
 
     key = "idlike_log_odds"
@@ -48,7 +48,7 @@ class IDLikeColumn(Column):
         return id_log_odds(*(features @ head.weight.double().T for head in heads))
 
 
-class IDLikeScore(InPassDetector):
+class IDLikeScore(NetworkDetector):
     r"""Negative log-odds of the classes against the outlier prompts (ID-like, arXiv:2311.15243).
 
     .. math:: s(x) = \log\sum_n e^{s f \cdot t'_n} - \log\sum_c e^{s f \cdot t_c}

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.inpass import InPassDetector
+from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.numeric import map_rows
 from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.contract import random_batch
 from ood_lab.models.output import Output
@@ -30,7 +30,7 @@ def concept_matching(features: Tensor, texts: Tensor, temperature: float) -> Ten
     return (scaled.amax(dim=-1) - scaled.logsumexp(dim=-1)).exp()
 
 
-class LocalMCMColumn(Column):
+class LocalMCMColumn(BankColumn):
     """``max_i max_c softmax_c(cos(f_i, t_c) / T)`` over the regions i of an image, ``[B]``.
 
     One more pass of the image tower; texts are the rows of the backbone's head, normalised.
@@ -118,7 +118,7 @@ def _of_bank(bank: FeatureBank, temperature: float) -> Tensor:
     )
 
 
-class GLMCM(InPassDetector):
+class GLMCM(NetworkDetector):
     r"""Negative sum of global and local concept matching (GL-MCM, arXiv:2304.04521).
 
     .. math::
@@ -149,7 +149,7 @@ class GLMCM(InPassDetector):
         return {"temperature": self.temperature, "weight": self.weight}
 
 
-class LMCM(InPassDetector):
+class LMCM(NetworkDetector):
     """The local term of :class:`GLMCM` alone.
 
     Args:

@@ -29,7 +29,7 @@ from ood_lab.evaluation.calibrate import chosen_rule, fit_detectors, load_detect
 from ood_lab.evaluation.detect import memory_limit
 from ood_lab.evaluation.images import Images, read_images
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
@@ -144,7 +144,7 @@ def _id_banks(
     return {split: bank for split, bank in banks.items() if bank is not None}
 
 
-def _columns(detectors: Iterable[Detector], to_fit: bool = False) -> list[Column]:
+def _columns(detectors: Iterable[Detector], to_fit: bool = False) -> list[BankColumn]:
     """What the detectors need of a pass over images to score (or only to fit on)."""
     columns = [column for d in detectors if (column := d.column) is not None]
     return [column for column in columns if column.needed_for_fit or not to_fit]

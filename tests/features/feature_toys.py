@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
@@ -62,7 +62,7 @@ class TinyImages(Dataset):
         return {"image": self.images[index], "index": index, "label": label, "category": 0}
 
 
-class MapPower(Column):
+class MapPower(BankColumn):
     """Mean of a power of the convolution's maps, ``[B, 6]``."""
 
     needed_for_fit = True
@@ -81,7 +81,7 @@ class MapPower(Column):
         return maps["conv"].pow(self.power).mean((2, 3))
 
 
-class GradientStep(Column):
+class GradientStep(BankColumn):
     """Top logit after a step along the input gradient, ``[B]``: runs the network again."""
 
     needs_input_grad = True

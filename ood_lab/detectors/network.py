@@ -6,10 +6,10 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.column import Column
+from ood_lab.features.bank_column import BankColumn
 
 
-class InPassDetector(Detector):
+class NetworkDetector(Detector):
     """A detector that needs the network: its ``column`` runs in the extraction pass.
 
     Args:
@@ -19,12 +19,12 @@ class InPassDetector(Detector):
 
     reads = "network"
 
-    def __init__(self, column: Column, fit_split: FitSplit | None = None) -> None:
+    def __init__(self, column: BankColumn, fit_split: FitSplit | None = None) -> None:
         super().__init__(fit_split)
         self._column = column
 
     @property
-    def column(self) -> Column:
+    def column(self) -> BankColumn:
         """What the extraction pass computes for this detector."""
         return self._column
 

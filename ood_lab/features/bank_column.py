@@ -12,7 +12,7 @@ from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 
 
-class Column(ABC):
+class BankColumn(ABC):
     """One tensor per image, computed from the forward pass that also yields the features.
 
     Attributes:
@@ -48,7 +48,7 @@ class Column(ABC):
         """
 
 
-class GradientColumn(Column):
+class GradientColumn(BankColumn):
     """A column that reads one gradient of the logits at the image.
 
     That gradient is ∂(vᵀz)/∂image with v = :meth:`direction`; columns of equal ``direction_key``

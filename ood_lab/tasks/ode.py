@@ -94,7 +94,7 @@ class Ode(Task):
         similarity: tells synonyms.
         unparsed: which of the two ways of treating unparsed answers is printed.
         clustering: of the concepts beside which something is made up.
-        export: which questions become data for fine-tuning; None = none.
+        export: which questions become data for fine-tuning.
         report: write figures and ``ode.html`` too.
 
     Raises:
@@ -119,7 +119,7 @@ class Ode(Task):
     similarity: Similarity = field(default_factory=Association)
     unparsed: Unparsed = "wrong"
     clustering: Clustering = field(default_factory=Clustering)
-    export: Export | None = None
+    export: Export = field(default_factory=lambda: Export(choose=None))
     report: bool = True
 
     def check(self, ws: Workspace) -> None:
@@ -339,7 +339,7 @@ class Ode(Task):
         if before is not None:
             changed = change(before, captions, judged, splits, draws=draws, seed=seed)
             write_csv(changed, ws.folder / "change.csv")
-        if self.export is not None:
+        if self.export.choose is not None:
             chosen = self.export.questions(questions, captions, judged, seed)
             root = Path(ws.manifest["questions"]["file"]).absolute().parent
             write_export(chosen, root, ws.folder)

@@ -31,6 +31,12 @@ _YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " N
 _REMEMBERED = 8
 
 
+def model_folder(path: str) -> Path:
+    """The folder that ``path`` names; ``shipped:NAME`` is one of this package."""
+    shipped = path.startswith("shipped:")
+    return _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
+
+
 class TransformersChat:
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
@@ -66,8 +72,7 @@ class TransformersChat:
         max_pixels: Count | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        shipped = str(path).startswith("shipped:")
-        self.folder = _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
+        self.folder = model_folder(str(path))
         self.name = path
         self.answer = answer
         self.batch_size = batch_size

@@ -118,7 +118,7 @@ def test_answers_to_the_same_questions_by_another_model(finished):
     outputs = finished.parents[2]
     before = run_folders(outputs)
     questions = f"task.questions={finished}/questions.jsonl"
-    export = "+task.export._target_=ood_lab.lvlm.ode.export.Export"
+    export = "task.export.choose=errors"
     assert run(outputs, questions, "lvlm=constant", NO_PAGE, export) == 0
     folder = folder_of(outputs, before)
     assert not (folder / "images").exists()

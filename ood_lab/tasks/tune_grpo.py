@@ -17,9 +17,10 @@ from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.transformers import TransformersChat, model_folder
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
-from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.training.grpo import VlmGrpo

@@ -115,7 +115,7 @@ def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     assert row["ci_low"] < row["change"] < row["ci_high"] < 0  # a coin instead of an oracle
 
 
-def test_answers_to_the_same_questions_by_another_model(finished):
+def test_answers_to_the_same_questions_by_another_model(finished, capsys):
     outputs = finished.parents[2]
     before = run_folders(outputs)
     questions = f"task.questions={finished}/questions.jsonl"
@@ -123,6 +123,9 @@ def test_answers_to_the_same_questions_by_another_model(finished):
     against = f"task.against=[{finished}]"
     assert run(outputs, questions, "lvlm=constant", NO_PAGE, export, against) == 0
     folder = folder_of(outputs, before)
+    capsys.readouterr()
+    assert run(outputs, questions, "lvlm=constant", NO_PAGE, export, against) == 0
+    assert "constant - oracle" in capsys.readouterr().out  # the finished run is shown again
     models = pd.read_csv(folder / "models.csv").set_index("metric")
     assert set(models["a"]) == {"constant"}
     row = models.loc["all_accuracy"]

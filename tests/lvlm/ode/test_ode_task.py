@@ -202,7 +202,7 @@ def test_a_diffusion_pipeline_drives_it_end_to_end(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path, caplog):
+def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
     """Errors are exported, the tiny model learns them, and is asked the same questions again."""
     assert run(tmp_path, "lvlm=tiny", "task.export.choose=errors", NO_PAGE) == 0
     first = folder_of(tmp_path)
@@ -211,7 +211,8 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path, caplog):
     data = (f"model.chats.train={first}/tuning_trl.jsonl", "model.optimizer.lr=5e-4")
     export = (f"task.export={learned}", "task.scenes=0", f"paths.outputs={tmp_path}")
     assert call("train.py", *training, *data, *export) == 0
-    assert "weights of shipped:tiny" in caplog.text
+    (log,) = tmp_path.glob("vlm-*/*/seed=0/log.txt")
+    assert "weights of shipped:tiny" in log.read_text()
     before = run_folders(tmp_path)
     again = (f"task.questions={first}/questions.jsonl", f"task.against=[{first}]")
     assert run(tmp_path, "lvlm=transformers", f"lvlm.path={learned}", *again, NO_PAGE) == 0

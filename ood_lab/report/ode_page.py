@@ -20,6 +20,7 @@ from ood_lab.report.answers_page import (
     interval_facts,
     metric_table,
 )
+from ood_lab.report.differences import difference_table
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.effectiveness import feature_clouds
 from ood_lab.report.figures.tendencies import tendency_matrix
@@ -27,7 +28,16 @@ from ood_lab.report.figures.trends import trend_lines
 from ood_lab.report.figures.yes_no import split_bars
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
-from ood_lab.report.ode_tables import ANSWERS, CAPTIONS, POPE, SIZES, WAYS, named, whole_criteria
+from ood_lab.report.ode_tables import (
+    ANSWERS,
+    CAPTIONS,
+    COMPARED,
+    POPE,
+    SIZES,
+    WAYS,
+    named,
+    whole_criteria,
+)
 from ood_lab.report.pictures import Pictures
 from ood_lab.report.protocol import MISSING
 
@@ -38,6 +48,9 @@ _DOWNLOADS = (
     "results.csv",
     "results.parquet",
     "amber.csv",
+    "differences.csv",
+    "styles.csv",
+    "models.csv",
     "captions.parquet",
     "judged.parquet",
     "questions.jsonl",
@@ -58,6 +71,12 @@ _DOWNLOADS = (
     "tuning_trl.jsonl",
     "config.yaml",
 )
+#: Differences between groups of answers: file, caption.
+_DIFFERENCES = {
+    "differences.csv": "Criteria compared, points",
+    "styles.csv": "Covariate levels compared on the same scenes, points",
+    "models.csv": "Models on the same questions, points",
+}
 #: Tables of a run that are shown as they are: file, caption.
 _PLAIN = {
     "tendencies_groups.csv": "Groups of concepts by what is made up beside them",
@@ -65,6 +84,7 @@ _PLAIN = {
     "change.csv": "Change since the round before",
     "amber.csv": "As AMBER's and ODE's scripts round them, %",
 }
+_HEADS = {"split": "criterion", "chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
 _DEFINITIONS = (
     (
         "Criteria",
@@ -128,7 +148,7 @@ def write_ode_page(
         title=manifest["title"],
         sentence="Lower is better but for Cover",
         facts=interval_facts(whole, "chair", lambda split: f"CHAIR, {named(split)}"),
-        tables=[*_tables(whole, first), *_plain_tables(folder)],
+        tables=[*_tables(whole, first), *_difference_tables(folder), *_plain_tables(folder)],
         figures=draw_figures(folder / "figures", planned),
         heading="Hallucinations",
         note="The first of each criterion that name what is not there.",
@@ -213,22 +233,37 @@ def _table(caption: str, rows: pd.DataFrame, metrics: Mapping[str, str]) -> Html
     return metric_table(caption, "criterion", rows, names, SIZES, metrics)
 
 
+def _difference_tables(folder: Path) -> Iterator[HtmlTable]:
+    for file, caption in _DIFFERENCES.items():
+        if (folder / file).exists():
+            table = read_table(folder / file)
+            every = [*table["a"], *table["b"]]
+            names = {key: named(key) if isinstance(key, str) else f"level {key}" for key in every}
+            yield difference_table(caption, table, names, COMPARED)
+
+
 def _plain_tables(folder: Path) -> list[HtmlTable]:
     found = []
     for file, caption in _PLAIN.items():
         if (folder / file).exists():
             table = pd.read_csv(folder / file)
-            rows = [[_plain(value) for value in row] for row in table.itertuples(index=False)]
-            found.append(
-                HtmlTable(caption, [Head(str(name).replace("_", " ")) for name in table], rows)
-            )
+            show = _rounded if file == "amber.csv" else _plain
+            rows = [[show(value) for value in row] for row in table.itertuples(index=False)]
+            heads = [Head(_HEADS.get(str(name), str(name).replace("_", " "))) for name in table]
+            found.append(HtmlTable(caption, heads, rows))
     return found
 
 
 def _plain(value: Any) -> Cell:
     if isinstance(value, float):
         return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.3g}", value)
-    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell(str(value))
+    return Cell(f"{value:,}", value) if isinstance(value, int) else Cell(named(str(value)))
+
+
+def _rounded(value: Any) -> Cell:
+    """Percent with the one decimal that a script has printed."""
+    known = isinstance(value, float) and not math.isnan(value)
+    return Cell(f"{value:.1f}", value) if known else _plain(value)
 
 
 def _mistakes(captions: pd.DataFrame, split: str, store: Thumbnails) -> Shown:

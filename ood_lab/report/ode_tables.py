@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,7 +12,9 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
 from ood_lab.axes import LEVELS
+from ood_lab.io import read_table
 from ood_lab.report.answers_table import metric_tables
+from ood_lab.report.differences import difference_tables
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
@@ -27,6 +30,13 @@ POPE = {
     "pope_f1": "F1 (yes)",
     "pope_yes_rate": "yes-rate",
 }
+#: What is compared between criteria, levels of shift, and models.
+COMPARED = {
+    **CAPTIONS,
+    "existence_accuracy": "Existence: Acc",
+    "attribute_accuracy": "Attributes: Acc",
+    "all_accuracy": "All: Acc",
+}
 WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
 SIZES = {"n_asked": "asked", "n_unparsed": "unparsed", "n_failed": "failed", "n_pairs": "images"}
 
@@ -39,6 +49,7 @@ class OdeTables:
     title: str
     first: str
     backends: str
+    models: pd.DataFrame | None
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -53,18 +64,29 @@ class OdeTables:
             if answers["metric"].isin(metrics).any():
                 yield from _table(answers, metrics, f"{title}, %", options.max_width)
         yield Text("Positive class: no (POPE: yes). 95% intervals from resampling images.", "dim")
+        if self.models is not None and len(self.models):
+            title, width = "Models on the same questions, points", options.max_width
+            yield from difference_tables(self.models, {}, COMPARED, title, width)
 
 
-def ode_tables(results: pd.DataFrame, manifest: Mapping[str, Any]) -> OdeTables:
+def ode_tables(results: pd.DataFrame, folder: Path, manifest: Mapping[str, Any]) -> OdeTables:
     """Tables of the results of one model.
 
     Args:
         results: see :func:`ood_lab.lvlm.ode.scoring.results_of`.
+        folder: of the run, with its ``models.csv``, if any.
         manifest: ``title``, ``unparsed`` (the way that is shown) and ``scoring``.
     """
     scoring = manifest["scoring"]
     backends = f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
-    return OdeTables(results, str(manifest["title"]), str(manifest["unparsed"]), backends)
+    models = folder / "models.csv"
+    return OdeTables(
+        results,
+        str(manifest["title"]),
+        str(manifest["unparsed"]),
+        backends,
+        read_table(models) if models.is_file() else None,
+    )
 
 
 def whole_criteria(results: pd.DataFrame) -> pd.DataFrame:

@@ -21,14 +21,15 @@ from ood_lab.report.answers_page import (
     interval_facts,
     metric_table,
 )
+from ood_lab.report.differences import difference_table
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
 from ood_lab.report.figures.oric import context_curves, measure_bars, tier_bars
 from ood_lab.report.figures.yes_no import split_bars
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
-from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows, p_text
+from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows
 from ood_lab.report.pictures import Pictures
-from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.protocol import MISSING
 
 _SHOWN = 6  # questions of a set
 _FIGURE_METRICS = (
@@ -39,7 +40,7 @@ _FIGURE_METRICS = (
     "precision_yes",
     "precision_no",
 )
-_COMPARED = ("macro_f1", "recall_yes", "recall_no", "yes_rate")
+_COMPARED = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no", "yes_rate")}
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
 #: Sets that figures of lines show: without the ablations.
 _LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
@@ -248,23 +249,9 @@ def _html_tables(results: pd.DataFrame, tables: _Tables) -> Iterator[HtmlTable]:
         (tables.models, "Models on the same questions, points"),
     ):
         if table is not None:
-            yield _difference_table(title, table)
+            yield difference_table(title, table, SETS, _COMPARED)
     if tables.analyses is not None:
         yield _analysis_table(tables.analyses)
-
-
-def _difference_table(caption: str, table: pd.DataFrame) -> HtmlTable:
-    heads = [Head(name, "ascending") for name in ("first", "second", "metric")]
-    heads += [Head(name) for name in ("first, %", "second, %", "difference", "p (Holm)")]
-    cells = []
-    for row in table[table["metric"].isin(_COMPARED)].to_dict("records"):
-        names = [Cell(SETS.get(row[key], row[key]), row[key]) for key in ("a", "b")]
-        values = [Cell(percent(row[key]), row[key]) for key in ("value_a", "value_b")]
-        difference, low, high = (100 * row[key] for key in ("difference", "ci_low", "ci_high"))
-        shown = Cell(f"{difference:+.1f}", difference, f"{low:+.1f} to {high:+.1f}")
-        p_value = Cell(p_text(row["p_holm"]), row["p_holm"])
-        cells.append([*names, Cell(METRICS[row["metric"]]), *values, shown, p_value])
-    return HtmlTable(caption, heads, cells)
 
 
 def _analysis_table(found: pd.DataFrame) -> HtmlTable:

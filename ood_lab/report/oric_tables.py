@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from rich.text import Text
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_table
 from ood_lab.report.answers_table import metric_tables
-from ood_lab.report.columns import Column, beside, build, numbers, pack
+from ood_lab.report.differences import difference_tables
 
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -31,6 +30,8 @@ METRICS = {
     "precision_no": "P no",
     "accuracy": "Acc",
 }
+#: What is compared between sets, and between models.
+_COMPARED = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no")}
 #: Set of questions, and what it is called.
 SETS = {
     "oric": "ORIC",
@@ -72,10 +73,7 @@ class OricTables:
             (self.models, "Models on the same questions, points"),
         ):
             if table is not None and len(table):
-                for part in pack(_pairs(table), options.max_width):
-                    yield Text()
-                    yield build(part, title)
-                yield Text("p: two-sided bootstrap test, Holm-corrected.", "dim")
+                yield from difference_tables(table, SETS, _COMPARED, title, options.max_width)
 
 
 def oric_tables(results: pd.DataFrame, folder: Path, manifest: Mapping[str, Any]) -> OricTables:
@@ -96,29 +94,5 @@ def mean_rows(results: pd.DataFrame) -> pd.DataFrame:
     return results[whole & (results["prompt"] == "mean")]
 
 
-def p_text(value: float) -> str:
-    """A p-value for people."""
-    if math.isnan(value):
-        return "N/A"
-    return "<.001" if value < 0.001 else f"{value:.3f}".removeprefix("0")
-
-
 def _optional(file: Path) -> pd.DataFrame | None:
     return read_table(file) if file.is_file() else None
-
-
-def _pairs(table: pd.DataFrame) -> list[Column]:
-    """Differences of the macro F1 and both recalls."""
-    pairs = list(dict.fromkeys(zip(table["a"], table["b"], strict=True)))
-    found = {(row["a"], row["b"], row["metric"]): row for row in table.to_dict("records")}
-    names = [f"{SETS.get(a, a)} - {SETS.get(b, b)}" for a, b in pairs]
-    columns = [Column(("",), [Text(name, "bold") for name in names])]
-    for metric in ("macro_f1", "recall_yes", "recall_no"):
-        rows = [found[a, b, metric] for a, b in pairs]
-        texts = [
-            f"{100 * r['difference']:+.1f} [{100 * r['ci_low']:+.1f}, {100 * r['ci_high']:+.1f}]"
-            for r in rows
-        ]
-        cells = beside(numbers(texts), numbers([p_text(r["p_holm"]) for r in rows]))
-        columns.append(Column((f"{METRICS[metric]}     p",), cells))
-    return columns

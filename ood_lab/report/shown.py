@@ -54,7 +54,7 @@ def show_run(folder: Path) -> None:
     if "oric" in manifest:
         Console().print(oric_tables(read_table(results), folder, manifest))
     elif "ode" in manifest:
-        Console().print(ode_tables(read_table(results), manifest))
+        Console().print(ode_tables(read_table(results), folder, manifest))
     elif "questions" in manifest:  # of a vision-language benchmark
         Console().print(oodbench_tables(read_table(results), manifest))
     else:

@@ -102,6 +102,8 @@ def weights_origin(ws: Workspace) -> str:
         return f"weights of {model['weights']}"
     if model.get("trunk_weights"):
         return f"trunk with the weights of {model['trunk_weights']}"
+    if model.get("path"):
+        return f"weights of {model['path']}"
     if clip := (model.get("backbone") or {}).get("clip"):
         return f"CLIP {clip['name']} with its weights"
     return "pretrained weights" if model.get("pretrained") else "random weights"

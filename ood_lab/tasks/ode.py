@@ -7,24 +7,27 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from rich.console import Console
 
 from ood_lab.arguments import BatchSize
+from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_json, write_csv, write_table
+from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.ode.captions import Rules
+from ood_lab.lvlm.ode.comparison import differences
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import Construction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
@@ -62,6 +65,7 @@ log = logging.getLogger(__name__)
 _QUESTIONS, _PICTURES, _FEATURES = "questions.jsonl", "pictures.jsonl", "features.parquet"
 #: Natural images that the made ones are compared with.
 _MOST_NATURAL = 500
+_SPLIT, _COVARIATE = "split", LEVELS[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +88,7 @@ class Ode(Task):
             this list are asked about, and none is made.
         images: folder of these images; None = that of the list.
         previous: run folder of the round before this one.
+        against: run folders of other models that were asked the same, to compare with.
         filter: drops images that do not show what they should; None = none is dropped.
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         balance: as many images of every criterion.
@@ -94,7 +99,7 @@ class Ode(Task):
         similarity: tells synonyms.
         unparsed: which of the two ways of treating unparsed answers is printed.
         clustering: of the concepts beside which something is made up.
-        export: which questions become data for fine-tuning; None = none.
+        export: which questions become data for fine-tuning.
         report: write figures and ``ode.html`` too.
 
     Raises:
@@ -109,6 +114,7 @@ class Ode(Task):
     pictures: str | None = None
     images: str | None = None
     previous: str | None = None
+    against: Sequence[str] = ()
     filter: Filter | None = None
     audit: str | None = None
     balance: bool = False
@@ -119,7 +125,7 @@ class Ode(Task):
     similarity: Similarity = field(default_factory=Association)
     unparsed: Unparsed = "wrong"
     clustering: Clustering = field(default_factory=Clustering)
-    export: Export | None = None
+    export: Export = field(default_factory=lambda: Export(choose=None))
     report: bool = True
 
     def check(self, ws: Workspace) -> None:
@@ -131,6 +137,9 @@ class Ode(Task):
             file = getattr(self, name)
             if file is not None and not Path(file).is_file():
                 raise UserError(f"task.{name}={file}: there is no such file")
+        for run in self.against:
+            if not all((Path(run) / name).is_file() for name in (CAPTIONS, JUDGED)):
+                raise UserError(f"task.against: {run} is no run folder of task=ode that was scored")
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
         if self.audit is not None and self.filter is None:
@@ -335,21 +344,44 @@ class Ode(Task):
                 **asdict(self.clustering),
                 "silhouette": tendencies.silhouette,
             }
-        changed = None
         if before is not None:
             changed = change(before, captions, judged, splits, draws=draws, seed=seed)
             write_csv(changed, ws.folder / "change.csv")
-        if self.export is not None:
+        self._write_comparisons(ws, captions, judged)
+        if self.export.choose is not None:
             chosen = self.export.questions(questions, captions, judged, seed)
             root = Path(ws.manifest["questions"]["file"]).absolute().parent
             write_export(chosen, root, ws.folder)
             ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
-        Console().print(ode_tables(results, ws.manifest))
+        Console().print(ode_tables(results, ws.folder, ws.manifest))
         if self.report:
             with optional("ode.html"):
                 root = Path(ws.manifest["questions"]["file"]).parent
                 write_ode_page(ws.folder, root, results, captions, judged, tendencies, ws.manifest)
         return results
+
+    def _write_comparisons(
+        self, ws: Workspace, captions: pd.DataFrame, judged: pd.DataFrame
+    ) -> None:
+        """Criteria and covariate levels against the first, other models against this one."""
+        options: dict[str, Any] = {"draws": int(ws.metrics["draws"]), "seed": ws.seed}
+        for by, file in ((_SPLIT, "differences.csv"), (_COVARIATE, "styles.csv")):
+            if by in captions and captions[by].nunique() > 1:
+                first = captions[by].iloc[0] if by == _SPLIT else captions[by].min()
+                write_csv(
+                    differences(captions, judged, by, first=first, **options), ws.folder / file
+                )
+        if not self.against:
+            return
+        name = model_name(ws.manifest["lvlm"])
+        texts, answers = {name: captions}, {name: judged}
+        for run in map(Path, self.against):
+            key = model_name(read_json(run / "manifest.json").get("lvlm", {}))
+            key = key if key not in texts else f"{key} ({run.parent.name})"
+            texts[key], answers[key] = read_table(run / CAPTIONS), read_table(run / JUDGED)
+        both = pd.concat([table.assign(model=key) for key, table in texts.items()])
+        table = differences(both, same_questions(answers), "model", **options)
+        write_csv(table, ws.folder / "models.csv")
 
 
 def _concepts_of_run(before: Round) -> str:

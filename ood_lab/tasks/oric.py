@@ -19,6 +19,7 @@ from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
@@ -33,7 +34,7 @@ from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wordin
 from ood_lab.lvlm.oric.matching import second_step
 from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import Asked, Form

@@ -16,10 +16,11 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.chat.transformers import TransformersChat, model_folder
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
-from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.training.grpo import VlmGrpo
@@ -72,7 +73,7 @@ class TuneGrpo(Task):
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns results before and after; None where nothing is held out."""
         self.check(ws)
-        base = TransformersChat(str(ws.model["path"])).folder
+        base = model_folder(str(ws.model["path"]))
         module, data = self._module(ws, base), ws.build("model.prompts")
         trainer = ws.trainer()
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import time
 from collections import OrderedDict
@@ -29,6 +30,12 @@ _SHIPPED = Path(__file__).parent.parent / "shipped"
 _YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
 #: Images whose features are remembered: requests about one image follow one another.
 _REMEMBERED = 8
+
+
+def model_folder(path: str) -> Path:
+    """The folder that ``path`` names; ``shipped:NAME`` is one of this package."""
+    shipped = path.startswith("shipped:")
+    return _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
 
 
 class TransformersChat:
@@ -66,8 +73,7 @@ class TransformersChat:
         max_pixels: Count | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        shipped = str(path).startswith("shipped:")
-        self.folder = _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
+        self.folder = model_folder(str(path))
         self.name = path
         self.answer = answer
         self.batch_size = batch_size
@@ -166,7 +172,7 @@ class TransformersChat:
             first_rows = {own[0]: row for row, own in reversed(list(enumerate(paths)))}
             self._remember(first_rows, texts, images, pixels)
             features = [self._features[own[0]] for own in paths]
-            inputs["mm_encoder_outputs"] = {"image": _pooled(features)}
+            inputs["mm_encoder_outputs"] = {"image": pooled(features)}
             while len(self._features) > _REMEMBERED:
                 self._features.popitem(last=False)
         return inputs
@@ -301,22 +307,21 @@ def _load(chat: TransformersChat) -> _Vlm:
     return _described(model, processor)
 
 
-def _described(model: Any, processor: Any) -> _Vlm:
-    import inspect
+def image_inputs(model: Any) -> tuple[str, ...]:
+    """What ``get_image_features`` reads; () where a model does not take features in its place."""
+    makes = getattr(model, "get_image_features", None)
+    if makes is None or "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
+        return ()
+    return tuple(name for name in inspect.signature(makes).parameters if name != "kwargs")
 
+
+def _described(model: Any, processor: Any) -> _Vlm:
     ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
     ends = frozenset(ends if isinstance(ends, list) else [ends])
     pad = processor.tokenizer.pad_token_id
-    apart = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
-    makes = getattr(model, "get_image_features", None)
-    named = tuple(inspect.signature(makes).parameters) if makes else ()
+    named = image_inputs(model)
     return _Vlm(
-        model,
-        processor,
-        next(iter(ends)) if pad is None else pad,
-        ends,
-        apart and makes is not None,
-        tuple(name for name in named if name != "kwargs"),
+        model, processor, next(iter(ends)) if pad is None else pad, ends, bool(named), named
     )
 
 
@@ -332,7 +337,8 @@ class _FirstScores:
         return scores
 
 
-def _pooled(features: Sequence[Tensor]) -> Any:
+def pooled(features: Sequence[Tensor]) -> Any:
+    """Features of one image a row, as ``mm_encoder_outputs`` takes them."""
     from transformers.modeling_outputs import BaseModelOutputWithPooling
 
     same = len({feature.shape for feature in features}) == 1

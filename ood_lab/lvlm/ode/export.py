@@ -27,11 +27,11 @@ class Export:
 
     Args:
         choose: ``errors``, yes/no questions that were answered wrongly and captions that make
-            something up, or ``all`` questions.
+            something up, or ``all`` questions; None = none, and no file is written.
         per_criterion: of a criterion, drawn at random; None = all.
     """
 
-    choose: Literal["errors", "all"] = "errors"
+    choose: Literal["errors", "all"] | None = "errors"
     per_criterion: Annotated[int, Ge(1)] | None = 800
 
     def questions(

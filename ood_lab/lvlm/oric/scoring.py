@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
+from ood_lab.lvlm.differences import pairwise
 from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.intervals import percentile_interval
-from ood_lab.metrics.significance import bootstrap_p_values, holm
 from ood_lab.metrics.two_class import (
     OUTCOMES,
     TWO_CLASS_METRICS,
@@ -157,45 +154,5 @@ def differences(
     names = list(dict.fromkeys(judged.loc[judged["status"] != FAILED, by]))
     cube = count_cube(judged, [by])
     values, drawn = clustered_draws(cube, draws, seed)
-    pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
-    rows: list[dict[str, Any]] = []
-    for metric in TWO_CLASS_METRICS:
-        p_values = bootstrap_p_values(values[metric], drawn[metric])
-        raw = [float(p_values[a, b]) for a, b in pairs]
-        for (a, b), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
-            gap = drawn[metric][a] - drawn[metric][b]
-            low, high = percentile_interval(gap, len(cube))
-            rows.append(
-                {
-                    "a": names[a],
-                    "b": names[b],
-                    "metric": metric,
-                    "value_a": float(values[metric][a]),
-                    "value_b": float(values[metric][b]),
-                    "difference": float(values[metric][a] - values[metric][b]),
-                    "ci_low": float(low),
-                    "ci_high": float(high),
-                    "p_value": p,
-                    "p_holm": adjusted,
-                }
-            )
-    return pd.DataFrame(rows)
-
-
-def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Answers of several models to the same questions, with a column ``model``.
-
-    Raises:
-        UserError: they were not asked the same.
-    """
-    wanted: set[tuple[str, str, str]] | None = None
-    for name, table in judged.items():
-        found = set(zip(table["question_id"], table["text"], table["truth"], strict=True))
-        if wanted is not None and found != wanted:
-            missing = len(wanted ^ found)
-            raise UserError(
-                f"{name} was asked other questions ({missing:,} differ): only answers to the same "
-                "questions can be compared"
-            )
-        wanted = found
-    return pd.concat([table.assign(model=name) for name, table in judged.items()])
+    ordered = {metric: values[metric] for metric in TWO_CLASS_METRICS}
+    return pairwise(names, ordered, drawn, len(cube), first)

@@ -13,9 +13,11 @@ from typing import Annotated, Any, NamedTuple
 
 import torch
 from annotated_types import Ge
+from PIL import Image
 from torch import Tensor
 
 from ood_lab.arguments import Count
+from ood_lab.lvlm.chat.transformers import image_inputs, pooled
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
 from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.lvlm.training.oric_data import Prompt
@@ -27,6 +29,7 @@ class _Replies(NamedTuple):
 
     Attributes:
         inputs: of the model, prompt and reply together.
+        pixels: of the image, where the model takes its features apart.
         start: tokens of the prompt.
         tokens: of the replies, ``[G, L]``.
         mask: ``[G, L] bool``, up to and with the end of each.
@@ -34,6 +37,7 @@ class _Replies(NamedTuple):
     """
 
     inputs: dict[str, Tensor]
+    pixels: dict[str, Tensor]
     start: int
     tokens: Tensor
     mask: Tensor
@@ -131,9 +135,7 @@ class VlmGrpo(VlmTuning):
         text = self.processor.apply_chat_template(
             messages, tokenize=False, add_generation_prompt=True
         )
-        inputs = self.processor(
-            text=[text] * count, images=[[prompt.image]] * count, return_tensors="pt"
-        ).to(self.device)
+        inputs, pixels = self._encoded(text, prompt.image, count)
         options: dict[str, Any] = {"do_sample": False, "max_new_tokens": self.max_new_tokens}
         if sample:
             options |= {
@@ -144,7 +146,7 @@ class VlmGrpo(VlmTuning):
             }
         if (image := getattr(self.model.config, "image_token_id", None)) is not None:
             options["suppress_tokens"] = [image]  # in a reply, it would want another image
-        whole = self.model.generate(**inputs, **options)
+        whole = self.model.generate(**inputs, **_features(self.model, pixels, count), **options)
         start = inputs["input_ids"].shape[1]
         tokens = whole[:, start:]
         mask = _until_end(tokens, self._ends)
@@ -157,7 +159,18 @@ class VlmGrpo(VlmTuning):
             if name in given:
                 new = given[name].new_zeros(tokens.shape)
                 given[name] = torch.cat([given[name], new], dim=1)
-        return _Replies(given, start, tokens, mask, texts)
+        return _Replies(given, pixels, start, tokens, mask, texts)
+
+    def _encoded(
+        self, text: str, image: Image.Image, count: int
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
+        named = image_inputs(self.model)
+        rows = 1 if named else count
+        made = self.processor(text=[text] * rows, images=[[image]] * rows, return_tensors="pt")
+        inputs = dict(made.to(self.device))
+        pixels = {name: inputs.pop(name) for name in named if name in inputs}
+        return {k: v.repeat(count // rows, 1) if named else v for k, v in inputs.items()}, pixels
 
     @property
     def _ends(self) -> list[int]:
@@ -166,8 +179,17 @@ class VlmGrpo(VlmTuning):
 
     @staticmethod
     def _log_probs(model: Any, replies: _Replies) -> Tensor:
-        logits = model(**replies.inputs).logits[:, replies.start - 1 : -1]
+        image = _features(model, replies.pixels, len(replies.tokens))
+        logits = model(**replies.inputs, **image).logits[:, replies.start - 1 : -1]
         return token_log_probs(logits, replies.tokens)
+
+
+def _features(model: Any, pixels: dict[str, Tensor], count: int) -> dict[str, Any]:
+    """The features of the image for ``count`` rows, computed once; nothing without ``pixels``."""
+    if not pixels:
+        return {}
+    features = model.get_image_features(**pixels, return_dict=True).pooler_output
+    return {"mm_encoder_outputs": {"image": pooled([features[0]] * count)}}
 
 
 def _until_end(tokens: Tensor, ends: Sequence[int]) -> Tensor:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.chat.transformers import model_folder
 from ood_lab.lvlm.training.grounding import Grounding
 from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning
 from ood_lab.lvlm.training.scene_chats import WORDS
@@ -31,7 +32,8 @@ def vlm_tuning(
     """The module that trains.
 
     Args:
-        path: folder of a model with its processor; None = the tiny one with fresh weights.
+        path: folder of a model with its processor (``shipped:NAME`` = of this package); None = the
+            tiny one with fresh weights.
         optimizer: see :class:`VlmTuning`.
         scheduler: see :class:`VlmTuning`.
         train: of a model in ``path``, see :class:`VlmTuning`.
@@ -45,7 +47,7 @@ def vlm_tuning(
         UserError: no model is in that folder, or it is not of this kind, or ``tower`` holds none.
     """
     if path is not None:
-        model, processor = loaded_vlm(Path(path))
+        model, processor = loaded_vlm(model_folder(path))
         return VlmTuning(model, processor, optimizer, scheduler, train, lora)
     if lora is not None or train != "all":
         raise UserError("model.lora and model.train are for a model in model.path=DIR")

@@ -49,6 +49,7 @@ def finished(tmp_path_factory):
 def test_every_stage_leaves_what_the_next_one_reads(finished):
     built = ("graph_T.graphml", "graph_H.graphml", "graphs.csv", "pairs.csv", "plan.jsonl")
     scored = ("captions.parquet", "judged.parquet", "results.csv", "amber.csv", "ode.html")
+    scored += ("differences.csv", "styles.csv")
     for name in (*built, "pictures.jsonl", "questions.jsonl", "answers.jsonl", *scored):
         assert (finished / name).is_file(), name
     assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"captions", "answers"}
@@ -114,13 +115,24 @@ def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     assert row["ci_low"] < row["change"] < row["ci_high"] < 0  # a coin instead of an oracle
 
 
-def test_answers_to_the_same_questions_by_another_model(finished):
+def test_answers_to_the_same_questions_by_another_model(finished, capsys):
     outputs = finished.parents[2]
     before = run_folders(outputs)
     questions = f"task.questions={finished}/questions.jsonl"
-    export = "+task.export._target_=ood_lab.lvlm.ode.export.Export"
-    assert run(outputs, questions, "lvlm=constant", NO_PAGE, export) == 0
+    export = "task.export.choose=errors"
+    against = f"task.against=[{finished}]"
+    assert run(outputs, questions, "lvlm=constant", NO_PAGE, export, against) == 0
     folder = folder_of(outputs, before)
+    capsys.readouterr()
+    assert run(outputs, questions, "lvlm=constant", NO_PAGE, export, against) == 0
+    assert "constant - oracle" in capsys.readouterr().out  # the finished run is shown again
+    models = pd.read_csv(folder / "models.csv").set_index("metric")
+    assert set(models["a"]) == {"constant"}
+    row = models.loc["all_accuracy"]
+    own, other = (read_table(f / "judged.parquet")["correct"].mean() for f in (folder, finished))
+    assert (row["value_a"], row["value_b"]) == pytest.approx((own, other))
+    assert row["ci_low"] < row["difference"] == pytest.approx(own - other)
+    assert row["ci_high"] < 0
     assert not (folder / "images").exists()
     rows = json.loads((folder / "tuning_llava.json").read_text())
     assert {row["conversations"][1]["value"] for row in rows} == {"No"}  # it always says yes
@@ -132,6 +144,7 @@ def test_answers_to_the_same_questions_by_another_model(finished):
         (["generator=null"], "generator="),
         (["task.previous=nowhere"], "task.previous=nowhere"),
         (["task.parser=yesno"], "task.parser=yesno"),
+        (["task.against=[nowhere]"], "task.against: nowhere"),
         (["task.audit=pyproject.toml"], "task.audit"),
         (["annotations=null"], "annotations="),
         pytest.param(
@@ -186,3 +199,28 @@ def test_a_diffusion_pipeline_drives_it_end_to_end(tmp_path):
     assert run(tmp_path / "out", *settings, "lvlm=oracle", NO_PAGE) == 0
     assert [image.read_bytes() for image in images] == bytes_of  # from the same seed, bit for bit
     assert [image.stat().st_mtime_ns for image in images[1:]] == times[1:]
+
+
+@pytest.mark.slow
+def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
+    """Errors are exported, the tiny model learns them, and is asked the same questions again."""
+    assert run(tmp_path, "lvlm=tiny", "task.export.choose=errors", NO_PAGE) == 0
+    first = folder_of(tmp_path)
+    learned = tmp_path / "tuned"
+    training = ("model=vlm", "model.path=shipped:tiny", "trainer.max_epochs=4", "logger=none")
+    data = (f"model.chats.train={first}/tuning_trl.jsonl", "model.optimizer.lr=5e-4")
+    export = (f"task.export={learned}", "task.scenes=0", f"paths.outputs={tmp_path}")
+    assert call("train.py", *training, *data, *export) == 0
+    (log,) = tmp_path.glob("vlm-*/*/seed=0/log.txt")
+    assert "weights of shipped:tiny" in log.read_text()
+    before = run_folders(tmp_path)
+    again = (f"task.questions={first}/questions.jsonl", f"task.against=[{first}]")
+    assert run(tmp_path, "lvlm=transformers", f"lvlm.path={learned}", *again, NO_PAGE) == 0
+    models = pd.read_csv(folder_of(tmp_path, before) / "models.csv").set_index("metric")
+    assert set(models["a"]) == {"tuned"}
+    # Some of what it got wrong is right now, whatever became of the rest.
+    old, new = (
+        read_table(f / "judged.parquet").set_index("question_id")["correct"].astype(bool)
+        for f in (first, folder_of(tmp_path, before))
+    )
+    assert new[~old].any()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.oric.files import (
     Item,
@@ -18,7 +19,7 @@ from ood_lab.lvlm.oric.files import (
     write_train,
 )
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import differences, results_of, same_questions
+from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.wording import Asked
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data" / "oric"

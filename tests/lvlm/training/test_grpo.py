@@ -128,6 +128,25 @@ def test_the_dataset_of_the_released_code(files):
     assert row["problem"].startswith("Is there a dog in the image? Please first provide")
 
 
+def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):
+    """The features that replies share give what the pixels of every row give."""
+    from ood_lab.lvlm.chat.transformers import model_folder
+    from ood_lab.lvlm.training.grpo import VlmGrpo
+    from ood_lab.lvlm.training.make import loaded_vlm
+
+    model, processor = loaded_vlm(model_folder("shipped:tiny"))
+    seen = []
+    model.model.vision_tower.register_forward_hook(lambda *made: seen.append(len(made[1][0])))
+    tuning = VlmGrpo(model, processor, torch.optim.AdamW, [accuracy_reward], max_new_tokens=3)
+    prompt = OricTraining(str(files / "oric_train.json"), str(files), "plain").train[0]
+    replies = tuning._sampled(prompt, 4, sample=True)
+    found = tuning._log_probs(model, replies)
+    assert seen == [1, 1]
+    pixels = replies.pixels["pixel_values"].repeat(4, 1, 1, 1)
+    logits = model(**replies.inputs, pixel_values=pixels).logits[:, replies.start - 1 : -1]
+    torch.testing.assert_close(found, token_log_probs(logits, replies.tokens))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ratio", ["reference", "policy"])
 def test_a_training_learns_what_is_rewarded(files, ratio):

@@ -256,6 +256,7 @@ def test_pnml_is_its_definition(blobs, make_bank):
 
 
 def test_pnml_counts_what_lies_outside_the_span_of_the_fit_images(make_bank):
+    torch.manual_seed(0)
     head = random_head(3, 4)
     train = make_bank(torch.rand(50, 4) * torch.tensor([1.0, 1, 1, 0]), torch.zeros(50), *head)
     bank = make_bank(torch.rand(9, 4), torch.zeros(9), *head)

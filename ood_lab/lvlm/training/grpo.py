@@ -181,7 +181,7 @@ class VlmGrpo(VlmTuning):
     def _log_probs(model: Any, replies: _Replies) -> Tensor:
         image = _features(model, replies.pixels, len(replies.tokens))
         logits = model(**replies.inputs, **image).logits[:, replies.start - 1 : -1]
-        return token_log_probs(logits, replies.tokens)
+        return token_log_probs(logits / self.temperature, replies.tokens)  # as they were drawn
 
 
 def _features(model: Any, pixels: dict[str, Tensor], count: int) -> dict[str, Any]:

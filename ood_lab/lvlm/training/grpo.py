@@ -177,8 +177,7 @@ class VlmGrpo(VlmTuning):
         ends = self.model.generation_config.eos_token_id
         return ends if isinstance(ends, list) else [ends]
 
-    @staticmethod
-    def _log_probs(model: Any, replies: _Replies) -> Tensor:
+    def _log_probs(self, model: Any, replies: _Replies) -> Tensor:
         image = _features(model, replies.pixels, len(replies.tokens))
         logits = model(**replies.inputs, **image).logits[:, replies.start - 1 : -1]
         return token_log_probs(logits / self.temperature, replies.tokens)  # as they were drawn

@@ -140,7 +140,7 @@ def write_ode_page(
     first = str(manifest["unparsed"])
     whole = whole_criteria(results)
     rows = results[results["unparsed"] == first]
-    planned = _planned(folder, rows, tendencies, f"{manifest['title']}. 95% intervals.")
+    planned = _planned(folder, rows, tendencies, f"{manifest['title']}.")
     files = captions["file"].tolist()
     pictures = Pictures(lambda _, row: Image.open(root / files[row]))
     store = Thumbnails(pictures)
@@ -162,11 +162,12 @@ def write_ode_page(
 
 
 def _planned(
-    folder: Path, rows: pd.DataFrame, tendencies: Tendencies | None, footer: str
+    folder: Path, rows: pd.DataFrame, tendencies: Tendencies | None, title: str
 ) -> Iterator[Planned]:
+    footer = f"{title} 95% intervals."  # below the figures that show some
     whole = whole_criteria(rows)
     splits = {split: named(split) for split in dict.fromkeys(whole["split"])}
-    answers = {key: f"{title}: {name}" for title, m in ANSWERS.items() for key, name in m.items()}
+    answers = {key: f"{group}: {name}" for group, m in ANSWERS.items() for key, name in m.items()}
     shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
     yield Planned(
         "captions",
@@ -190,7 +191,7 @@ def _planned(
         "cells",
         "Semantic × covariate level",
         "All criteria pooled.",
-        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", footer),
+        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", title),
     )
     yield Planned(
         "distance",
@@ -203,7 +204,7 @@ def _planned(
             "tendencies",
             "What is made up beside what",
             "The concepts with most hallucinations, by group.",
-            lambda: tendency_matrix(tendencies.matrix, tendencies.groups, footer),
+            lambda: tendency_matrix(tendencies.matrix, tendencies.groups, title),
         )
     if (folder / "features.parquet").exists():
         groups = read_table(folder / "features.parquet").groupby("set", sort=False)
@@ -212,7 +213,7 @@ def _planned(
             "effectiveness",
             "Made beside natural images",
             "CLIP features along their two main directions.",
-            lambda: feature_clouds(features, footer),
+            lambda: feature_clouds(features, title),
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -19,13 +18,11 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name, store_of, write_answers
-from ood_lab.lvlm.levelled import with_levels
+from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import differences
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
@@ -52,8 +49,8 @@ from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, resul
 from ood_lab.lvlm.ode.similarity import Association, Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
-from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
 from ood_lab.report.ode_page import write_ode_page
 from ood_lab.report.ode_tables import ode_tables
 from ood_lab.report.optional import optional
@@ -164,10 +161,9 @@ class Ode(Task):
         concepts = ws.concepts.read() if ws.concepts else concepts_of(ws.annotations)
         before = read_round(Path(self.previous)) if self.previous else None
         file = Path(self.questions) if self.questions else self._build(ws, concepts, before)
-        questions = with_levels(read_questions(file), self.levels)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        questions = noted_questions(file, self.levels, ws.manifest)
+        digest = str(ws.manifest["questions"]["sha256"])
         ws.manifest |= {
-            "questions": {"file": str(file), "n": len(questions), "sha256": digest},
             "ode": {
                 "concepts": {"name": concepts.name, "identity": concepts.identity},
                 "round": before.number + 1 if before else 1,
@@ -288,16 +284,10 @@ class Ode(Task):
     def _answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
     ) -> dict[str, Answer]:
-        if self.answers is not None:
-            found = recorded_answers(questions, Path(self.answers))
-            ws.manifest["answers"] = self.answers
-        else:
-            store = store_of(ws.lvlm.made_with, ws.answers_root)
-            found = answers_to(questions, folder, ws.lvlm, store)
-            ws.manifest["answers"] = str(store.path)
-        ws.manifest["lvlm"] = next((dict(answer.made_with) for answer in found), {})
-        write_answers(found, ws.folder / "answers.jsonl")
-        return {answer.question_id: answer for answer in found}
+        found = recorded_or_asked(
+            questions, folder, self.answers, lambda: ws.lvlm, ws.answers_root, ws.manifest
+        )
+        return by_question(found, ws.folder, ws.manifest)
 
     # Third stage.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -18,12 +17,10 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name, store_of, write_answers
-from ood_lab.lvlm.levelled import with_levels
+from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
@@ -32,8 +29,8 @@ from ood_lab.lvlm.oodbench.scoring import Unparsed, results_of
 from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
-from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
 from ood_lab.report.oodbench_page import write_oodbench_page
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.optional import optional
@@ -122,16 +119,9 @@ class OODBench(Task):
         if not ws.is_main:
             return None
         file = Path(self.questions) if self.questions else self._build(ws)
-        questions = with_levels(read_questions(file), self.levels)
+        questions = noted_questions(file, self.levels, ws.manifest)
         if self.questions is not None:
             ws.manifest |= _built_with(file.parent)
-        ws.manifest |= {
-            "questions": {
-                "file": str(file),
-                "n": len(questions),
-                "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-            }
-        }
         for form in self.export:
             files = export(questions, file.parent, ws.folder / "exports" / form, "oodbench", form)
             log.info("for %s: %s", form, ", ".join(map(str, files)))
@@ -180,17 +170,10 @@ class OODBench(Task):
     def _answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
     ) -> dict[str, Answer]:
-        if self.answers is not None:
-            found = recorded_answers(questions, Path(self.answers))
-            ws.manifest["answers"] = self.answers
-        else:
-            store = store_of(ws.lvlm.made_with, ws.answers_root)
-            found = answers_to(questions, folder, ws.lvlm, store)
-            ws.manifest["answers"] = str(store.path)
-        made_with = next((dict(answer.made_with) for answer in found), {})
-        ws.manifest["lvlm"] = made_with
-        write_answers(found, ws.folder / _ANSWERS)
-        return {answer.question_id: answer for answer in found}
+        found = recorded_or_asked(
+            questions, folder, self.answers, lambda: ws.lvlm, ws.answers_root, ws.manifest
+        )
+        return by_question(found, ws.folder, ws.manifest)
 
     def _score(
         self, ws: Workspace, questions: Sequence[Question], answers: dict[str, Answer]

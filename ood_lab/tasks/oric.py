@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,13 +16,11 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name, store_of, write_answers
-from ood_lab.lvlm.levelled import with_levels
+from ood_lab.lvlm.kept import model_name, store_of
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
@@ -39,8 +36,8 @@ from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, t
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import Asked, Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
-from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
 from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
@@ -185,11 +182,9 @@ class Oric(Task):
         if not ws.is_main:
             return None
         file = Path(self.questions) if self.questions else self._build(ws)
-        questions = with_levels(read_questions(file), self.levels)
+        questions = noted_questions(file, self.levels, ws.manifest)
         if self.questions is not None:
             ws.manifest |= _built_with(file.parent)
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        ws.manifest["questions"] = {"file": str(file), "n": len(questions), "sha256": digest}
         ws.manifest.setdefault("oric", {})
         if self.until == "build":
             return None
@@ -314,16 +309,12 @@ class Oric(Task):
     ) -> dict[str, Answer]:
         if self.predictions:
             own = [q for q in questions if q.meta["split"] == ORIC]
-            found = list(read_predictions(own, [Path(p) for p in self.predictions]).values())
-        elif self.answers is not None:
-            found = recorded_answers(questions, Path(self.answers))
-        else:
-            store = store_of(ws.lvlm.made_with, ws.answers_root)
-            found = answers_to(questions, folder, ws.lvlm, store)
-            ws.manifest["answers"] = str(store.path)
-        ws.manifest["lvlm"] = next((dict(answer.made_with) for answer in found), {})
-        write_answers(found, ws.folder / "answers.jsonl")
-        return {answer.question_id: answer for answer in found}
+            files = [Path(p) for p in self.predictions]
+            return by_question(read_predictions(own, files).values(), ws.folder, ws.manifest)
+        found = recorded_or_asked(
+            questions, folder, self.answers, lambda: ws.lvlm, ws.answers_root, ws.manifest
+        )
+        return by_question(found, ws.folder, ws.manifest)
 
     # Third stage.
 

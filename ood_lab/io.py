@@ -19,6 +19,8 @@ import yaml
 from ood_lab.errors import UserError
 
 _Content = TypeVar("_Content")
+#: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @contextmanager
@@ -98,7 +100,7 @@ def read_config(run: Path) -> dict[str, Any]:
         )
 
     def whole() -> dict[str, Any]:
-        config = _mapping(yaml.safe_load(path.read_text(encoding="utf-8")))
+        config = _mapping(yaml.load(path.read_text(encoding="utf-8"), _LOADER))
         if "paths" not in config:
             raise ValueError("it is cut short")
         return config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import math
 import os
 import shutil
@@ -16,6 +17,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from ood_lab.errors import UserError
+
+log = logging.getLogger(__name__)
 
 #: Bytes from which a tensor of a bank is a mapped file.
 MAPPED = 2**30
@@ -55,7 +58,7 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
 
     The system writes pages of a mapped file to the disk when memory runs short, so that a bank may
     be larger than the memory. The file has no name and goes with the tensor. Where the disk cannot
-    hold it, the tensor lies in memory.
+    hold it, the tensor lies in memory, and a warning says so.
     """
     size = math.prod(shape) * dtype.itemsize
     if size < MAPPED:
@@ -65,7 +68,13 @@ def roomy(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
             # Room is taken now: a full disk would end the process at some later write.
             os.posix_fallocate(file.fileno(), 0, size)
             flat = torch.from_file(file.name, shared=True, size=math.prod(shape), dtype=dtype)
-    except OSError:  # full, or not to be written
+    except OSError as error:  # full, or not to be written
+        log.warning(
+            "a tensor of %.1f GiB lies in memory: '%s' cannot hold it (%s)",
+            size / 2**30,
+            folder,
+            error.strerror,
+        )
         return torch.empty(shape, dtype=dtype)
     return flat.view(shape)
 

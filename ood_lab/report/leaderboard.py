@@ -23,7 +23,7 @@ COLUMNS = [
 _ROW = ["model", "training", "detector", "settings", "run", "ood", "metric"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Leaderboard:
     """Comparable runs as one table.
 

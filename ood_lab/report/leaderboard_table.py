@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ class WideTable:
     warnings: tuple[str, ...] = ()
 
 
+@lru_cache(maxsize=1)  # the terminal and the files show the same one
 def wide_table(board: Leaderboard) -> WideTable:
     """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
     return _Layout(board).table()

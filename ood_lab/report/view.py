@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -83,13 +84,17 @@ class RunView:
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
-        keys = ("metric", "detector", "ood", "semantic_level", "covariate_level")
-        index = {}
-        for row in results.to_dict("records"):
-            key = tuple(_none_if_missing(row[k]) for k in keys)
-            n_id, n_ood = (int(_none_if_missing(row.get(n)) or 0) for n in ("n_id", "n_ood"))
-            index[key] = Estimate(row["value"], row["ci_low"], row["ci_high"], n_id, n_ood)
-        return index
+        names = ["metric", "detector", "ood", "semantic_level", "covariate_level"]
+        keys = results[names].astype(object)
+        keys = keys.where(keys.notna() & (keys != ""), None)
+        counts = results.reindex(columns=["n_id", "n_ood"]).fillna(0).astype(int)
+        cells = pd.concat([results[["value", "ci_low", "ci_high"]], counts], axis=1)
+        rows = zip(
+            keys.itertuples(index=False, name=None),
+            cells.itertuples(index=False, name=None),
+            strict=True,
+        )
+        return {key: Estimate(*cell) for key, cell in rows}
 
     @staticmethod
     def _find_sets(results: pd.DataFrame) -> tuple[list[str], list[str]]:
@@ -123,7 +128,7 @@ class RunView:
         """What a detector looks at; empty where that is not known."""
         return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
 
-    @property
+    @cached_property
     def n_id(self) -> int:
         """Number of ID test images."""
         return max((estimate.n_id for estimate in self._index.values()), default=0)
@@ -143,7 +148,7 @@ class RunView:
         placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
         return "in shift order" if placed["shift_level"].is_unique else "by group"
 
-    @property
+    @cached_property
     def groups(self) -> list[str]:
         """Groups of OOD sets that have a mean of their own, in order."""
         means = self.table["metric"].drop_duplicates().str.extract(r"^mean_(.+)_auroc$")[0]

@@ -17,6 +17,7 @@ from ood_lab.io import read_json, read_table
 from ood_lab.report.columns import Column, build, numbers, pack
 from ood_lab.report.html import page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.report.leaderboard import MEAN
 from ood_lab.report.protocol import MISSING, percent
 
 
@@ -150,12 +151,13 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
         .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)
         .sort_values("mean AUROC", ascending=False, kind="stable")
     )
-    return table.reset_index()
+    means = [name for name in table if str(name).startswith(f"{MEAN} ")]
+    return table[[*means, *(name for name in table if name not in means)]].reset_index()
 
 
 def write_answer_board(
     board: pd.DataFrame,
-    detectors: Mapping[str, pd.DataFrame],
+    detectors: Mapping[Path, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
     folder: Path,
     manifest: Mapping[str, Any],
@@ -164,20 +166,23 @@ def write_answer_board(
 
     Args:
         board: see :func:`answer_board`.
-        detectors: by caption, tables of detectors.
+        detectors: tables of detectors by the folder of their leaderboard, which is linked.
         runs: are linked.
         folder: to write to.
         manifest: ``title`` is read; all of it is shown.
     """
     tables = [_html(str(name), part) for name, part in board.groupby("benchmark", sort=False)]
-    tables += [_plain(caption, table) for caption, table in detectors.items()]
+    tables += [_plain(f"{_detectors(path)}, %", table) for path, table in detectors.items()]
     page = page_template("benchmarks.html.j2").render(
         title=manifest["title"],
         sentence="Chat models, and the detectors beside them",
         facts=[],
         warnings=[],
         tables=tables,
-        pages=[(run.title, page) for run in runs for page in _pages(run.path)],
+        pages=[
+            *((run.title, page) for run in runs for page in _pages(run.path)),
+            *((_detectors(path), page) for path in detectors for page in _pages(path)),
+        ],
         thumbnails=[],
         manifest=flatten(dict(manifest)),
         downloads=["benchmarks.csv"],
@@ -229,6 +234,10 @@ def _plain(caption: str, table: pd.DataFrame) -> HtmlTable:
     return HtmlTable(caption, [Head(str(name)) for name in table], rows)
 
 
+def _detectors(leaderboard: Path) -> str:
+    return f"Detectors: {leaderboard.parent.parent.name}"
+
+
 def _pages(folder: Path) -> list[str]:
-    names = ("oodbench.html", "oric.html", "ode.html")
+    names = ("oodbench.html", "oric.html", "ode.html", "leaderboard.html")
     return [(folder / name).absolute().as_uri() for name in names if (folder / name).exists()]

@@ -84,7 +84,14 @@ _PLAIN = {
     "change.csv": "Change since the round before",
     "amber.csv": "As AMBER's and ODE's scripts round them, %",
 }
-_HEADS = {"split": "criterion", "chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
+_HEADS = {
+    "split": "criterion",
+    "chair": "CHAIR",
+    "cover": "Cover",
+    "hal": "Hal",
+    "cog": "Cog",
+    "rate": "rate, %",
+}
 _DEFINITIONS = (
     (
         "Criteria",
@@ -249,6 +256,8 @@ def _plain_tables(folder: Path) -> list[HtmlTable]:
         if (folder / file).exists():
             table = pd.read_csv(folder / file)
             show = _rounded if file == "amber.csv" else _plain
+            if "rate" in table:
+                table["rate"] *= 100
             rows = [[show(value) for value in row] for row in table.itertuples(index=False)]
             heads = [Head(_HEADS.get(str(name), str(name).replace("_", " "))) for name in table]
             found.append(HtmlTable(caption, heads, rows))

@@ -230,7 +230,15 @@ def run_stages(stages: Sequence[Stage]) -> int:
 def _announce(console: Console, stages: Sequence[Stage], number: int, line: list[str]) -> None:
     stage = stages[number - 1]
     console.rule(f"stage {number} of {len(stages)}: {stage.name}")
-    console.print(Text(f"python {stage.script}.py {shlex.join(line)}", "bold"), soft_wrap=True)
+    console.print(
+        Text(f"python {stage.script}.py {' '.join(map(_quoted, line))}", "bold"), soft_wrap=True
+    )
+
+
+def _quoted(word: str) -> str:
+    """For a shell; in double quotes where the word holds single ones, as Hydra's lists do."""
+    plain = shlex.quote(word)
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else plain
 
 
 def _call(script: str, line: list[str]) -> int:

@@ -48,9 +48,7 @@ class Benchmarks(Task):
         board = answer_board(runs)
         write_csv(board, ws.folder / "benchmarks.csv")
         beside = {
-            f"Detectors, %: {folder.parent.parent.name}": detector_table(
-                pd.read_csv(folder / _LEADERBOARD)
-            )
+            folder: detector_table(pd.read_csv(folder / _LEADERBOARD))
             for folder in folders
             if (folder / _LEADERBOARD).exists()
         }

@@ -67,11 +67,15 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     text = console.export_text()
     assert "60.0 [50.0, 70.0]" in text
     assert "other" in text
-    detectors = {"Detectors": pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
+    leaderboard = tmp_path / "places" / "hash" / "seed=0"
+    leaderboard.mkdir(parents=True)
+    (leaderboard / "leaderboard.html").touch()
+    detectors = {leaderboard: pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
     page = write_answer_board(board, detectors, found, tmp_path, {"title": "All of them"})
     html = page.read_text()
     assert "All of them" in html
     assert "knn" in html
+    assert f'<a href="{leaderboard.as_uri()}/leaderboard.html">Detectors: places</a>' in html
     assert "fictional" not in html  # nobody was measured on it
 
 
@@ -87,6 +91,7 @@ def test_detectors_have_a_row_each_and_the_best_comes_first():
     table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
     assert table["detector"].tolist() == ["knn", "msp"]
     assert table["mean AUROC"].tolist() == [80.0, 70.0]
+    assert list(table)[:4] == ["model", "detector", "mean AUROC", "mean FPR95"]
     assert "far FPR95" in table
 
 

@@ -27,7 +27,10 @@ def split_bars(
     """
     found = {(row["split"], row["metric"]): row for row in rows.to_dict("records")}
     shown = [split for split in splits if any(key[0] == split for key in found)]
-    figure, grid = panels(len(metrics), 3, 0.24 * len(shown) + 0.55, footer, 0.35, sharey=True)
+    columns = 2 if len(metrics) == 4 else 3
+    figure, grid = panels(
+        len(metrics), columns, 0.24 * len(shown) + 0.55, footer, 0.35, sharey=True
+    )
     for axes, (metric, title) in zip(grid, metrics.items(), strict=True):
         axes.set_title(f"{title} (%)")
         _bars(axes, [found.get((split, metric)) for split in shown])

@@ -1,7 +1,10 @@
 """``task=ode`` through the real entry point: stages, rounds, other models, wrong inputs."""
 
 import json
+import signal
+import subprocess
 import sys
+import time
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 from ode_data import SHARED, needs_data
+from PIL import Image
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.ode.graph import read_graphml
@@ -17,6 +21,7 @@ from ood_lab.lvlm.ode.pictures import read_pictures
 from ood_lab.lvlm.ode.rounds import read_round
 from ood_lab.lvlm.questions import read_questions
 
+ROOT = Path(__file__).resolve().parents[3]
 NO_PAGE = "task.report=false"
 SMALL = (
     "annotations.n=60",
@@ -199,6 +204,29 @@ def test_a_diffusion_pipeline_drives_it_end_to_end(tmp_path):
     assert run(tmp_path / "out", *settings, "lvlm=oracle", NO_PAGE) == 0
     assert [image.read_bytes() for image in images] == bytes_of  # from the same seed, bit for bit
     assert [image.stat().st_mtime_ns for image in images[1:]] == times[1:]
+
+
+@pytest.mark.slow
+def test_a_killed_run_makes_no_image_twice_and_leaves_none_half(tmp_path):
+    settings = ("lvlm=oracle", "generator.per_composition=25", NO_PAGE)
+    command = [sys.executable, "eval.py", "task=ode", *SMALL, f"paths.outputs={tmp_path}"]
+    with subprocess.Popen([*command, *settings], cwd=ROOT, stdout=subprocess.DEVNULL) as process:
+        while process.poll() is None and len(made_in(tmp_path)) < 20:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    first = {path: path.stat().st_mtime_ns for path in made_in(tmp_path)}
+    assert run(tmp_path, *settings) == 0
+    plan = (folder_of(tmp_path) / "plan.jsonl").read_text().splitlines()[1:]
+    assert 20 <= len(first) < len(plan) == len(made_in(tmp_path))
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+    for path in made_in(tmp_path):
+        Image.open(path).load()
+
+
+def made_in(outputs):
+    """Images under their name; what is being written has a dot before it."""
+    return list(outputs.glob("ode-*/*/seed=0/images/*/[!.]*.png"))
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +40,7 @@ def unmade(files: Sequence[Path]) -> list[int]:
 
 def make_images(
     files: Sequence[Path],
-    make: Callable[[list[int]], Sequence[Image.Image | None]],
+    make: Callable[[list[int]], Iterable[Image.Image | None]],
     batch_size: int,
     progress: Callable[[float], None] | None = None,
 ) -> list[int]:
@@ -51,7 +51,8 @@ def make_images(
 
     Args:
         files: of all images.
-        make: the images at some positions; None where the model withholds one.
+        make: the images at some positions; None where the model withholds one. What it raises
+            after the last of them loses none.
         batch_size: positions a call.
         progress: receives the share done.
 

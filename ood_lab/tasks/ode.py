@@ -148,7 +148,9 @@ class Ode(Task):
             read_round(Path(self.previous))
         if self._makes:
             if not given.get("generator"):
-                raise UserError("nobody makes the images: choose generator=renderer|diffusers")
+                raise UserError(
+                    "nobody makes the images: choose generator=renderer, diffusers or openai"
+                )
             ws.generator.check()
         if self._makes and self.filter is not None and not given.get("image_text"):
             raise UserError("task.filter needs eyes: choose image_text=[...], or task.filter=null")

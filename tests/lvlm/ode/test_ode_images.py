@@ -10,7 +10,8 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.compositions import Composition, Concept
 from ood_lab.lvlm.ode.concepts import Attribute
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
-from ood_lab.lvlm.ode.generators.diffusion import DiffusionGenerator, Variant
+from ood_lab.lvlm.ode.generators.diffusion import DiffusionGenerator
+from ood_lab.lvlm.ode.generators.prompted import Variant
 from ood_lab.lvlm.ode.generators.renderer import SceneRenderer
 from ood_lab.lvlm.ode.graph import truth_graph
 from ood_lab.lvlm.ode.making import PLAN, balanced, file_of, make, pictures_of

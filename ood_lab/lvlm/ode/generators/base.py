@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -82,6 +82,6 @@ class Generator(Protocol):
         """
         ...
 
-    def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
+    def images(self, orders: Sequence[Order]) -> Iterable[Image.Image | None]:
         """One image for each order; None where one is withheld."""
         ...

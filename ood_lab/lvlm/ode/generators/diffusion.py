@@ -14,24 +14,10 @@ import networkx as nx
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.compositions import NEGATIVE, Composition, PromptForm
-from ood_lab.lvlm.ode.criteria import Kind, generator
+from ood_lab.lvlm.ode.compositions import Composition, PromptForm
+from ood_lab.lvlm.ode.criteria import Kind
 from ood_lab.lvlm.ode.generators.base import Order
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One of the ways in which a composition is asked for, in turn.
-
-    Attributes:
-        words: added to the prompt.
-        negative: the negative prompt.
-        arguments: of the pipeline's call, over those that all variants share.
-    """
-
-    words: str = ""
-    negative: str = NEGATIVE
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+from ood_lab.lvlm.ode.generators.prompted import Prompts, Variant
 
 
 @dataclass(frozen=True)
@@ -89,11 +75,8 @@ class DiffusionGenerator:
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
         """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
-        return [
-            self._order(composition, number, seed)
-            for composition in compositions
-            for number in range(self.per_composition)
-        ]
+        prompts = Prompts(self.form, self.per_composition, self.seeds, self.variants)
+        return prompts.plan(compositions, seed)
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
         """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
@@ -110,22 +93,6 @@ class DiffusionGenerator:
             )
             found |= dict(zip(places, made, strict=True))
         return [found[place] for place in range(len(orders))]
-
-    def _order(self, composition: Composition, number: int, seed: int) -> Order:
-        text = composition.prompt(self.form)
-        ways = list(self.variants.get(composition.kind, ())) or [Variant()]
-        way = ways[number % len(ways)]
-        drawn = int(generator(seed, text, str(number)).integers(2**31))
-        return Order(
-            composition=composition,
-            seed=self.seeds[number] if number < len(self.seeds) else drawn,
-            number=number,
-            prompt=f"{text}{way.words}",
-            negative_prompt=way.negative,
-            settings=dict(way.arguments),
-            states=(composition.first.state, composition.second.state),
-            actions=(composition.first.action, composition.second.action),
-        )
 
     @cached_property
     def _source(self) -> str:

@@ -1,0 +1,67 @@
+"""Orders of a generator that is told what to show in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ood_lab.lvlm.ode.compositions import NEGATIVE, Composition, PromptForm
+from ood_lab.lvlm.ode.criteria import Kind, generator
+from ood_lab.lvlm.ode.generators.base import Order
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One of the ways in which a composition is asked for, in turn.
+
+    Attributes:
+        words: added to the prompt.
+        negative: the negative prompt.
+        arguments: of the call, over those that all variants share.
+    """
+
+    words: str = ""
+    negative: str = NEGATIVE
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """How compositions are put into words.
+
+    Args:
+        form: of the prompt, see :class:`~ood_lab.lvlm.ode.compositions.Composition`.
+        per_composition: images of every composition.
+        seeds: of the first images of every composition; those of further ones are drawn.
+        variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
+    """
+
+    form: PromptForm
+    per_composition: int
+    seeds: Sequence[int]
+    variants: Mapping[Kind, Sequence[Variant]]
+
+    def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
+        """The images of all compositions; the seeds of the images follow from ``seed``."""
+        return [
+            self._order(composition, number, seed)
+            for composition in compositions
+            for number in range(self.per_composition)
+        ]
+
+    def _order(self, composition: Composition, number: int, seed: int) -> Order:
+        text = composition.prompt(self.form)
+        ways = list(self.variants.get(composition.kind, ())) or [Variant()]
+        way = ways[number % len(ways)]
+        drawn = int(generator(seed, text, str(number)).integers(2**31))
+        return Order(
+            composition=composition,
+            seed=self.seeds[number] if number < len(self.seeds) else drawn,
+            number=number,
+            prompt=f"{text}{way.words}",
+            negative_prompt=way.negative,
+            settings=dict(way.arguments),
+            states=(composition.first.state, composition.second.state),
+            actions=(composition.first.action, composition.second.action),
+        )

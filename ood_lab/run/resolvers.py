@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import netrc
 import os
+from pathlib import PurePath
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -20,6 +21,7 @@ def register_resolvers() -> None:
     OmegaConf.register_new_resolver("preset", _preset, replace=True)
     OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
     OmegaConf.register_new_resolver("last_part", _last_part, replace=True)
+    OmegaConf.register_new_resolver("stem", _stem, replace=True)
     OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
     register_help()
 
@@ -43,6 +45,11 @@ def _coop_epochs(shots: int) -> int:
 def _last_part(name: str) -> str:
     """The last folder of ``local-dir:DIR``, to name a run's folder by; other names as they are."""
     return name.rstrip("/").replace("\\", "/").rpartition("/")[2].removeprefix("local-dir:")
+
+
+def _stem(file: str | None, otherwise: str) -> str:
+    """The name of a file without folder and ending; ``otherwise`` where there is none."""
+    return PurePath(file).stem if file else otherwise
 
 
 def _wandb_offline() -> bool:

@@ -50,6 +50,9 @@ class TuneVlm(Task):
         """Returns shares of right answers with their intervals; None where none was asked."""
         module, data = self._parts(ws)
         trainer = ws.trainer()
+        if data.val is None:  # nothing tells the best epoch, so that it is the last one
+            for callback in trainer.checkpoint_callbacks:
+                callback.monitor = None  # type: ignore[attr-defined]
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None

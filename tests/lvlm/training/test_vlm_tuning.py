@@ -248,11 +248,9 @@ def test_the_tiny_model_is_trained_in_stages_and_resumed(tmp_path, monkeypatch):
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
 
 
-@pytest.mark.slow
-def test_two_processes_train_a_model_of_ones_own(vlm, tmp_path):
-    for part in vlm:
-        part.save_pretrained(tmp_path / "mine")
-    Image.new("RGB", (96, 96)).save(tmp_path / "a.png")
+def chats_in(folder):
+    """A file of eight equal conversations."""
+    Image.new("RGB", (96, 96)).save(folder / "a.png")
     entry = {
         "image": "a.png",
         "conversations": [
@@ -260,12 +258,35 @@ def test_two_processes_train_a_model_of_ones_own(vlm, tmp_path):
             {"from": "gpt", "value": "Yes"},
         ],
     }
-    (tmp_path / "chats.jsonl").write_text(f"{json.dumps(entry)}\n" * 8)
+    (folder / "chats.jsonl").write_text(f"{json.dumps(entry)}\n" * 8)
+    return folder / "chats.jsonl"
+
+
+def test_without_validation_the_last_epoch_is_exported(tmp_path, recwarn, capsys):
+    settings = ["model.path=shipped:tiny", "task.scenes=0", "trainer.max_epochs=2"]
+    arguments = command(tmp_path / "out", *settings, f"model.chats.train={chats_in(tmp_path)}")
+    assert call("train.py", *arguments) == 0
+    [folder] = run_folders(tmp_path / "out")
+    assert folder.parents[1].name == "vlm-chats"
+    assert "val/loss" not in "".join([*map(str, recwarn), *capsys.readouterr()])
+    best, last = (
+        torch.load(folder / "checkpoints" / name, weights_only=True)
+        for name in ("best.ckpt", "last.ckpt")
+    )
+    assert best["epoch"] == last["epoch"] == 1
+    assert (folder / "model" / "model.safetensors").is_file()
+
+
+@pytest.mark.slow
+def test_two_processes_train_a_model_of_ones_own(vlm, tmp_path):
+    for part in vlm:
+        part.save_pretrained(tmp_path / "mine")
+    chats = chats_in(tmp_path)
     arguments = command(
         tmp_path / "out",
         f"model.path={tmp_path / 'mine'}",
-        f"model.chats.train={tmp_path / 'chats.jsonl'}",
-        f"model.chats.val={tmp_path / 'chats.jsonl'}",
+        f"model.chats.train={chats}",
+        f"model.chats.val={chats}",
         "model.chats.batch_size=2",
         "trainer=ddp_cpu",
         "trainer.max_epochs=1",

@@ -93,7 +93,7 @@ def compare(train: FeatureBank, some: FeatureBank, k: int, repeats: int) -> tupl
         f"k={k:,}: score {min(o[0] for o in ours):.1f} s, before {min(b[0] for b in before):.1f} s"
     )
     print(f"  ratio {wall:.2f} wall, {cpu:.2f} processor; half precision kept: ", end="")
-    print(bool(detector._prepared and detector._prepared.halved))
+    print(detector._search().halved)
     print(
         f"  median score {float(score.median()):.3f}; largest difference {float(apart.max()):.1e}"
     )

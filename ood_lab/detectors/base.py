@@ -59,6 +59,15 @@ class Detector(ABC):
         """What the detector needs from the extraction pass, if anything."""
         return None
 
+    @property
+    def second_column(self) -> BankColumn | None:
+        """What a second pass over the images to be scored computes from ``fitted``, if anything.
+
+        Declared from the start; once fitted, its key says what was learned, and ``score`` reads it
+        from the bank. A detector that declares one has a ``column`` that it is fitted on, too.
+        """
+        return None
+
     def learned(self, *names: str) -> tuple[Tensor, ...]:
         """Entries of ``fitted``, where detectors compute."""
         return tuple(on_device(self.fitted[name]) for name in names)

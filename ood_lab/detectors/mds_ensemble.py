@@ -11,10 +11,13 @@ from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
 from ood_lab.detectors.layer_column import LayerColumn, split_layers
+from ood_lab.detectors.mahalanobis_step import MahalanobisStepColumn, of_layer
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import require_labels
+from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
 
 
 class PooledColumn(LayerColumn):
@@ -40,28 +43,53 @@ class MDSEnsemble(NetworkDetector):
     r"""Mean over layers of the squared Mahalanobis distance to the closest class mean.
 
     .. math::
-        s(x) = \frac1L \sum_l \min_c (a_l - \mu_{lc})^\top \Sigma_l^+ (a_l - \mu_{lc})
+        d_l(I) = \min_c (a_l - \mu_{lc})^\top \Sigma_l^+ (a_l - \mu_{lc}), \quad
+        \tilde I_l = I - \tfrac{\epsilon}{\sigma}\,\mathrm{sign}\,\nabla_I d_l(I), \qquad
+        s(I) = \frac1L \sum_l d_l(\tilde I_l)
 
-    with a_l ``[C_l]`` the spatial mean of the maps of layer l, and μ, Σ those of :class:`MDS`,
-    which works on each layer (arXiv 1807.03888, without its step on the input). The layers have
-    equal weights: the paper learns them from OOD images.
+    with a_l ``[C_l]`` the spatial mean of the maps of layer l, μ, Σ those of :class:`MDS`, which
+    works on each layer, sign(0) = +1 and σ the standard deviation of the backbone's own
+    normalisation (arXiv 1807.03888). The layers have equal weights: the paper learns them, and ε,
+    from OOD images, which is not done here.
 
-    OpenOOD's setting reads the first convolution alone (``layers=[conv1]``), which is what its
-    leaderboard shows.
+    With ``noise`` above 0 the step needs μ and Σ, so that the images to be scored go through the
+    network a second time after the fit: one forward pass, and for each layer a backward and a
+    forward pass. At 0 there is no step and no second pass: s is the mean of d_l(I).
+
+    OpenOOD's setting reads the first convolution alone (``layers=[conv1]``), with σ = 0.5, which is
+    what its leaderboard shows.
 
     Args:
         layers: ``stages`` = last sub-module of every spatial resolution; ``conv`` = every
             Conv2d; or a list of sub-module names.
+        noise: ε, the step in units of the un-normalised image in [0, 1]; the paper tries 0, 0.0005,
+            0.001, 0.0014, 0.002, 0.005 and 0.01.
+        std: overrides σ, one value a channel.
         fit_split: images, with labels, that the moments are estimated on.
     """
 
     name = "mds_ensemble"
 
     def __init__(
-        self, layers: str | Sequence[str] = "stages", fit_split: FitSplit = "train"
+        self,
+        layers: str | Sequence[str] = "stages",
+        noise: float = 0.0,
+        std: Sequence[float] | None = None,
+        fit_split: FitSplit = "train",
     ) -> None:
+        if noise < 0:
+            raise UserError(f"detector.mds_ensemble.noise={noise}: must be 0 or above")
+        self.noise = float(noise)
+        self.std = None if std is None else list(std)
         self._pooled = PooledColumn(layers)
         super().__init__(self._pooled, fit_split)
+
+    @property
+    def second_column(self) -> BankColumn | None:
+        """The distances after the step; None without a step."""
+        if not self.noise:
+            return None
+        return MahalanobisStepColumn(self._pooled, self.noise, self.std, self.fitted)
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without the column, or without class labels."""
@@ -77,22 +105,20 @@ class MDSEnsemble(NetworkDetector):
         self.check(bank)
         self.fitted = {
             f"{layer}.{key}": value
-            for layer, of_layer in enumerate(self._by_layer(bank))
-            for key, value in self._mds().fit(of_layer).fitted.items()
+            for layer, of_bank in enumerate(self._by_layer(bank))
+            for key, value in self._mds().fit(of_bank).fitted.items()
         }
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Mean distance, ``[N]``, from 0."""
+        if self.noise:
+            return self.second_values(bank).double().mean(dim=1)
         distances = []
-        for layer, of_layer in enumerate(self._by_layer(bank)):
-            mds, prefix = self._mds(), f"{layer}."
-            mds.fitted = {
-                key.removeprefix(prefix): value
-                for key, value in self.fitted.items()
-                if key.startswith(prefix)
-            }
-            distances.append(mds.score(of_layer))
+        for layer, of_bank in enumerate(self._by_layer(bank)):
+            mds = self._mds()
+            mds.fitted = of_layer(self.fitted, layer)
+            distances.append(mds.score(of_bank))
         return torch.stack(distances).mean(dim=0)
 
     def _mds(self) -> MDS:
@@ -102,14 +128,15 @@ class MDSEnsemble(NetworkDetector):
 
     def _by_layer(self, bank: FeatureBank) -> Iterator[FeatureBank]:
         """Banks whose features are the pooled maps of one layer."""
-        super().check(bank)  # scored images need no labels
-        pooled, widths = split_layers(bank.columns[self._pooled.key])
+        pooled, widths = split_layers(self.values(bank))
         for features in pooled.split(widths.tolist(), dim=1):
             yield replace(bank, features=features, columns={})
 
     def describe(self) -> dict[str, Any]:
-        """The layers as found, and the fit split."""
+        """The layers as found, the step, and the fit split."""
         return {
             "layers": self._pooled.names or self._pooled.choice,
+            "noise": self.noise,
+            "std": self.std or "own",
             "fit_split": self.fit_split,
         }

@@ -37,6 +37,20 @@ class NetworkDetector(Detector):
             )
 
     def values(self, bank: FeatureBank) -> Tensor:
-        """The column's values, ``[N, ...]``."""
-        self.check(bank)
+        """The column's values, ``[N, ...]``; needs nothing that is only learned from."""
+        NetworkDetector.check(self, bank)
         return bank.columns[self._column.key]
+
+    def second_values(self, bank: FeatureBank) -> Tensor:
+        """Those of ``second_column``, ``[N, ...]``.
+
+        Raises:
+            DetectorRefusal: no second pass over these images was made with what was learned.
+        """
+        column = self.second_column
+        if column is None or column.key not in bank.columns:
+            raise DetectorRefusal(
+                f"{self.name} needs a second pass of these images through the network, after the "
+                "fit, which eval.py makes with task=score and task=predict"
+            )
+        return bank.columns[column.key]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import DetectorRefusal
+from ood_lab.detectors.input_step import input_step, require_std, sign
 from ood_lab.detectors.network import NetworkDetector
 from ood_lab.detectors.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
@@ -43,11 +43,7 @@ class ODINColumn(GradientColumn):
 
     def layers(self, backbone: Backbone) -> list[str]:
         """None: ODIN reads logits and the input gradient only."""
-        if self.std is None and "std" not in backbone.data_config:
-            raise DetectorRefusal(
-                f"{self.name}: the backbone does not say how its images are normalised; give "
-                f"detector.{self.name}.std=[r,g,b]"
-            )
+        require_std(self.name, backbone, self.std)
         return []
 
     def direction(self, logits: Tensor) -> Tensor:
@@ -63,15 +59,14 @@ class ODINColumn(GradientColumn):
         self, backbone: Backbone, image: Tensor, output: Output, gradient: Tensor
     ) -> Tensor:
         """One forward pass of x̃."""
-        std = self.std or backbone.data_config["std"]
-        step = self.epsilon / torch.tensor(std, device=image.device, dtype=image.dtype)
-        logits = backbone(image - step.view(-1, 1, 1) * self._sign(gradient)).logits.double()
+        step = input_step(self.epsilon, require_std(self.name, backbone, self.std), image)
+        logits = backbone(image - step * self._sign(gradient)).logits.double()
         below_top = (logits - logits.amax(dim=1, keepdim=True)) / self.temperature
         return (-self.temperature * below_top.exp().mean(dim=1).log()).float()
 
     def _sign(self, gradient: Tensor) -> Tensor:
         """Where and whither the image moves, ``[B, 3, H, W]`` of -1, 0 and 1."""
-        return torch.where(gradient >= 0, 1.0, -1.0)
+        return sign(gradient)
 
 
 class ODIN(NetworkDetector):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal
 from ood_lab.errors import UserError
+from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
@@ -54,8 +56,9 @@ def split_by_columns(
     refused: dict[str, str] = {}
     for name, detector in detectors.items():
         try:
-            if detector.column is not None:
-                detector.column.layers(backbone)
+            for column in (detector.column, detector.second_column):
+                if column is not None:
+                    column.layers(backbone)
             usable[name] = detector
         except UserError as error:
             refused[name] = str(error)
@@ -114,6 +117,30 @@ def extract_banks(
             if bank is not None:
                 banks[split] = bank
     return banks
+
+
+def second_pass(
+    data: OODDataModule,
+    trainer: Trainer,
+    root: Path,
+    backbone: Backbone,
+    detectors: Mapping[str, Detector],
+    banks: dict[str, FeatureBank],
+    scored: Sequence[str],
+    limit: int,
+) -> SecondPass:
+    """Fits the detectors that declare a second pass and makes it over the sets to be scored.
+
+    ``banks`` of :func:`extract_banks` get what it adds; call it on all ranks.
+    """
+    made = SecondPass.fit(trainer, detectors, lambda d: banks[d.fit_split or "test"], limit)
+    weights = weights_sha256(backbone) if made.detectors else ""
+    for split in scored:
+        extracted = partial(_bank, data, trainer, root, backbone, split, weights=weights)
+        bank = made.over(split, banks.get(split), extracted)
+        if bank is not None:
+            banks[split] = bank
+    return made
 
 
 def extract_features(

@@ -17,7 +17,7 @@ _Result = TypeVar("_Result")
 
 
 def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
-    """Fits the detector, or returns it as it is where nothing is fitted.
+    """Fits the detector, or returns it as it is where nothing is, or it was for a second pass.
 
     Args:
         detector: not yet fitted.
@@ -28,6 +28,8 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
         DetectorRefusal: the detector cannot work on such a bank.
         UserError: the fit would take more memory, or the GPU has too little of it.
     """
+    if detector.fitted and detector.second_column is not None:
+        return detector  # another fit could differ in the last digit, and so from what was computed
     classes, width = bank.head_weight.shape
     check_memory(detector, len(bank), width, classes, limit)
     with within_device_memory(detector.name):

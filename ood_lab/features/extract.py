@@ -10,7 +10,6 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.plugins.environments import LightningEnvironment
 
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
@@ -24,6 +23,7 @@ from ood_lab.features.identity import (
     transform_text,
     versions,
 )
+from ood_lab.features.processes import agreed, join
 from ood_lab.features.store import BankStore, Missing
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.weights import weights_sha256
@@ -74,7 +74,7 @@ def extract(
     store = BankStore(Path(root), manifest["key"])
     wanted = {column.key: column for column in columns}
     main = trainer.global_rank == 0
-    _join(trainer)
+    join(trainer)
     with ExitStack() as stack:
         missing = store.missing(list(wanted))
         bank = None if missing or not main else _whole(store, list(wanted))
@@ -85,7 +85,7 @@ def extract(
         # Before the first pass has connected the processes, each finds the same answer on disk:
         # the main process has removed what is damaged and holds the lock, so nobody else can
         # have changed it.
-        missing = _agreed(trainer, missing)
+        missing = agreed(trainer, missing)
         if missing:
             loader = build_loader(trainer, dataset, batch_size, num_workers)
             _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
@@ -126,28 +126,6 @@ def _manifest(
         "versions": versions(),
     }
     return {"key": bank_key(**parts), "dataset": dataset.name, **parts}
-
-
-def _join(trainer: Trainer) -> None:
-    """Connects processes that a scheduler has started, so that they can agree on what to do.
-
-    Those that Lightning starts itself appear, and connect, in the first pass.
-    """
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    if (
-        trainer.world_size > 1
-        and environment is not None
-        and environment.creates_processes_externally
-        and not isinstance(environment, LightningEnvironment)
-    ):
-        trainer.strategy.setup_environment()
-
-
-def _agreed(trainer: Trainer, missing: Missing) -> Missing:
-    """The main process's answer, on all processes."""
-    if trainer.world_size > 1 and torch.distributed.is_initialized():
-        return trainer.strategy.broadcast(missing)
-    return missing
 
 
 def _check_size(

@@ -14,7 +14,13 @@ import pandas as pd
 from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
 from ood_lab.detectors import Detector
-from ood_lab.evaluation.banks import check_sizes, chosen_sets, extract_banks, split_by_columns
+from ood_lab.evaluation.banks import (
+    check_sizes,
+    chosen_sets,
+    extract_banks,
+    second_pass,
+    split_by_columns,
+)
 from ood_lab.evaluation.dating import dating_of, heads_to_read
 from ood_lab.evaluation.detect import memory_limit, score_banks, suspicious
 from ood_lab.evaluation.id_accuracy import chance_warning, check_id_accuracy
@@ -91,11 +97,16 @@ class Score(Task):
             ws.tuning.splits,
             [heads] if heads else [],
         )
+        scored = ["test", *ws.data.csid_names, *ood_sets]
+        second = second_pass(
+            ws.data, ws.extractor, ws.features_root, ws.backbone, usable, banks, scored, limit
+        )
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
         accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected)
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": refused}
+        ws.manifest |= second.describe()
         if ood_sets:
             return self._with_detectors(ws, banks, usable, ood_sets, limit)
         return self._of_id_alone(ws, banks)

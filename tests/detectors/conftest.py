@@ -4,8 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from network_toys import TimmNet, TinyNet
 
 from ood_lab.features.bank import FeatureBank
+from ood_lab.models.backbone import Backbone
 
 CLASSES, WIDTH, BLOCK = 5, 32, 4
 
@@ -39,3 +41,15 @@ def blobs(make_bank) -> SimpleNamespace:
     unused = (torch.arange(WIDTH) >= CLASSES * BLOCK).float()
     ood = make_bank((0.6 * unused + noise(200)).relu(), torch.full((200,), -1), weight, bias)
     return SimpleNamespace(train=id_bank(600), val=id_bank(250), test=id_bank(200), ood=ood)
+
+
+@pytest.fixture
+def tiny() -> Backbone:
+    torch.manual_seed(0)
+    return TinyNet().eval().requires_grad_(False)
+
+
+@pytest.fixture(scope="module")
+def resnet() -> Backbone:
+    torch.manual_seed(0)
+    return TimmNet("resnet18", 64).eval().requires_grad_(False)

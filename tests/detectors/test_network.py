@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import timm
 import torch
+from network_toys import STD, TimmNet, extract, noise
 from pytorch_ood.detector import ODIN as PytorchODIN
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
@@ -17,81 +15,10 @@ from ood_lab.detectors.base import DetectorRefusal, check_memory
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.gram_column import gram_vectors
 from ood_lab.detectors.iodin import IODIN
-from ood_lab.detectors.mds import MDS
-from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
 from ood_lab.detectors.rankfeat import RankFeat, top_component
 from ood_lab.errors import UserError
-from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extractor import Extractor, frozen
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.output import Output
-
-STD = [0.2, 0.25, 0.3]
-
-
-class TinyNet(Backbone):
-    """Stem and two stages of 8 → 4 positions, spatial mean, linear head."""
-
-    def __init__(self, size: int = 8):
-        super().__init__()
-        self.data_config = {"input_size": (3, size, size), "std": STD}
-        self.stem = nn.Conv2d(3, 6, 3, padding=1)
-        self.early = nn.Sequential(nn.Conv2d(6, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
-        self.late = nn.Sequential(nn.Conv2d(6, 9, 3, stride=2, padding=1), nn.ReLU())
-        self.head = nn.Linear(9, 4)
-
-    def forward(self, image: Tensor) -> Output:
-        features = self.late(self.early(self.stem(image))).mean(dim=(2, 3))
-        return Output(self.head(features), features)
-
-
-class TimmNet(Backbone):
-    def __init__(self, name: str, size: int, **options):
-        super().__init__()
-        self.net = timm.create_model(name, pretrained=False, num_classes=5, **options)
-        self.data_config = {"input_size": (3, size, size), "std": STD}
-        self.head = self.net.get_classifier()
-
-    def forward(self, image: Tensor) -> Output:
-        features = self.net.forward_head(self.net.forward_features(image), pre_logits=True)
-        return Output(self.head(features), features)
-
-
-@pytest.fixture
-def tiny() -> Backbone:
-    torch.manual_seed(0)
-    return TinyNet().eval().requires_grad_(False)
-
-
-@pytest.fixture(scope="module")
-def resnet() -> Backbone:
-    torch.manual_seed(0)
-    return TimmNet("resnet18", 64).eval().requires_grad_(False)
-
-
-def extract(backbone: Backbone, images: Tensor, *detectors, batch_size: int = 64) -> FeatureBank:
-    """The extraction pass, in memory."""
-    extractor = Extractor(backbone, [detector.column for detector in detectors])
-    rows, n = torch.arange(len(images)), len(images)
-    with frozen(backbone), torch.no_grad():
-        extractor.on_predict_start()
-        parts = [
-            extractor.predict_step({"image": image.clone(), "index": index, "label": index}, 0)
-            for image, index in zip(images.split(batch_size), rows.split(batch_size), strict=True)
-        ]
-        extractor.close()
-    features, logits = (torch.cat([part[key] for part in parts]) for key in ("features", "logits"))
-    columns = {k: torch.cat([part["columns"][k] for part in parts]) for k in extractor.column_keys}
-    head = backbone.head
-    return FeatureBank(
-        features, logits, torch.full((n,), -1), rows, head.weight.data, head.bias.data, columns
-    )
-
-
-def noise(n: int, size: int = 8, seed: int = 1) -> Tensor:
-    return torch.randn(n, 3, size, size, generator=torch.Generator().manual_seed(seed))
-
 
 # ODIN
 
@@ -520,39 +447,3 @@ def test_finding_layers_leaves_the_backbone_as_it_was(tiny):
     assert all(torch.equal(value, state[key]) for key, value in tiny.state_dict().items())
     assert tiny.early.training
     assert not tiny.late.training
-
-
-# MDS-Ensemble
-
-
-def labelled(bank: FeatureBank, labels: Tensor) -> FeatureBank:
-    return replace(bank, labels=labels)
-
-
-def test_mds_ensemble_is_the_mean_of_mds_on_the_pooled_maps(tiny):
-    labels = torch.arange(60) % 4
-    detector, one = MDSEnsemble(layers=["early", "late"]), MDSEnsemble(layers=["late"])
-    fit = labelled(extract(tiny, noise(60), detector, one), labels)
-    test = extract(tiny, noise(20, seed=2), detector, one)  # without labels
-    last = MDS().fit(fit).score(test)  # the features are the pooled maps of the last layer
-    torch.testing.assert_close(one.fit(fit).score(test), last)
-    maps = {}
-    hook = tiny.early.register_forward_hook(lambda m, i, out: maps.update(early=out))
-    pooled = []
-    for images in (noise(60), noise(20, seed=2)):
-        tiny(images)
-        pooled.append(maps["early"].mean(dim=(2, 3)))
-    hook.remove()
-    early = MDS().fit(replace(fit, features=pooled[0])).score(replace(test, features=pooled[1]))
-    # The maps of the two passes differ in the last digits.
-    torch.testing.assert_close(
-        detector.fit(fit).score(test), (early + last) / 2, rtol=1e-3, atol=1e-3
-    )
-    with pytest.raises(DetectorRefusal, match="labels"):
-        MDSEnsemble(layers=["early", "late"]).fit(test)
-
-
-def test_mds_ensemble_names_what_it_cannot_read(tiny):
-    with pytest.raises(DetectorRefusal, match="earli"):
-        MDSEnsemble(layers=["earli"]).column.layers(tiny)
-    assert MDSEnsemble().column.layers(tiny) == Gram().column.layers(tiny)

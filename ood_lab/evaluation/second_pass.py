@@ -1,0 +1,122 @@
+"""The second pass: what detectors ask of the network about scored images once they are fitted."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from lightning import Trainer
+
+from ood_lab.detectors import Detector
+from ood_lab.errors import UserError
+from ood_lab.evaluation.fitting import fit_within
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.processes import told_by_main
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class SecondPass:
+    """A second pass over scored images, for the detectors that declare one.
+
+    It is a pass like the first: in chunks, shared out among the processes, its columns kept in the
+    bank under a key that hashes what was learned, so that nothing is computed twice.
+
+    Attributes:
+        detectors: those that have been fitted for it, by name; on every process.
+        fit_seconds: what each fit took, on the main process.
+        seconds: what the pass over each set took, from the bank where that holds its columns.
+    """
+
+    detectors: dict[str, Detector]
+    fit_seconds: dict[str, float] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def fit(
+        cls,
+        trainer: Trainer,
+        detectors: Mapping[str, Detector],
+        fit_bank: Callable[[Detector], FeatureBank],
+        limit: int,
+    ) -> SecondPass:
+        """Fits the detectors that declare a second pass, unless they are, on all processes alike.
+
+        One that cannot be fitted is left as it is: whoever fits the others says why.
+
+        Args:
+            trainer: of the passes.
+            detectors: by name, the same on all processes.
+            fit_bank: what a detector is fitted on; called on the main process only.
+            limit: bytes a fit may take.
+        """
+        chosen = {n: d for n, d in detectors.items() if d.second_column is not None}
+        if not chosen:
+            return cls({})
+        seconds = {}
+        if trainer.global_rank == 0:
+            for name, detector in chosen.items():
+                start = time.perf_counter()
+                _try_to_fit(detector, fit_bank, limit)
+                seconds[name] = time.perf_counter() - start
+        learned = told_by_main(trainer, {name: d.fitted for name, d in chosen.items()})
+        for name, detector in chosen.items():
+            detector.fitted = learned[name]
+        return cls({name: d for name, d in chosen.items() if d.fitted}, seconds)
+
+    @property
+    def columns(self) -> list[BankColumn]:
+        """What the pass computes."""
+        return [d.second_column for d in self.detectors.values() if d.second_column is not None]
+
+    def over(
+        self,
+        name: str,
+        bank: FeatureBank | None,
+        bank_of: Callable[[Sequence[BankColumn]], FeatureBank | None],
+    ) -> FeatureBank | None:
+        """The bank with what the pass adds; without detectors, as it is.
+
+        Args:
+            name: of the set, for the log.
+            bank: what the first pass gave; None on the other processes.
+            bank_of: extracts columns of the same images, on all processes.
+        """
+        if not self.detectors:
+            return bank
+        log.info("second pass over '%s', for %s as fitted", name, ", ".join(self.detectors))
+        start = time.perf_counter()
+        second = bank_of(self.columns)
+        self.seconds[name] = time.perf_counter() - start
+        if bank is None or second is None:
+            return None
+        return replace(bank, columns=bank.columns | second.columns)
+
+    def describe(self) -> dict[str, Any]:
+        """For the manifest; empty where no detector asked for one."""
+        if not self.detectors:
+            return {}
+        return {
+            "second_pass": {
+                "detectors": list(self.detectors),
+                "columns": [column.key for column in self.columns],
+                "fit_seconds": self.fit_seconds,
+                "seconds": self.seconds,
+            }
+        }
+
+
+def _try_to_fit(
+    detector: Detector, fit_bank: Callable[[Detector], FeatureBank], limit: int
+) -> None:
+    if detector.fitted:  # read from a file
+        return
+    try:
+        fit_within(detector, fit_bank(detector), limit)
+    except UserError:
+        detector.fitted = {}

@@ -68,6 +68,16 @@ def _expanded(places: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
         yield from sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
 
 
+def fit_and_held_out(
+    detector: Detector, banks: Mapping[str, FeatureBank], seed: int
+) -> tuple[FeatureBank, FeatureBank]:
+    """What the detector is fitted on, and the ID images that its threshold comes from."""
+    val = banks["val"]
+    if detector.fit_split == "val":
+        return cut_at(val, (len(val) + 1) // 2, seed)  # the larger half to fit on
+    return banks[detector.fit_split or "val"], val
+
+
 def fit_detectors(
     detectors: Mapping[str, Detector],
     banks: Mapping[str, FeatureBank],
@@ -96,11 +106,7 @@ def fit_detectors(
     """
 
     def calibrated(name: str, detector: Detector) -> CalibratedDetector:
-        held_out = banks["val"]
-        fit_bank = banks[detector.fit_split or "val"]
-        if detector.fit_split == "val":
-            # The larger half to fit on.
-            fit_bank, held_out = cut_at(held_out, (len(held_out) + 1) // 2, seed)
+        fit_bank, held_out = fit_and_held_out(detector, banks, seed)
         fit_within(detector, fit_bank, limit)
         return CalibratedDetector.of(
             detector,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -67,7 +67,10 @@ class SecondPass:
         learned = told_by_main(trainer, {name: d.fitted for name, d in chosen.items()})
         for name, detector in chosen.items():
             detector.fitted = learned[name]
-        return cls({name: d for name, d in chosen.items() if d.fitted}, seconds)
+        fitted = {name: d for name, d in chosen.items() if d.fitted}
+        if fitted and trainer.global_rank == 0:
+            log.info("second pass over what is scored, with what %s learned", ", ".join(fitted))
+        return cls(fitted, seconds)
 
     @property
     def columns(self) -> list[BankColumn]:
@@ -78,20 +81,19 @@ class SecondPass:
         self,
         name: str,
         bank: FeatureBank | None,
-        bank_of: Callable[[Sequence[BankColumn]], FeatureBank | None],
+        bank_of: Callable[..., FeatureBank | None],
     ) -> FeatureBank | None:
         """The bank with what the pass adds; without detectors, as it is.
 
         Args:
-            name: of the set, for the log.
+            name: of the set.
             bank: what the first pass gave; None on the other processes.
-            bank_of: extracts columns of the same images, on all processes.
+            bank_of: extracts ``columns`` of the same images, on all processes.
         """
         if not self.detectors:
             return bank
-        log.info("second pass over '%s', for %s as fitted", name, ", ".join(self.detectors))
         start = time.perf_counter()
-        second = bank_of(self.columns)
+        second = bank_of(columns=self.columns)
         self.seconds[name] = time.perf_counter() - start
         if bank is None or second is None:
             return None

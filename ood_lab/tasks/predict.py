@@ -25,9 +25,15 @@ from ood_lab.detectors import (
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import check_sizes, split_by_columns
-from ood_lab.evaluation.calibrate import chosen_rule, fit_detectors, load_detectors
+from ood_lab.evaluation.calibrate import (
+    chosen_rule,
+    fit_and_held_out,
+    fit_detectors,
+    load_detectors,
+)
 from ood_lab.evaluation.detect import memory_limit
 from ood_lab.evaluation.images import Images, read_images
+from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
@@ -107,9 +113,19 @@ class Predict(Task):
             num_workers=self.num_workers,
             weights=weights,
         )
-        banks = _id_banks(data, usable, backbone, bank_of) if data else {}
         pictures.readable.transform = backbone.transform
-        bank = bank_of(pictures.readable, columns=_columns(usable.values()))
+        images = partial(bank_of, pictures.readable)
+        banks = _id_banks(data, usable, backbone, bank_of) if data else {}
+        bank = images(columns=_columns(usable.values()))
+        second = SecondPass.fit(
+            ws.extractor, usable, lambda d: fit_and_held_out(d, banks, ws.seed)[0], limit
+        )
+        if data:
+            val = second.over(
+                "val", banks.get("val"), partial(bank_of, data.predict_dataset("val"))
+            )
+            banks |= {"val": val} if val else {}
+        bank = second.over("images", bank, images)
         if bank is None:  # on the other ranks
             return
         if data:
@@ -125,6 +141,7 @@ class Predict(Task):
             "backbone": dict(bank.manifest),
             "detectors": {name: _summary(table, name, ready[name]) for name in ready},
             "refused": refused,
+            **second.describe(),
         }
         _show(table, ws.manifest, ws.folder / "predictions.csv")
 

@@ -11,7 +11,8 @@ from ood_lab.data.vessels_module import VesselsDataModule
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
-NAMES = ["knn", "odin", "gram", "rankfeat", "react", "klm"]
+NAMES = ["knn", "odin", "gram", "rankfeat", "mds_ensemble", "react", "klm"]
+STEP = "detector.mds_ensemble.noise=0.0014"  # needs a second pass
 NO_DATA = ["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"]
 
 
@@ -22,8 +23,9 @@ def outputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(outputs):
-    arguments = ("logger=none", "task.report=false", "shift=sets", f"detector=[{','.join(NAMES)}]")
-    assert call("train.py", "experiment=smoke", *SMALL, *arguments, f"paths.outputs={outputs}") == 0
+    detectors = (f"detector=[{','.join(NAMES)}]", STEP)
+    arguments = ("logger=none", "task.report=false", "shift=sets", f"paths.outputs={outputs}")
+    assert call("train.py", "experiment=smoke", *SMALL, *detectors, *arguments) == 0
     return run_folders(outputs)[-1]
 
 
@@ -53,7 +55,7 @@ def predict(trained, outputs):
 
 @pytest.fixture(scope="module")
 def fitted(predict, pictures):
-    return predict(f"task.images={pictures}", f"detector=[{','.join(NAMES)}]")
+    return predict(f"task.images={pictures}", f"detector=[{','.join(NAMES)}]", STEP)
 
 
 def table(folder):
@@ -67,8 +69,17 @@ def test_the_table_holds_what_the_score_task_finds(fitted, trained):
     scores = pd.read_parquet(trained / "scores.parquet").query("dataset == 'test'")
     classes = json.loads((trained / "manifest.json").read_text())["classes"]
     assert read.predicted.tolist() == [classes[i] for i in scores.pred]
-    for name in ("knn", "odin", "gram", "rankfeat"):  # the others are fitted on half of val here
+    for name in NAMES[:5]:  # the others are fitted on half of val here
         np.testing.assert_allclose(read[f"{name}_score"], scores[name], rtol=1e-5, atol=1e-5)
+
+
+def test_both_tasks_say_that_there_was_a_second_pass(fitted, trained):
+    runs = [json.loads((f / "manifest.json").read_text())["second_pass"] for f in (fitted, trained)]
+    assert [run["detectors"] for run in runs] == [["mds_ensemble"]] * 2
+    assert runs[0]["columns"] == runs[1]["columns"]  # learned from the same images
+    assert list(runs[0]["seconds"]) == ["val", "images"]
+    assert "test" in runs[1]["seconds"]
+    assert len(runs[1]["seconds"]) == 6
 
 
 def test_an_unreadable_image_is_a_row_with_an_error(fitted):

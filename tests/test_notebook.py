@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import ood_lab
-from ood_lab.detectors import KNN, MSP, ODIN
+from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
 from ood_lab.errors import UserError
 from ood_lab.metrics import auroc
 from ood_lab.run.detector_sets import detector_names
@@ -117,6 +117,10 @@ def test_a_module_becomes_a_bank():
     [
         ({"ood": {}}, "there is no OOD set"),
         ({"detectors": ["knm"]}, "no detector 'knm'.*knn"),
+        (
+            {"detectors": {"mds_ensemble": MDSEnsemble(noise=0.01)}},
+            "mds_ensemble: with these settings .* network once more after the fit: eval.py does",
+        ),
         ({"detectors": ["odin"]}, "no chosen detector works here.*odin: it works on the network"),
     ],
 )

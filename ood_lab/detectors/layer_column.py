@@ -89,10 +89,14 @@ class LayerColumn(BankColumn):
         self, backbone: Backbone, image: Tensor, output: Output, maps: dict[str, Tensor]
     ) -> Tensor:
         """Numbers of the maps of ``names``; ``layers`` must have been called before."""
-        parts = [self.of_map(channels_first(backbone, maps[name])) for name in self.names]
+        return self.packed([self.of_map(channels_first(backbone, maps[n])) for n in self.names])
+
+    @staticmethod
+    def packed(parts: list[Tensor]) -> Tensor:
+        """The numbers ``[B, K_l]`` of all layers in one tensor; see the class."""
         widths = [part.shape[1] for part in parts]
-        tail = torch.tensor([*widths, len(widths)], dtype=torch.float32, device=image.device)
-        return torch.cat([*parts, tail.expand(len(image), -1)], dim=1)
+        tail = torch.tensor([*widths, len(widths)], dtype=torch.float32, device=parts[0].device)
+        return torch.cat([*parts, tail.expand(len(parts[0]), -1)], dim=1)
 
 
 def split_layers(column: Tensor) -> tuple[Tensor, Tensor]:

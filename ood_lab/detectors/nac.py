@@ -1,37 +1,63 @@
-"""NAC-UE: how often fit images had the neuron states of an image, at the last layer."""
+"""NAC-UE: how often fit images had the neuron states of an image, at the last layer or at more."""
 
 from __future__ import annotations
 
-import math
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.base import Detector, FitSplit, Reads
 from ood_lab.detectors.device import head_on_device, on_device
+from ood_lab.detectors.influence_column import InfluenceColumn
+from ood_lab.detectors.layer_column import split_layers
 from ood_lab.detectors.neighbours import choose_rows
-from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
-from ood_lab.detectors.requirements import check_count, check_positive, require_labels
-from ood_lab.errors import UserError
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.requirements import check_count, require_column, require_labels
+from ood_lab.detectors.state_histogram import StateHistogram, histograms_of
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
+
+#: What ``layers`` calls the input of the last layer.
+LAST = "features"
 
 
-def bin_edges(m: int) -> Tensor:
-    """M ascending edges from 0 that leave M − 1 bins, narrow near 0 and 1: ``[m] float64``.
+class _Layer(NamedTuple):
+    """One layer; ``influence`` of rows of ``tensors`` is that of its neurons, ``[b, D_l]``.
 
-    The lower half is log_1000 of M/2 equal steps from 1 to √1000, the upper one its mirror image;
-    the last bin also takes states of exactly 1.
+    ``key`` is the name of its entry of ``fitted``.
     """
-    low = np.log(np.linspace(1, math.sqrt(1000), m // 2)) / math.log(1000)
-    edges = np.concatenate([low[:-1], (1 - low)[::-1], [1.2]])
-    edges[-2] += 0.01
-    return torch.from_numpy(edges)
+
+    key: str
+    histogram: StateHistogram
+    influence: Callable[..., Tensor]
+    tensors: tuple[Tensor, ...]
+
+    def coverage(self, chosen: Tensor) -> Tensor:
+        """min(n/O, 1) of every neuron and bin over rows ``chosen``: ``[D_l, M - 1] float64``."""
+        d, wide = self.tensors[0].shape[1], self.histogram.bins - 1
+        offset = on_device(torch.arange(d) * wide)
+        counts = torch.zeros(d * wide, dtype=torch.float64)
+        for rows in row_chunks(len(chosen), d):
+            blocks = (on_device(values[chosen[rows]]).double() for values in self.tensors)
+            places = self.histogram.places(self.influence(*blocks)) + offset
+            counts += places.flatten().bincount(minlength=d * wide).cpu()
+        return (counts / self.histogram.full).clamp(max=1).view(d, wide)
+
+    def score(self, coverage: Tensor) -> Tensor:
+        """Negative mean coverage of the states of every row, ``[N]``."""
+        neurons = on_device(torch.arange(len(coverage)))
+
+        def negative(*blocks: Tensor) -> Tensor:
+            places = self.histogram.places(self.influence(*blocks))
+            return -coverage[neurons, places].mean(dim=1)
+
+        return map_rows(negative, *self.tensors)
 
 
 class NAC(Detector):
-    r"""Uncertainty by neuron activation coverage (NAC-UE, arXiv 2306.02879), last layer.
+    r"""Uncertainty by neuron activation coverage (NAC-UE, arXiv 2306.02879).
 
     .. math::
         a = \sigma\big(\alpha \, x \odot W^\top (p - \tfrac1C)\big), \qquad
@@ -41,8 +67,14 @@ class NAC(Detector):
     counts the fit images whose state of feature d lies in the same bin. Fitted on as many images
     of each class (``fit_images`` / C, or all of the smallest class).
 
-    The authors' settings: 50 bins with O 50, α 100 (CIFAR) or O 10, α 3000 (ImageNet, ResNet-50).
-    Own: pytorch-ood sums layers and starts its bins at 1e-6, where two thirds of the images tie.
+    With ``layers``, s is the mean over layers. In a layer of maps, x is the sum of a channel over
+    its positions and the gradient the sum of that at the maps (:class:`InfluenceColumn`): one
+    backward pass inside the extraction pass, over the fit split as well.
+
+    The authors' settings: 50 bins with O 50, α 100 (CIFAR) or O 10, α 3000 (ImageNet, ResNet-50)
+    at the last layer; for CIFAR-10 also 500 bins, O 100, α 1000 at layer3, 50, 5, 0.001 at layer2,
+    500, 100, 0.001 at layer1. Own: pytorch-ood sums layers and starts its bins at 1e-6, where two
+    thirds of the images tie.
 
     Args:
         bins: M, an even number; edges of the histogram.
@@ -51,10 +83,14 @@ class NAC(Detector):
         fit_images: about so many fit images are counted; None = all, labels not needed.
         seed: of their choice.
         fit_split: images they are taken from.
+        layers: None = the last one; names of sub-modules, of which ``features`` is the input of the
+            last one; names with settings of their own, ``{name: {bins, full, steepness}}``, each of
+            which may be left out; ``stages`` = last sub-module of every spatial resolution; or
+            ``conv`` = every Conv2d.
     """
 
     name = "nac"
-    reads = "head"
+    reads: Reads = "head"
 
     def __init__(
         self,
@@ -64,38 +100,43 @@ class NAC(Detector):
         fit_images: int | None = 1000,
         seed: int = 0,
         fit_split: FitSplit = "train",
+        layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None] | None = None,
     ) -> None:
         super().__init__(fit_split)
-        if check_count("nac.bins", bins) % 2 or bins < 4:
-            raise UserError(f"detector.nac.bins={bins}: must be an even number from 4")
-        self.bins, self.seed = bins, seed
-        self.full = check_positive("nac.full", full)
-        self.steepness = check_positive("nac.steepness", steepness)
+        self._common = StateHistogram.checked("nac", bins, full, steepness)
+        self._named = histograms_of(self._common, [LAST] if layers is None else layers)
+        self.bins, self.full, self.steepness, self.seed = bins, full, steepness, seed
         self.fit_images = (
             fit_images if fit_images is None else check_count("nac.fit_images", fit_images)
         )
+        maps = layers if isinstance(layers, str) else [n for n in self._named if n != LAST]
+        self._influence = InfluenceColumn(maps) if maps else None
+        if self._influence is not None:
+            self.reads = "network"
+
+    @property
+    def column(self) -> BankColumn | None:
+        """The influences in layers of maps; None where the features suffice."""
+        return self._influence
 
     def check(self, bank: FeatureBank) -> None:
-        """Raises :class:`DetectorRefusal` without labels where ``fit_images`` needs them."""
+        """Raises :class:`DetectorRefusal` without the column, or the labels to choose images by."""
+        if self._influence is not None:
+            require_column(self, bank, self._influence)
         if self.fit_images is not None:
             require_labels(self, bank)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """Counts ``[D, M] float64``, weights ``[C, D]``."""
-        return 8 * (2 * d * self.bins + c * d) + 8 * CHUNK_BYTES
+        """Counts ``[D_l, M] float64`` of all layers, weights ``[C, D]``."""
+        bins = max(h.bins for h in (self._common, *self._named.values()))
+        neurons = d + (self._influence.width if self._influence is not None else 0)
+        return 8 * (2 * neurons * bins + c * d) + 8 * CHUNK_BYTES
 
     def fit(self, bank: FeatureBank) -> Self:
-        """Learns ``coverage [D, M - 1]`` in [0, 1]."""
+        """Learns ``coverage [D, M - 1]`` in [0, 1], and ``<l>.coverage`` of layer l of maps."""
         self.check(bank)
-        chosen, weight = self._balanced(bank.labels), head_on_device(bank)[0]
-        d, wide = bank.features.shape[1], self.bins - 1
-        offset = on_device(torch.arange(d) * wide)
-        counts = torch.zeros(d * wide, dtype=torch.float64)
-        for rows, x in blocks(bank.features, chosen):
-            z = on_device(bank.logits[chosen[rows]]).double()
-            places = self._bins(x.double(), z, weight)
-            counts += (places + offset).flatten().bincount(minlength=d * wide).cpu()
-        self.fitted = {"coverage": (counts / self.full).clamp(max=1).view(d, wide)}
+        chosen = self._balanced(bank.labels)
+        self.fitted = {layer.key: layer.coverage(chosen) for layer in self._layers(bank)}
         return self
 
     def _balanced(self, labels: Tensor) -> Tensor:
@@ -107,23 +148,39 @@ class NAC(Detector):
         each = max(1, min(self.fit_images // len(counts), int(counts.min())))
         return labelled[choose_rows(labels[labelled], self.seed, None, each)]
 
-    def _bins(self, x: Tensor, z: Tensor, weight: Tensor) -> Tensor:
-        """Bin of the state of every feature: ``[b, D] int64``."""
-        gradient = (z.softmax(dim=1) - 1 / z.shape[1]) @ weight
-        state = torch.sigmoid(self.steepness * x * gradient)
-        return torch.bucketize(state, on_device(bin_edges(self.bins)), right=True) - 1
+    def _layers(self, bank: FeatureBank) -> Iterator[_Layer]:
+        """All layers, the last one first."""
+        if LAST in self._named:
+            tensors = (bank.features, bank.logits)
+            yield _Layer("coverage", self._named[LAST], _last_influence(bank), tensors)
+        if self._influence is not None:
+            values, widths = split_layers(require_column(self, bank, self._influence))
+            own = [histogram for name, histogram in self._named.items() if name != LAST]
+            parts = values.split(widths.tolist(), dim=1)
+            for place, part in enumerate(parts):
+                histogram = own[place] if own else self._common
+                yield _Layer(f"{place}.coverage", histogram, lambda values: values, (part,))
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative coverage, ``[N]`` in [-1, 0]."""
-        (coverage,), (weight, _) = self.learned("coverage"), head_on_device(bank)
-        features = on_device(torch.arange(len(coverage)))
-
-        def negative(x: Tensor, z: Tensor) -> Tensor:
-            return -coverage[features, self._bins(x, z, weight)].mean(dim=1)
-
-        return map_rows(negative, bank.features, bank.logits)
+        scores = [layer.score(*self.learned(layer.key)) for layer in self._layers(bank)]
+        return torch.stack(scores).mean(dim=0)
 
     def describe(self) -> dict[str, Any]:
-        """All settings."""
+        """All settings, and those of every layer where there are several."""
         names = ("bins", "full", "steepness", "fit_images", "seed", "fit_split")
-        return {name: getattr(self, name) for name in names} | {"layers": "last"}
+        layers: Any = "last"
+        if self._influence is not None:
+            layers = {name: found._asdict() for name, found in self._named.items()} or (
+                self._influence.names or self._influence.choice
+            )
+        return {name: getattr(self, name) for name in names} | {"layers": layers}
+
+
+def _last_influence(bank: FeatureBank) -> Callable[[Tensor, Tensor], Tensor]:
+    weight, _ = head_on_device(bank)
+
+    def influence(x: Tensor, z: Tensor) -> Tensor:
+        return x * ((z.softmax(dim=1) - 1 / z.shape[1]) @ weight)
+
+    return influence

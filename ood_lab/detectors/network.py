@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
+from ood_lab.detectors.requirements import require_column
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
 
@@ -30,16 +31,11 @@ class NetworkDetector(Detector):
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` for a bank that was extracted without the column."""
-        if self._column.key not in bank.columns:
-            raise DetectorRefusal(
-                f"{self.name}: the features were extracted without '{self._column.key}'; "
-                "extract them again with this detector chosen"
-            )
+        require_column(self, bank, self._column)
 
     def values(self, bank: FeatureBank) -> Tensor:
         """The column's values, ``[N, ...]``; needs nothing that is only learned from."""
-        NetworkDetector.check(self, bank)
-        return bank.columns[self._column.key]
+        return require_column(self, bank, self._column)
 
     def second_values(self, bank: FeatureBank) -> Tensor:
         """Those of ``second_column``, ``[N, ...]``.

@@ -11,8 +11,19 @@ from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.numeric import row_chunks
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
 
 log = logging.getLogger(__name__)
+
+
+def require_column(detector: Detector, bank: FeatureBank, column: BankColumn) -> Tensor:
+    """The column's values, ``[N, ...]``, or refuses a bank that was extracted without it."""
+    if column.key not in bank.columns:
+        raise DetectorRefusal(
+            f"{detector.name}: the features were extracted without '{column.key}'; "
+            "extract them again with this detector chosen"
+        )
+    return bank.columns[column.key]
 
 
 def require_labels(detector: Detector, bank: FeatureBank) -> None:

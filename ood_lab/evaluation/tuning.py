@@ -115,7 +115,8 @@ class Tuning:
             if detectors[name].column is not None:
                 raise UserError(
                     f"tuning.grids.{name}: {name} works inside the extraction pass and cannot be "
-                    f"tuned on extracted features; set detector.{name} by hand"
+                    f"tuned on extracted features: set detector.{name} by hand and leave its grid "
+                    f"out with ~tuning.grids.{name}"
                 )
             for key, values in grid.items():
                 if not isinstance(values, Sequence) or isinstance(values, str) or not values:

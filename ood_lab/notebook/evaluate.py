@@ -134,7 +134,12 @@ def _with_columns(
         if column is not None and column.needed_for_fit and detector.fit_split:
             needed.append(detector.fit_split)
         lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
-        if lacking:
+        if detector.second_column is not None:
+            refused[name] = (
+                "with these settings the images to be scored go through the network once more "
+                "after the fit: eval.py does that (task=score, task=predict), banks alone cannot"
+            )
+        elif lacking:
             refused[name] = (
                 "it works on the network, inside the extraction pass: make the banks of "
                 f"{', '.join(lacking)} with bank_from_module(..., detectors=['{name}'])"

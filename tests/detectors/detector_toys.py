@@ -28,3 +28,11 @@ def logits_bank(rows) -> FeatureBank:
 
 def relabelled(bank, labels) -> FeatureBank:
     return FeatureBank(**{**vars(bank), "labels": labels})
+
+
+def arrays(bank):
+    """Features, logits, weight and bias of the head, float64."""
+    return [
+        values.double().numpy()
+        for values in (bank.features, bank.logits, bank.head_weight, bank.head_bias)
+    ]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import pytorch_ood.detector as pytorch_ood
 import torch
-from detector_toys import close, identity_head, random_head
+from detector_toys import arrays, close, identity_head, random_head
 from scipy.special import logsumexp, softmax
 from torch import nn
 
@@ -25,7 +25,6 @@ from ood_lab.detectors import (
     GradUncertainty,
     ReAct,
 )
-from ood_lab.detectors.nac import bin_edges
 from ood_lab.detectors.numeric import percentile
 
 
@@ -133,13 +132,6 @@ def head_of(bank):
     net = nn.Linear(*bank.head_weight.shape[::-1]).double()
     net.load_state_dict({"weight": bank.head_weight, "bias": bank.head_bias})
     return net.requires_grad_(False)
-
-
-def arrays(bank):
-    return [
-        values.double().numpy()
-        for values in (bank.features, bank.logits, bank.head_weight, bank.head_bias)
-    ]
 
 
 @pytest.mark.parametrize("p", [0, 65, 85, 100])
@@ -275,38 +267,6 @@ def test_grad_uncertainty_is_the_norm_of_the_gradient(blobs):
         (gradient,) = torch.autograd.grad(-z.log_softmax(0).sum(), weight)
         expected.append(-gradient.square().sum())
     close(GradUncertainty().score(bank), torch.stack(expected), 1e-5)
-
-
-def test_nac_counts_states_in_loops(blobs):
-    train, bank = blobs.train.rows(torch.arange(100)), blobs.ood.rows(torch.arange(10))
-    edges = bin_edges(50).numpy()
-    assert len(edges) == 50
-    assert (np.diff(edges) > 0).all()
-    assert edges[0] == 0
-    assert edges[-1] == 1.2
-
-    def states(b):
-        x, z, w, _ = arrays(b)
-        return 1 / (1 + np.exp(-100 * x * ((softmax(z, axis=1) - 1 / 5) @ w)))
-
-    def bins(b):
-        return np.array([[np.flatnonzero(edges <= a)[-1] for a in row] for row in states(b)])
-
-    fit, new = bins(train), bins(bank)
-    expected = [
-        -np.mean([min((fit[:, d] == place).sum() / 7, 1) for d, place in enumerate(row)])
-        for row in new
-    ]
-    close(NAC(full=7, fit_images=None).fit(train).score(bank), expected, 1e-9)
-
-
-def test_nac_counts_as_many_images_of_each_class(blobs):
-    uneven = blobs.train.rows(blobs.train.labels.ne(3) | (torch.arange(600) < 100))  # 20 of class 3
-    counted = NAC()._balanced(uneven.labels)
-    assert uneven.labels[counted].bincount().tolist() == [20] * 5
-    assert (
-        uneven.labels[NAC(fit_images=50)._balanced(uneven.labels)].bincount().tolist() == [10] * 5
-    )
 
 
 @pytest.mark.parametrize(

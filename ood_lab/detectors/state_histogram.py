@@ -1,0 +1,84 @@
+"""Histograms of neuron states, as NAC counts them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ood_lab.detectors.device import on_device
+from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+
+def bin_edges(m: int) -> Tensor:
+    """M ascending edges from 0 that leave M − 1 bins, narrow near 0 and 1: ``[m] float64``.
+
+    The lower half is log_1000 of M/2 equal steps from 1 to √1000, the upper one its mirror image;
+    the last bin also takes states of exactly 1.
+    """
+    low = np.log(np.linspace(1, math.sqrt(1000), m // 2)) / math.log(1000)
+    edges = np.concatenate([low[:-1], (1 - low)[::-1], [1.2]])
+    edges[-2] += 0.01
+    return torch.from_numpy(edges)
+
+
+class StateHistogram(NamedTuple):
+    """How the states σ(α · influence) of one layer are counted.
+
+    Attributes:
+        bins: M, edges.
+        full: O, images that fill a bin.
+        steepness: α.
+    """
+
+    bins: int
+    full: float
+    steepness: float
+
+    @classmethod
+    def checked(cls, key: str, bins: int, full: float, steepness: float) -> Self:
+        """The histogram of the settings under ``detector.<key>``.
+
+        Raises:
+            UserError: an impossible value.
+        """
+        if check_count(f"{key}.bins", bins) % 2 or bins < 4:
+            raise UserError(f"detector.{key}.bins={bins}: must be an even number from 4")
+        return cls(
+            bins, check_positive(f"{key}.full", full), check_positive(f"{key}.steepness", steepness)
+        )
+
+    def places(self, influence: Tensor) -> Tensor:
+        """Bin of the state of every neuron: ``[b, D] int64``."""
+        state = torch.sigmoid(self.steepness * influence)
+        return torch.bucketize(state, on_device(bin_edges(self.bins)), right=True) - 1
+
+
+def histograms_of(
+    common: StateHistogram, layers: str | Sequence[str] | Mapping[str, Mapping[str, float] | None]
+) -> dict[str, StateHistogram]:
+    """The histogram of every layer that ``layers`` names; empty where it is a single word.
+
+    Raises:
+        UserError: there is no layer, or a setting that histograms do not have.
+    """
+    if isinstance(layers, str):
+        return {}
+    given = dict(layers) if isinstance(layers, Mapping) else dict.fromkeys(layers)
+    if not given:
+        raise UserError("detector.nac.layers is empty: name a layer, or null for the last one")
+    found = {}
+    for name, own in given.items():
+        for setting in own or {}:
+            if setting not in StateHistogram._fields:
+                known = suggestion(setting, StateHistogram._fields)
+                raise UserError(f"detector.nac.layers.{name}.{setting}: {known}")
+        settings = common._asdict() | dict(own or {})
+        found[name] = StateHistogram.checked(f"nac.layers.{name}", **settings)
+    return found

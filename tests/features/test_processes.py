@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
 
+from ood_lab.detectors import MDSEnsemble
 from ood_lab.errors import UserError
+from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.extract import extract
 
 
@@ -30,6 +33,23 @@ def test_the_same_numbers_from_several_processes(backbone, images, tmp_path, dev
     torch.testing.assert_close(many.logits, one.logits)
     for column in columns:
         torch.testing.assert_close(many.columns[column.key], one.columns[column.key])
+
+
+def test_a_second_pass_from_several_processes(backbone, tmp_path):
+    backbone.data_config["input_size"] = (3, 8, 8)
+    scores = []
+    for devices in (1, 2):
+        trainer, detector = several(devices), MDSEnsemble(layers=["conv"], noise=0.05)
+        of = partial(extract, trainer, backbone, root=tmp_path / str(devices), batch_size=4)
+        fit_bank = of(TinyImages(40, "train", "train"), columns=[detector.column])
+        images = TinyImages(PRIME, "far", "far")
+        bank = of(images, columns=[detector.column])
+        second = SecondPass.fit(trainer, {"mds": detector}, lambda _, b=fit_bank: b, 2**40)
+        scores.append(detector.score(second.over("far", bank, partial(of, images))))
+        assert list(second.describe()["second_pass"]["seconds"]) == ["far"]
+    torch.testing.assert_close(scores[1], scores[0], rtol=1e-6, atol=1e-6)
+    still = MDSEnsemble(layers=["conv"]).fit(fit_bank).score(bank)
+    assert (scores[0] < still).all()
 
 
 def test_several_sets_with_one_trainer_and_a_column_later(backbone, tmp_path):
@@ -58,11 +78,13 @@ SCRIPT = """
 import sys
 from feature_toys import TinyBackbone, TinyImages, make_trainer
 from ood_lab.features.extract import extract
+from ood_lab.features.processes import told_by_main
 trainer, backbone = make_trainer(devices=2, strategy="ddp"), TinyBackbone()
 for name in sys.argv[2:]:
     bank = extract(trainer, backbone, TinyImages(23, name, name), sys.argv[1], batch_size=4)
     assert (bank is None) == (trainer.global_rank != 0)
-print(f"rank {trainer.global_rank}: {backbone.forwards} forwards")
+told = told_by_main(trainer, trainer.global_rank)
+print(f"rank {trainer.global_rank}: {backbone.forwards} forwards, told {told}")
 """
 
 
@@ -90,5 +112,9 @@ def test_a_script_that_ddp_starts_again(tmp_path):
     shard = next((tmp_path / "banks").glob("*/base-00001-*"))
     shard.write_bytes(shard.read_bytes()[:-8] + bytes(8))
     output = run("near", "far")
-    assert "rank 0: 3 forwards" in output
-    assert "rank 1: 3 forwards" in output
+    assert "rank 0: 3 forwards, told 0" in output
+    assert "rank 1: 3 forwards, told 0" in output
+    # Where no pass has connected them, they meet to be told something.
+    output = run("near", "far")
+    assert "rank 0: 0 forwards, told 0" in output
+    assert "rank 1: 0 forwards, told 0" in output

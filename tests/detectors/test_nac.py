@@ -10,7 +10,15 @@ from network_toys import extract, labelled, noise
 from scipy.special import softmax
 from torch import Tensor
 
-from ood_lab.detectors import NAC, ODIN, DetectorRefusal
+from ood_lab.detectors import (
+    NAC,
+    ODIN,
+    CalibratedDetector,
+    DetectorRefusal,
+    Rule,
+    load_detector,
+    save_detector,
+)
 from ood_lab.detectors.state_histogram import bin_edges
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
@@ -141,6 +149,19 @@ def test_layers_by_rule_chunks_and_the_shared_pass(tiny):
     with torch.autocast("cpu", torch.bfloat16):
         assert extract(tiny, images, detector).columns[key].isfinite().all()
     assert all(parameter.grad is None for parameter in tiny.parameters())
+
+
+def test_layers_come_back_from_a_file(banks, tmp_path):
+    fit, new = banks
+    detector = NAC(layers=OWN, fit_images=None).fit(fit)
+    made_from = {"classes": [], "weights_sha256": "a" * 64, "transform": "Resize(8)"}
+    rule = Rule("tpr", 0.95)
+    calibrated = CalibratedDetector.of(detector, detector.score(fit), rule, **made_from)
+    save_detector(tmp_path / "nac.safetensors", calibrated)
+    again = load_detector(tmp_path / "nac.safetensors").detector
+    assert torch.equal(again.score(new), detector.score(new))
+    assert again.describe() == detector.describe()
+    assert again.column.key == detector.column.key
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ class MahalanobisStepColumn(BankColumn):
         distances = []
         for place, (name, moments) in enumerate(zip(names, self._moments, strict=True), 1):
             positions = channels_first(backbone, maps[name])
-            towards = moments.direction(self._of.of_map(positions))
+            towards = moments.direction(self._of.of_map(positions.detach()))
             spread = towards.to(positions.dtype).unsqueeze(2).expand_as(positions)
             more = place < len(names)
             (gradient,) = torch.autograd.grad(positions, image, spread, retain_graph=more)

@@ -135,11 +135,8 @@ def second_pass(
     """
     made = SecondPass.fit(trainer, detectors, lambda d: banks[d.fit_split or "test"], limit)
     weights = weights_sha256(backbone) if made.detectors else ""
-    for split in scored:
-        extracted = partial(_bank, data, trainer, root, backbone, split, weights=weights)
-        bank = made.over(split, banks.get(split), extracted)
-        if bank is not None:
-            banks[split] = bank
+    extracted = partial(_bank, data, trainer, root, backbone, weights=weights)
+    made.over(banks, {split: partial(extracted, split) for split in scored})
     return made
 
 

@@ -79,25 +79,24 @@ class SecondPass:
 
     def over(
         self,
-        name: str,
-        bank: FeatureBank | None,
-        bank_of: Callable[..., FeatureBank | None],
-    ) -> FeatureBank | None:
-        """The bank with what the pass adds; without detectors, as it is.
+        banks: dict[str, FeatureBank],
+        sources: Mapping[str, Callable[..., FeatureBank | None]],
+    ) -> None:
+        """Gives the banks what the pass adds; without detectors, leaves them as they are.
 
         Args:
-            name: of the set.
-            bank: what the first pass gave; None on the other processes.
-            bank_of: extracts ``columns`` of the same images, on all processes.
+            banks: of the first pass, by name; empty on the other processes.
+            sources: by name, what extracts ``columns`` of the same images; called on all processes.
         """
         if not self.detectors:
-            return bank
-        start = time.perf_counter()
-        second = bank_of(columns=self.columns)
-        self.seconds[name] = time.perf_counter() - start
-        if bank is None or second is None:
-            return None
-        return replace(bank, columns=bank.columns | second.columns)
+            return
+        for name, extracted in sources.items():
+            start = time.perf_counter()
+            second = extracted(columns=self.columns)
+            self.seconds[name] = time.perf_counter() - start
+            if second is not None:
+                columns = banks[name].columns | second.columns
+                banks[name] = replace(banks[name], columns=columns)
 
     def describe(self) -> dict[str, Any]:
         """For the manifest; empty where no detector asked for one."""
@@ -107,7 +106,6 @@ class SecondPass:
             "second_pass": {
                 "detectors": list(self.detectors),
                 "columns": [column.key for column in self.columns],
-                "fit_seconds": self.fit_seconds,
                 "seconds": self.seconds,
             }
         }

@@ -114,20 +114,19 @@ class Predict(Task):
             weights=weights,
         )
         pictures.readable.transform = backbone.transform
-        images = partial(bank_of, pictures.readable)
+        sources = {"images": partial(bank_of, pictures.readable)}
+        if data:
+            sources["val"] = partial(bank_of, data.predict_dataset("val"))
         banks = _id_banks(data, usable, backbone, bank_of) if data else {}
-        bank = images(columns=_columns(usable.values()))
+        bank = sources["images"](columns=_columns(usable.values()))
+        banks |= {} if bank is None else {"images": bank}
         second = SecondPass.fit(
             ws.extractor, usable, lambda d: fit_and_held_out(d, banks, ws.seed)[0], limit
         )
-        if data:
-            val = second.over(
-                "val", banks.get("val"), partial(bank_of, data.predict_dataset("val"))
-            )
-            banks |= {"val": val} if val else {}
-        bank = second.over("images", bank, images)
-        if bank is None:  # on the other ranks
+        second.over(banks, sources)
+        if not ws.is_main:
             return
+        bank = banks["images"]
         if data:
             chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
             ready = fit_detectors(usable, banks, refused, chosen, classes, ws.seed, limit)

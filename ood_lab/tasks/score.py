@@ -108,7 +108,7 @@ class Score(Task):
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": refused}
         ws.manifest |= second.describe()
         if ood_sets:
-            return self._with_detectors(ws, banks, usable, ood_sets, limit)
+            return self._with_detectors(ws, banks, usable, ood_sets, limit, second.fit_seconds)
         return self._of_id_alone(ws, banks)
 
     def _with_detectors(
@@ -118,8 +118,12 @@ class Score(Task):
         usable: Mapping[str, Detector],
         ood_sets: Sequence[str],
         limit: int,
+        fitted: Mapping[str, float],
     ) -> pd.DataFrame:
-        """Fits and scores the detectors, and writes what was found."""
+        """Fits and scores the detectors, and writes what was found.
+
+        Those ``fitted`` for a second pass are fitted, in so many seconds.
+        """
         manifest, accuracy = ws.manifest, ws.manifest["id_accuracy"]
         if ws.model_seed != ws.seed:
             log.info("seed=%d draws here; the weights have seed %d", ws.seed, ws.model_seed)
@@ -129,6 +133,8 @@ class Score(Task):
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
         rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in evaluated}
         scores, timing = score_banks(rows, banks, usable, manifest["refused"], limit)
+        for name in timing.keys() & fitted.keys():
+            timing[name]["fit_seconds"] = fitted[name]
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
             known_columns(scores, ws.shift["axes"], accuracy),

@@ -43,12 +43,13 @@ def test_a_second_pass_from_several_processes(backbone, tmp_path):
         of = partial(extract, trainer, backbone, root=tmp_path / str(devices), batch_size=4)
         fit_bank = of(TinyImages(40, "train", "train"), columns=[detector.column])
         images = TinyImages(PRIME, "far", "far")
-        bank = of(images, columns=[detector.column])
+        banks = {"far": of(images, columns=[detector.column])}
         second = SecondPass.fit(trainer, {"mds": detector}, lambda _, b=fit_bank: b, 2**40)
-        scores.append(detector.score(second.over("far", bank, partial(of, images))))
+        second.over(banks, {"far": partial(of, images)})
+        scores.append(detector.score(banks["far"]))
         assert list(second.describe()["second_pass"]["seconds"]) == ["far"]
     torch.testing.assert_close(scores[1], scores[0], rtol=1e-6, atol=1e-6)
-    still = MDSEnsemble(layers=["conv"]).fit(fit_bank).score(bank)
+    still = MDSEnsemble(layers=["conv"]).fit(fit_bank).score(banks["far"])
     assert (scores[0] < still).all()
 
 

@@ -77,7 +77,7 @@ def test_both_tasks_say_that_there_was_a_second_pass(fitted, trained):
     runs = [json.loads((f / "manifest.json").read_text())["second_pass"] for f in (fitted, trained)]
     assert [run["detectors"] for run in runs] == [["mds_ensemble"]] * 2
     assert runs[0]["columns"] == runs[1]["columns"]  # learned from the same images
-    assert list(runs[0]["seconds"]) == ["val", "images"]
+    assert list(runs[0]["seconds"]) == ["images", "val"]
     assert "test" in runs[1]["seconds"]
     assert len(runs[1]["seconds"]) == 6
 

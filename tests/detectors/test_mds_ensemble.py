@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from network_toys import STD, extract, extract_columns, labelled, noise
+from network_toys import STD, TimmNet, extract, extract_columns, labelled, noise
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
@@ -126,6 +126,28 @@ def test_the_second_pass_does_not_depend_on_chunks(tiny, fit_bank):
     )
     torch.testing.assert_close(parts, whole, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(ones, whole, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "options"),
+    [
+        ("vit_tiny_patch16_224", 32, {"img_size": 32, "depth": 4, "embed_dim": 24}),
+        (
+            "swin_tiny_patch4_window7_224",
+            64,
+            {"img_size": 64, "embed_dim": 24, "depths": (1, 1), "num_heads": (2, 2)},
+        ),
+    ],
+)
+def test_the_step_takes_tokens_and_channels_last_maps(name, size, options):
+    torch.manual_seed(0)
+    backbone = TimmNet(name, size, **options).eval()
+    still, stepped = MDSEnsemble(), MDSEnsemble(noise=2e-5)
+    fit = labelled(extract(backbone, noise(30, size), still), torch.arange(30) % 5)
+    images = noise(6, size, seed=3)
+    before = still.fit(fit).score(extract(backbone, images, still))
+    stepped.fit(fit).second_column.layers(backbone)
+    assert (stepped.score(second_pass(backbone, images, stepped)) < before).all()
 
 
 def test_several_second_columns_share_a_pass_and_half_precision(tiny, fit_bank):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import lightning
 import pytest
 import torch
 from network_toys import STD, TimmNet, extract, extract_columns, labelled, noise
@@ -15,6 +16,8 @@ from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
 from ood_lab.errors import UserError
+from ood_lab.evaluation.fitting import fit_within
+from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
 
@@ -179,6 +182,26 @@ def test_the_key_holds_what_was_learned_and_the_step(tiny, fit_bank):
     ]
     assert len(set(different)) == len(different)
     assert key() == key()
+
+
+def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
+    settings = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    trainer = lightning.Trainer(accelerator="cpu", devices=1, **settings)
+    banks, sources = {"far": fit_bank}, {"far": lambda columns: pytest.fail("a pass was made")}
+    unlabelled = labelled(fit_bank, torch.full((60,), -1))
+    for detector in (MDSEnsemble(LAYERS, noise=0.01), MDSEnsemble(LAYERS)):
+        made = SecondPass.fit(trainer, {"it": detector}, lambda _: unlabelled, 2**40)
+        made.over(banks, sources)
+        assert banks["far"] is fit_bank
+        assert made.describe() == {}
+        with pytest.raises(DetectorRefusal, match="needs class labels"):
+            fit_within(detector, unlabelled, 2**40)
+
+
+def test_what_the_second_pass_was_made_with_is_not_fitted_again(fit_bank):
+    detector = MDSEnsemble(LAYERS, noise=0.01).fit(fit_bank)
+    key = detector.second_column.key
+    assert fit_within(detector, fit_bank.rows(torch.arange(50)), 2**40).second_column.key == key
 
 
 def test_a_step_without_a_second_pass_is_refused(tiny, fit_bank):

@@ -246,9 +246,9 @@ def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
     assert run(tmp_path, "lvlm=transformers", f"lvlm.path={learned}", *again, NO_PAGE) == 0
     models = pd.read_csv(folder_of(tmp_path, before) / "models.csv").set_index("metric")
     assert set(models["a"]) == {"tuned"}
-    # Some of what it got wrong is right now, whatever became of the rest.
+    # It learns a good part of what it got wrong, whatever becomes of the rest.
     old, new = (
         read_table(f / "judged.parquet").set_index("question_id")["correct"].astype(bool)
         for f in (first, folder_of(tmp_path, before))
     )
-    assert new[~old].any()
+    assert new[~old].mean() > 0.25

@@ -1,27 +1,32 @@
 """What it costs to ask through ``lvlm=transformers`` and ``lvlm=openai``.
 
-Run by hand: ``python -m tests.benchmarks.asking``. Prints ratios of seconds, the best of several
-repeats each:
+Run by hand: ``python -m tests.benchmarks.asking``. Prints ratios, by the clock and by the processor
+time of this process. What is compared runs in turns, and the median over the turns is printed, so
+that other work on the machine weighs on both sides:
 
 - asking through ``lvlm=transformers`` over a bare loop of ``generate`` in the same batches (at
   most 1.05);
-- ``generate`` over ``first_token`` on yes/no questions (at least 3, for replies of 16 tokens);
+- ``generate`` over ``first_token`` on yes/no questions (at least 3), for several lengths of reply;
 - a further question about an image that was asked about over the first one (at most 0.5);
-- the client at a concurrency of 32 over a loop of httpx in as many threads, against a server that
-  answers after 20 ms (at most 1.2).
+- the client at a concurrency of 32 over a loop of httpx in as many threads, against a server in
+  another process that answers after 20 or 200 ms (at most 1.2).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
+import statistics
 import tempfile
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 import httpx
 import torch
@@ -37,15 +42,33 @@ from ood_lab.lvlm.questions import Question
 BATCH = 16
 
 
-def best(work: Callable[[], object], repeats: int) -> float:
-    """Seconds of the fastest of several repeats, after one that warms up."""
-    work()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+class Seconds(NamedTuple):
+    """How long something took."""
+
+    clock: float
+    cpu: float
+
+
+def in_turns(repeats: int, **works: Callable[[], object]) -> dict[str, list[Seconds]]:
+    """Runs each once to warm up, then all in turns; the seconds of each turn, by name."""
+    found: dict[str, list[Seconds]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            clock, cpu = time.perf_counter(), time.process_time()
+            work()
+            seconds = Seconds(time.perf_counter() - clock, time.process_time() - cpu)
+            if turn:
+                found[name].append(seconds)
+    return found
+
+
+def show(what: str, limit: str, over: Sequence[Seconds], under: Sequence[Seconds]) -> None:
+    """Prints the medians of the turns' ratios."""
+    clock, cpu = (
+        statistics.median(a[n] / b[n] for a, b in zip(over, under, strict=True)) for n in (0, 1)
+    )
+    times = " and ".join(f"{statistics.median(s.cpu for s in each):.2f}" for each in (over, under))
+    print(f"{what}: {clock:.2f} by the clock, {cpu:.2f} of CPU ({times} s; {limit})", flush=True)
 
 
 def requests(folder: Path, images: int, each: int) -> list[Request]:
@@ -84,14 +107,15 @@ def bare(chat: TransformersChat, asked: list[Request], folder: Path, tokens: int
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers every chat after 20 ms."""
+    """Answers every chat after so many seconds."""
 
     protocol_version = "HTTP/1.1"
+    delay = 0.0
 
     def do_POST(self) -> None:
         """Reads the request, waits, says yes."""
         self.rfile.read(int(self.headers["content-length"]))
-        time.sleep(0.02)
+        time.sleep(self.delay)
         choice = {"index": 0, "message": {"role": "assistant", "content": "Yes"}}
         body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m"}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
@@ -126,52 +150,83 @@ def raw_httpx(url: str, asked: list[Request], folder: Path) -> None:
 
 
 def main() -> None:
-    """Prints the four ratios."""
+    """Prints all ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--images", type=int, default=64)
+    parser.add_argument("--repeats", type=int, default=9)
+    parser.add_argument("--images", type=int, default=48)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         scenes = ScenesDataset("test", options.images, 0)
         for index in range(options.images):
             scenes.load_image(index).save(folder / f"{index}.png")
-        local(folder, options.images, options.repeats)
         client(folder, options.images, options.repeats)
+        local(folder, options.images, options.repeats)
+
+
+def talking(answer: Literal["generate", "first_token"], tokens: int) -> TransformersChat:
+    """The tiny model, with replies of a fixed length: it never ends one by itself."""
+    chat = TransformersChat("shipped:tiny", answer, batch_size=BATCH, max_new_tokens=tokens)
+    chat.check()
+    chat._vlm.model.generation_config.eos_token_id = None
+    return chat
 
 
 def local(folder: Path, images: int, repeats: int) -> None:
-    """The ratios of ``lvlm=transformers``."""
-    # Replies of a fixed length: the model never ends one by itself.
-    chat = TransformersChat("shipped:tiny", batch_size=BATCH, max_new_tokens=16)
-    quick = TransformersChat("shipped:tiny", "first_token", batch_size=BATCH)
-    for model in (chat, quick):
-        model.check()
-        model._vlm.model.generation_config.eos_token_id = None
+    """The ratios of ``lvlm=transformers``, on one thread."""
+    torch.set_num_threads(1)
+    quick = talking("first_token", 1)
+    by_length = {tokens: talking("generate", tokens) for tokens in (2, 16, 64)}
     once, shared = requests(folder, images, 1), requests(folder, images, 8)
-    through = best(lambda: list(chat.ask(once)), repeats)
-    loop = best(lambda: bare(chat, once, folder, 16), repeats)
-    print(f"ask / bare generate loop: {through / loop:.3f} ({through:.2f} s, {loop:.2f} s)")
-    first = best(lambda: list(quick.ask(once)), repeats)
-    print(f"generate / first_token: {through / first:.2f} ({through:.2f} s, {first:.2f} s)")
-    eight = best(lambda: list(quick.ask(shared)), repeats)
-    second = (eight - first) / 7
-    print(f"a further question / the first: {second / first:.2f} ({second:.2f} s, {first:.2f} s)")
+    works: dict[str, Callable[[], object]] = {
+        f"generate {tokens}": partial(lambda chat: list(chat.ask(once)), chat)
+        for tokens, chat in by_length.items()
+    }
+    works["bare"] = lambda: bare(by_length[16], once, folder, 16)
+    works["first_token"] = lambda: list(quick.ask(once))
+    works["eight"] = lambda: list(quick.ask(shared))
+    took = in_turns(repeats, **works)
+    first = took["first_token"]
+    show("ask / bare generate loop", "at most 1.05", took["generate 16"], took["bare"])
+    for tokens in by_length:
+        what = f"generate of {tokens} tokens / first_token"
+        show(what, "at least 3", took[f"generate {tokens}"], first)
+    pairs = zip(took["eight"], first, strict=True)
+    further = [Seconds((a.clock - b.clock) / 7, (a.cpu - b.cpu) / 7) for a, b in pairs]
+    show("a further question / the first", "at most 0.5", further, first)
+
+
+class Server(ThreadingHTTPServer):
+    """Takes as many connections at once as the clients open."""
+
+    request_queue_size = 128
+
+
+def serve(address: Connection, delay: float) -> None:
+    """Tells its port, then answers for ever."""
+    Handler.delay = delay
+    server = Server(("127.0.0.1", 0), Handler)
+    address.send(server.server_address[1])
+    server.serve_forever()
 
 
 def client(folder: Path, images: int, repeats: int) -> None:
-    """The ratio of ``lvlm=openai``."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    url = f"http://127.0.0.1:{server.server_address[1]}/v1"
+    """The ratio of ``lvlm=openai``, for a server as quick as none is and one that might be."""
     asked = requests(folder, images, 16)
-    model = OpenAIChat("m", url, concurrency=32)
-    ours = best(lambda: list(model.ask(asked)), repeats)
-    raw = best(lambda: raw_httpx(url, asked, folder), repeats)
-    print(
-        f"client / raw httpx: {ours / raw:.2f} ({ours:.2f} s, {raw:.2f} s, {len(asked)} requests)"
-    )
-    server.shutdown()
+    for delay in (0.02, 0.2):
+        ours, theirs = multiprocessing.Pipe()
+        server = multiprocessing.Process(target=serve, args=(theirs, delay), daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{ours.recv()}/v1"
+        model = OpenAIChat("m", url, concurrency=32)
+        took = in_turns(
+            repeats,
+            client=partial(lambda model: list(model.ask(asked)), model),
+            raw=partial(raw_httpx, url, asked, folder),
+        )
+        server.terminate()
+        what = f"client / raw httpx, {len(asked)} requests of {1000 * delay:.0f} ms"
+        show(what, "at most 1.2", took["client"], took["raw"])
 
 
 if __name__ == "__main__":

@@ -191,13 +191,10 @@ class OpenAIChat:
         start = time.monotonic()
         try:
             messages = [self._sendable(message) for message in request.messages]
-            create: Any = self._client.chat.completions.create  # its types are lists of names
-            answer = create(
-                model=self.model,
-                messages=messages,
-                extra_body=self._extra or None,
-                **self._settings,
-            )
+            body = {"model": self.model, "messages": messages, **self._settings, **self._extra}
+            # Not ``chat.completions.create``: that walks through request and reply by their types,
+            # which takes longer than to send the one and read the other.
+            answer = self._client.post("/chat/completions", body=body, cast_to=object)
         except openai.APIStatusError as error:
             self._stop_at(error)
             return Reply(request.key, "", error=self._cause(error))
@@ -206,19 +203,20 @@ class OpenAIChat:
         return self._reply(request.key, answer, time.monotonic() - start)
 
     def _reply(self, key: str, answer: Any, latency_s: float) -> Reply:
-        choices = getattr(answer, "choices", None)  # a text where the server sent HTML
-        if not choices:
+        try:  # a text where the server sent HTML, any JSON where it sent something else
+            choice = answer["choices"][0]
+            text = choice["message"]["content"]
+        except (KeyError, IndexError, TypeError):
             if "<html" in str(answer)[:1000].lower():
-                raise UserError(self._no_server())
+                raise UserError(self._no_server()) from None
             return Reply(key, "", error=self._safe(f"no choices in the reply: {answer}"))
-        choice, usage = choices[0], answer.usage
         counts = ("prompt_tokens", "completion_tokens", "total_tokens")
-        text = choice.message.content
+        usage = answer.get("usage") or {}
         return Reply(
             key,
             text or "",
-            finish_reason=choice.finish_reason,
-            usage={name: getattr(usage, name) for name in counts} if usage else {},
+            finish_reason=choice.get("finish_reason"),
+            usage={name: usage[name] for name in counts if name in usage},
             latency_s=round(latency_s, 4),
             # An empty content is an answer (of a model that only thought), a missing one is none.
             error="the reply has no text" if text is None else None,

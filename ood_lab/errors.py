@@ -1,5 +1,9 @@
 """The one error class whose message is meant for the person at the keyboard."""
 
+from __future__ import annotations
+
+import re
+
 
 class UserError(Exception):
     """Something the user gave cannot work; the message names the culprit and the remedy.
@@ -7,3 +11,12 @@ class UserError(Exception):
     Entry points print the message as one line, without a traceback, and exit with status 1.
     Programming errors must not use it: they keep their traceback.
     """
+
+
+def user_error_in(error: Exception) -> UserError | None:
+    """The message for the user in an error from a loader worker or a spawned process.
+
+    Those hand back the text of a traceback in which only the last lines say what happened.
+    """
+    found = re.findall(r"^ood_lab\.[\w.]+: (.+)$", str(error), re.MULTILINE)
+    return UserError(found[-1]) if found else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import shutil
 import time
 import warnings
@@ -14,7 +13,7 @@ from lightning.pytorch import Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
-from ood_lab.errors import UserError
+from ood_lab.errors import user_error_in
 from ood_lab.features.extractor import Extractor, frozen
 from ood_lab.features.store import BankStore
 from ood_lab.features.writer import FeatureWriter
@@ -80,7 +79,7 @@ def run_extraction(
                 ", {chunk} at a time, {memory_format}".format(**chosen) if chosen else "",
             )
     except Exception as error:
-        if (plain := _user_error(error)) is None:
+        if (plain := user_error_in(error)) is None:
             raise
         raise plain from error
     finally:
@@ -106,12 +105,3 @@ def _predict(
         extractor.close()
         trainer.callbacks.remove(writer)  # type: ignore[attr-defined]
         loop.inference_mode = inference_mode
-
-
-def _user_error(error: Exception) -> UserError | None:
-    """The message for the user in an error from a loader worker or a spawned process.
-
-    Those hand back the text of a traceback in which only the last lines say what happened.
-    """
-    found = re.findall(r"^ood_lab\.[\w.]+: (.+)$", str(error), re.MULTILINE)
-    return UserError(found[-1]) if found else None

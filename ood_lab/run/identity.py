@@ -30,6 +30,7 @@ NEUTRAL = (
     # Of chat models: how requests are sent, not what they say.
     "lvlm.api_key_env",
     "lvlm.concurrency",
+    "lvlm.devices",
     "lvlm.dry_run",  # ends without a result
     "lvlm.give_up_after",
     "lvlm.image_tokens",  # for an estimate before the first request

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
@@ -42,8 +45,7 @@ class TransformersChat:
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
     Requests about the same image are asked one after another, and its visual features are computed
-    once, where the model takes them apart (all that have ``mm_encoder_outputs``). One process asks,
-    on one device; several GPUs are best served by a server (``lvlm=openai``) or ``device_map``.
+    once, where the model takes them apart (all that have ``mm_encoder_outputs``).
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
     writing, over that of yes or no.
@@ -56,9 +58,14 @@ class TransformersChat:
         max_new_tokens: longest reply.
         dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
         device: ``auto`` = a GPU if there is one.
+        devices: how many of them; more than one = as many processes, each with a copy of the model
+            (:mod:`ood_lab.lvlm.chat.processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
         max_pixels: larger images are made smaller first; None = left to the processor.
         trust_remote_code: run code that lies beside the weights.
+
+    Raises:
+        UserError: several devices, and what only one process can have.
     """
 
     def __init__(
@@ -69,6 +76,7 @@ class TransformersChat:
         max_new_tokens: Count = 64,
         dtype: Literal["float32", "bfloat16", "float16"] | None = None,
         device: str = "auto",
+        devices: Count = 1,
         device_map: str | None = None,
         max_pixels: Count | None = None,
         trust_remote_code: bool = False,
@@ -80,10 +88,31 @@ class TransformersChat:
         self.max_new_tokens = max_new_tokens
         self.dtype = dtype
         self.device = device
+        self.devices = devices
         self.device_map = device_map
         self.max_pixels = max_pixels
         self.trust_remote_code = trust_remote_code
         self._features: OrderedDict[str, Any] = OrderedDict()
+        if devices > 1:
+            self._check_devices()
+
+    def _check_devices(self) -> None:
+        if self.device_map or ":" in self.device:
+            raise UserError(
+                f"lvlm.devices={self.devices} puts a copy of the model on each device: leave out "
+                "lvlm.device_map, and the number in lvlm.device"
+            )
+        on_cpu = self.device_type == "cpu"
+        there = os.cpu_count() or 1 if on_cpu else torch.cuda.device_count()
+        if self.devices > there:
+            raise UserError(
+                f"lvlm.devices={self.devices}: this machine has {there} "
+                f"{'CPU core' if on_cpu else 'GPU'}(s)"
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process needs to load its own copy: no model, no processor."""
+        return {k: v for k, v in self.__dict__.items() if k not in ("_vlm", "_processor")}
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -99,13 +128,13 @@ class TransformersChat:
         }
 
     def check(self) -> None:
-        """Loads the model.
+        """Loads the model; with several ``devices``, only what reads texts and images.
 
         Raises:
             UserError: the folder is missing or holds no such model, it has no image processor or
                 chat template, or none of its tokens says yes or no where one must.
         """
-        _ = self._vlm
+        _ = self._processor if self._is_spread else self._vlm
         if self.answer == "first_token" and not all(self._yes_no_ids):
             raise UserError(
                 f"lvlm.path={self.name}: no single token of this model says yes or no; use "
@@ -115,15 +144,35 @@ class TransformersChat:
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies batch by batch, ordered by image."""
         self.check()
+        batches = self._batches(requests)
+        if self._is_spread and len(batches) > 1:
+            from ood_lab.lvlm.chat.processes import replies_of_processes
+
+            yield from replies_of_processes(self, batches)
+            return
+        for batch in batches:
+            yield from self.replies(batch)
+        self._features.clear()
+
+    def replies(self, batch: Batch) -> list[Reply]:
+        """Replies to requests that go through the model together, in their order."""
+        return self._replies(batch.requests, batch.tokens, batch.shared)
+
+    @property
+    def _is_spread(self) -> bool:
+        return self.devices > 1
+
+    def _batches(self, requests: Sequence[Request]) -> list[Batch]:
         images = {request.key: tuple(images_of(request.messages)) for request in requests}
         ordered = sorted(requests, key=lambda request: images[request.key])
         shared = len(set(images.values())) < len(images)
         quick = [r for r in ordered if self._is_quick(r)]
         slow = [r for r in ordered if not self._is_quick(r)]
-        for group, tokens in ((quick, 1), (slow, self.max_new_tokens)):
-            for start in range(0, len(group), self.batch_size):
-                yield from self._replies(group[start : start + self.batch_size], tokens, shared)
-        self._features.clear()
+        return [
+            Batch(group[start : start + self.batch_size], tokens, shared)
+            for group, tokens in ((quick, 1), (slow, self.max_new_tokens))
+            for start in range(0, len(group), self.batch_size)
+        ]
 
     def _is_quick(self, request: Request) -> bool:
         yes_no = request.question is not None and request.question.answer in ("yes", "no")
@@ -210,12 +259,16 @@ class TransformersChat:
 
     @cached_property
     def _yes_no_ids(self) -> tuple[list[int], list[int]]:
-        tokenizer = self._vlm.processor.tokenizer
+        tokenizer = self._processor.tokenizer
         found = []
         for words in (_YES, _NO):
             ids = [tokenizer.encode(word, add_special_tokens=False) for word in words]
             found.append(sorted({each[0] for each in ids if len(each) == 1}))
         return found[0], found[1]
+
+    @cached_property
+    def _processor(self) -> Any:
+        return _load_processor(self)
 
     @cached_property
     def _vlm(self) -> _Vlm:
@@ -236,6 +289,11 @@ class TransformersChat:
         return digest.hexdigest()
 
     @property
+    def device_type(self) -> str:
+        """``cpu``, ``cuda``, ..."""
+        return self._device.partition(":")[0]
+
+    @property
     def _device(self) -> str:
         if self.device != "auto":
             return self.device
@@ -243,7 +301,21 @@ class TransformersChat:
 
     @property
     def _dtype(self) -> str:
-        return self.dtype or ("float32" if self._device == "cpu" else "auto")
+        return self.dtype or ("float32" if self.device_type == "cpu" else "auto")
+
+
+class Batch(NamedTuple):
+    """Requests that go through a model together.
+
+    Args:
+        requests: ordered by image.
+        tokens: longest reply.
+        shared: whether several requests, of this batch or others, are about one image.
+    """
+
+    requests: Sequence[Request]
+    tokens: int
+    shared: bool
 
 
 class _Vlm(NamedTuple):
@@ -276,39 +348,62 @@ class _Vlm(NamedTuple):
         )
 
 
+def _load_processor(chat: TransformersChat) -> Any:
+    """What makes a model's inputs of texts and images."""
+    transformers = _transformers()
+    if not (chat.folder / "config.json").is_file():
+        raise UserError(f"lvlm.path={chat.name} holds no config.json: name the folder of a model")
+    with _said_plainly(chat):
+        processor = transformers.AutoProcessor.from_pretrained(chat.folder, **_local(chat))
+    if getattr(processor, "image_processor", None) is None:
+        raise UserError(f"lvlm.path={chat.name} has no image processor: it sees no images")
+    if getattr(processor, "chat_template", None) is None:
+        raise UserError(f"lvlm.path={chat.name} has no chat template: it is not made to be asked")
+    return processor
+
+
 def _load(chat: TransformersChat) -> _Vlm:
+    processor = chat._processor
+    transformers = _transformers()
+    transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
+    with _said_plainly(chat):
+        model = transformers.AutoModelForImageTextToText.from_pretrained(
+            chat.folder, dtype=chat._dtype, device_map=chat.device_map, **_local(chat)
+        )
+    if not chat.device_map:
+        torch.nn.Module.to(model, chat._device)
+        if chat.device_type == "cpu":  # convolutions of the tiny model's tower: 1.4 times as fast
+            torch.nn.Module.to(model, memory_format=torch.channels_last)
+    model.eval()
+    return _described(model, processor)
+
+
+def _transformers() -> ModuleType:
     try:
         import transformers
     except ImportError as error:
         raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
-    folder = chat.folder
-    if not (folder / "config.json").is_file():
-        raise UserError(f"lvlm.path={chat.name} holds no config.json: name the folder of a model")
-    local = {"local_files_only": True, "trust_remote_code": chat.trust_remote_code}
+    return transformers
+
+
+def _local(chat: TransformersChat) -> dict[str, bool]:
+    return {"local_files_only": True, "trust_remote_code": chat.trust_remote_code}
+
+
+@contextmanager
+def _said_plainly(chat: TransformersChat) -> Iterator[None]:
+    """Says in one line why a folder cannot be loaded."""
+    from safetensors import SafetensorError
+
+    kinds = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
     try:
-        processor = transformers.AutoProcessor.from_pretrained(folder, **local)
-        if getattr(processor, "image_processor", None) is None:
-            raise UserError(f"lvlm.path={chat.name} has no image processor: it sees no images")
-        if getattr(processor, "chat_template", None) is None:
-            raise UserError(
-                f"lvlm.path={chat.name} has no chat template: it is not made to be asked"
-            )
-        transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
-        model = transformers.AutoModelForImageTextToText.from_pretrained(
-            folder, dtype=chat._dtype, device_map=chat.device_map, **local
-        )
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError) as error:
+        yield
+    except kinds as error:
         reason = " ".join(str(error).split())[:200]
         if "load image processor" in reason:
             message = f"lvlm.path={chat.name} has no image processor: it sees no images"
             raise UserError(message) from error
         raise UserError(f"lvlm.path={chat.name} cannot be loaded: {reason}") from error
-    if not chat.device_map:
-        torch.nn.Module.to(model, chat._device)
-        if chat._device == "cpu":  # convolutions of the tiny model's tower: 1.4 times as fast
-            model.to(memory_format=torch.channels_last)
-    model.eval()
-    return _described(model, processor)
 
 
 def image_inputs(model: Any) -> tuple[str, ...]:

@@ -98,6 +98,15 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path):
         _ = TransformersChat(str(tmp_path / "nowhere")).made_with
 
 
+def test_weights_that_are_cut_off_are_said_in_one_line(tmp_path):
+    shutil.copytree(_SHIPPED / "tiny", tmp_path / "cut")
+    whole = (tmp_path / "cut" / "model.safetensors").read_bytes()
+    (tmp_path / "cut" / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match="cannot be loaded") as caught:
+        TransformersChat(str(tmp_path / "cut")).check()
+    assert "\n" not in str(caught.value)
+
+
 def test_a_model_without_an_image_processor_is_refused(tmp_path):
     from transformers import AutoTokenizer, LlamaConfig
 

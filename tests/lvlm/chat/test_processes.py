@@ -1,0 +1,114 @@
+"""A local model in two processes: the same answers, each asked once, also after a kill."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ood_lab.data.scenes import ScenesDataset
+from ood_lab.errors import UserError
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.questions import Question
+
+pytest.importorskip("transformers")
+IMAGES, EACH = 8, 3
+THINGS = ("mug", "boat", "cat")
+#: What a command does that somebody kills: the paths are its arguments.
+ASK = """
+import sys
+from pathlib import Path
+from tests.lvlm.chat.test_processes import asked_in
+if __name__ == "__main__":
+    asked_in(Path(sys.argv[1]), Path(sys.argv[2]), devices=2, batch_size=1)
+"""
+
+
+def questions():
+    return [
+        Question(f"{i}/{n}", "yes_no", f"{i}.png", f"Is there a {thing} in the image?", "yes")
+        for i in range(IMAGES)
+        for n, thing in enumerate(THINGS)
+    ]
+
+
+def asked_in(folder, path, **settings):
+    model = TransformersChat("shipped:tiny", max_new_tokens=8, device="cpu", **settings)
+    return answers_to(questions(), folder, model, AnswerStore(path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    scenes = ScenesDataset("test", IMAGES, 0)
+    for index in range(IMAGES):
+        scenes.load_image(index).save(folder / f"{index}.png")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def alone(folder, tmp_path_factory):
+    return asked_in(folder, tmp_path_factory.mktemp("alone") / "answers.jsonl", batch_size=4)
+
+
+def same(found, alone):
+    assert [a.question_id for a in found] == [a.question_id for a in alone]
+    assert [a.key for a in found] == [a.key for a in alone]
+    assert [a.response for a in found] == [a.response for a in alone]
+    assert [a.p_yes for a in found] == pytest.approx([a.p_yes for a in alone], abs=1e-4)
+
+
+def lines(path):
+    return path.read_text().count("\n") if path.exists() else 0
+
+
+@pytest.mark.slow
+def test_two_processes_answer_as_one_does(folder, alone, tmp_path):
+    path = tmp_path / "answers.jsonl"
+    same(asked_in(folder, path, batch_size=4, devices=2), alone)
+    assert lines(path) == IMAGES * EACH  # none was asked twice
+
+
+@pytest.mark.slow
+def test_what_a_kill_left_is_not_asked_again(folder, alone, tmp_path):
+    path, script = tmp_path / "answers.jsonl", tmp_path / "ask.py"
+    script.write_text(ASK)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    asking = subprocess.Popen(
+        [sys.executable, str(script), str(folder), str(path)], env=environment
+    )
+    until = time.monotonic() + 200
+    while lines(path) < 3:
+        assert asking.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    asking.send_signal(signal.SIGKILL)
+    asking.wait()
+    before = path.read_text().splitlines()
+    same(asked_in(folder, path, batch_size=4, devices=2), alone)
+    after = path.read_text().splitlines()
+    assert after[: len(before)] == before
+    assert len(after) == IMAGES * EACH
+
+
+@pytest.mark.slow
+def test_a_copy_that_cannot_be_loaded_is_said_in_one_line(folder, tmp_path):
+    broken = tmp_path / "broken"
+    shutil.copytree(_SHIPPED / "tiny", broken)
+    (broken / "model.safetensors").write_bytes(b"none")
+    model = TransformersChat(str(broken), batch_size=1, device="cpu", devices=2)
+    with pytest.raises(UserError, match="cannot be loaded") as caught:
+        answers_to(questions(), folder, model, AnswerStore(tmp_path / "answers.jsonl"))
+    assert "\n" not in str(caught.value)
+
+
+def test_more_devices_than_there_are_or_spread_ones_are_refused():
+    with pytest.raises(UserError, match=r"lvlm.devices=9999: this machine has \d+ CPU core"):
+        TransformersChat("shipped:tiny", device="cpu", devices=9999)
+    with pytest.raises(UserError, match="leave out lvlm"):
+        TransformersChat("shipped:tiny", devices=2, device_map="auto")

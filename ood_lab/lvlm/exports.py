@@ -33,12 +33,14 @@ generation_kwargs:
   temperature: 0
   do_sample: false
 process_results: !function utils.process_results
-metric_list:
-  - metric: accuracy
-    aggregation: mean
-    higher_is_better: true
 metadata:
   - version: 1.0
+metric_list:
+"""
+_LMMS_METRIC = """\
+  - metric: {name}
+    aggregation: mean
+    higher_is_better: true
 """
 _LMMS_UTILS = '''\
 """What lmms-eval calls for each question; answers are read by ood_lab's parsers."""
@@ -58,7 +60,8 @@ def doc_to_text(doc, lmms_eval_specific_kwargs=None):
 
 
 def process_results(doc, results):
-    return {"accuracy": float(parser_named(doc["parser"])(results[0]) == doc["answer"])}
+    right = float(parser_named(doc["parser"])(results[0]) == doc["answer"])
+    return {metric: right for metric in doc["metrics"]}
 '''
 
 
@@ -117,6 +120,7 @@ def _lmms_eval(questions: Sequence[Question], source: Path, folder: Path, name: 
                 "text": question.text,
                 "answer": question.answer,
                 "parser": question.parser,
+                "metrics": _metrics(question),
                 "split": str(question.meta.get("split", "")),
                 "category": str(question.meta.get("category", "")),
             }
@@ -125,9 +129,18 @@ def _lmms_eval(questions: Sequence[Question], source: Path, folder: Path, name: 
     ]
     data, yaml, module = (folder / f for f in (f"{name}.jsonl", f"{name}.yaml", "utils.py"))
     write_text("".join(f"{line}\n" for line in lines), data)
-    write_text(_LMMS_YAML.format(name=name, folder=folder, data=data.absolute()), yaml)
+    metrics = sorted({metric for question in questions for metric in _metrics(question)})
+    task = _LMMS_YAML.format(name=name, folder=folder, data=data.absolute())
+    write_text(task + "".join(_LMMS_METRIC.format(name=metric) for metric in metrics), yaml)
     write_text(_LMMS_UTILS, module)
     return [yaml, data, module]
+
+
+def _metrics(question: Question) -> list[str]:
+    """Accuracies that a question counts for: of its kind, and of its split where it has one."""
+    whole = f"accuracy_{question.task}"
+    split = question.meta.get("split")
+    return [whole] if split is None else [whole, f"{whole}_{split}"]
 
 
 def _pope(questions: Sequence[Question], source: Path, folder: Path, name: str) -> list[Path]:

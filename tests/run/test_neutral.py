@@ -29,6 +29,7 @@ ELSEWHERE = {
     # No part of what an answer is made with: tests/lvlm/chat.
     "lvlm.api_key_env",
     "lvlm.concurrency",
+    "lvlm.devices",
     "lvlm.dry_run",
     "lvlm.give_up_after",
     "lvlm.image_tokens",

@@ -107,7 +107,11 @@ def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
     exec(module.read_text(), utils)
     replies = ["Yes, there is.", "Yes", "There are three."]
     found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
-    assert [each["accuracy"] for each in found] == [1.0, 0.0, 1.0]
+    names = ["accuracy_yes_no", "accuracy_yes_no", "accuracy_bap_counting"]
+    assert [each[name] for each, name in zip(found, names, strict=True)] == [1.0, 0.0, 1.0]
+    named = {metric["metric"] for metric in plain["metric_list"]}
+    assert named == {metric for each in found for metric in each}
+    assert "accuracy_yes_no_ood_h" in named
 
 
 def test_pope_has_the_yes_no_questions(questions, tmp_path):

@@ -1,0 +1,104 @@
+"""The exported task in the real lmms-eval, with the tiny model: the same accuracies as ours.
+
+Needs an environment with lmms-eval beside this package: ``pip install lmms-eval ood_lab[test]``
+(in one of its own: lmms-eval asks for other versions of some packages than ``constraints.txt``).
+"""
+
+import pytest
+import torch
+
+pytest.importorskip("lmms_eval")
+from lmms_eval import evaluator
+from lmms_eval.api.model import lmms
+from lmms_eval.tasks import TaskManager
+
+from ood_lab.data.scenes import ScenesDataset
+from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.exports import export
+from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.questions import Question
+
+pytestmark = pytest.mark.slow
+IMAGES = 12
+
+
+class TinyInTheirWay(lmms):
+    """The shipped weights asked by the means of transformers alone."""
+
+    def __init__(self):
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        super().__init__()
+        folder = _SHIPPED / "tiny"
+        self.processor = AutoProcessor.from_pretrained(folder)
+        model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
+        self.model = model.eval()
+
+    def generate_until(self, requests):
+        return [self.reply(*request.args) for request in requests]
+
+    def reply(self, text, settings, visuals, number, task, split):
+        content = [{"type": "image"}, {"type": "text", "text": text}]
+        prompt = self.processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
+        images = visuals(self.task_dict[task][split][number])
+        inputs = self.processor(text=[prompt], images=images, return_tensors="pt")
+        longest = settings["max_new_tokens"]
+        out = self.model.generate(**inputs, max_new_tokens=longest, do_sample=False)
+        return self.processor.decode(out[0, inputs["input_ids"].shape[1] :], True)
+
+    def loglikelihood(self, requests):
+        raise NotImplementedError
+
+    def generate_until_multi_round(self, requests):
+        raise NotImplementedError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("scenes")
+    scenes = ScenesDataset("test", IMAGES, 0)
+    for index in range(IMAGES):
+        scenes.load_image(index).save(folder / f"{index}.png")
+    return folder
+
+
+def questions():
+    asked = []
+    for i in range(IMAGES):
+        meta = {"split": ("id", "ood_h")[i % 2], "category": "mug"}
+        for thing, right in (("mug", "yes"), ("cat", "no"), ("boat", "yes")):
+            text = f"Does this image contain a {thing}? (yes or no)"
+            asked.append(Question(f"{i}/{thing}", "yes_no", f"{i}.png", text, right, meta=meta))
+        text = "How many mugs are there in the picture?"
+        number = Question(f"{i}/n", "bap_counting", f"{i}.png", text, "1", "number", meta=meta)
+        asked.append(number)
+    return asked
+
+
+def test_their_accuracies_are_ours(folder, tmp_path):
+    asked = questions()
+    model = TransformersChat("shipped:tiny", max_new_tokens=64, device="cpu")
+    answers = answers_to(asked, folder, model, AnswerStore(tmp_path / "answers.jsonl"))
+    ours = judge(asked, {answer.question_id: answer for answer in answers})
+    export(asked, folder, tmp_path / "task", "oodbench", "lmms_eval")
+    found = evaluator.simple_evaluate(
+        model=TinyInTheirWay(),
+        tasks=["oodbench"],
+        task_manager=TaskManager("ERROR", include_path=str(tmp_path / "task")),
+        batch_size=1,
+        log_samples=True,
+        force_simple=True,
+        bootstrap_iters=0,
+    )
+    said = {s["doc"]["question_id"]: s["resps"][0][0] for s in found["samples"]["oodbench"]}
+    assert [said[q.question_id].strip() for q in asked] == ours["reply"].tolist()
+    theirs = {k: v for k, v in found["results"]["oodbench"].items() if "stderr" not in k}
+    wanted = {f"accuracy_{t},none": part["correct"].mean() for t, part in ours.groupby("task")}
+    for (task, split), part in ours.groupby(["task", "split"]):
+        wanted[f"accuracy_{task}_{split},none"] = part["correct"].mean()
+    assert {k: theirs[k] for k in theirs if k.startswith("accuracy")} == pytest.approx(wanted)
+    assert 0 < wanted["accuracy_yes_no,none"] < 1

@@ -23,6 +23,7 @@ from torch import Tensor
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Message, Reply, Request
 from ood_lab.lvlm.chat.images import images_of, open_image
+from ood_lab.lvlm.image_text.base import chosen_device
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +66,8 @@ class TransformersChat:
         trust_remote_code: run code that lies beside the weights.
 
     Raises:
-        UserError: several devices, and what only one process can have.
+        UserError: there is no such device, or several are wanted with what only one process can
+            have.
     """
 
     def __init__(
@@ -93,10 +95,12 @@ class TransformersChat:
         self.max_pixels = max_pixels
         self.trust_remote_code = trust_remote_code
         self._features: OrderedDict[str, Any] = OrderedDict()
-        if devices > 1:
-            self._check_devices()
+        self._check_devices()
 
     def _check_devices(self) -> None:
+        _ = self._device
+        if self.devices == 1:
+            return
         if self.device_map or ":" in self.device:
             raise UserError(
                 f"lvlm.devices={self.devices} puts a copy of the model on each device: leave out "
@@ -295,9 +299,7 @@ class TransformersChat:
 
     @property
     def _device(self) -> str:
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return str(chosen_device(None if self.device == "auto" else self.device))
 
     @property
     def _dtype(self) -> str:

@@ -69,8 +69,19 @@ def open_images(paths: Sequence[Path]) -> list[Image.Image]:
 
 
 def chosen_device(device: str | None) -> torch.device:
-    """``device``, or the first GPU, else the CPU."""
-    return torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    """``device``, or the first GPU, else the CPU.
+
+    Raises:
+        UserError: it is no device, or none of this machine.
+    """
+    gpus = torch.cuda.device_count()
+    try:
+        chosen = torch.device(device or ("cuda" if gpus else "cpu"))
+    except RuntimeError as error:
+        raise UserError(f"device={device}: give cpu, cuda, or cuda:1 for the second GPU") from error
+    if chosen.type == "cuda" and (chosen.index or 0) >= gpus:
+        raise UserError(f"device={device}: PyTorch finds {gpus} GPU(s) on this machine")
+    return chosen
 
 
 def in_batches(

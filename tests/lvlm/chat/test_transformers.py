@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from ood_lab.data.scenes import ScenesDataset
 from ood_lab.errors import UserError
@@ -76,12 +77,24 @@ def test_the_first_token_says_what_the_reply_says(answers, folder, tmp_path):
             assert first.finish_reason == "stop"
 
 
-def test_larger_images_are_made_smaller(tiny, folder):
-    asked = questions()[:1]
-    small = TransformersChat("shipped:tiny", max_pixels=100, max_new_tokens=8)
-    assert small.made_with != tiny.made_with
-    [answer] = ask(small, asked, folder, folder / "small.jsonl")
-    assert answer.error is None
+def test_dtype_and_max_pixels_change_what_is_computed_and_its_key(answers, folder, tmp_path):
+    rough = TransformersChat("shipped:tiny", dtype="bfloat16", batch_size=4, max_new_tokens=8)
+    rough.check()
+    assert {p.dtype for p in rough._vlm.model.parameters()} == {torch.bfloat16}
+    small = TransformersChat("shipped:tiny", max_pixels=100, batch_size=4, max_new_tokens=8)
+    for other in (rough, small):
+        found = ask(other, questions(), folder, tmp_path / "answers.jsonl")
+        assert {a.key for a in found}.isdisjoint(a.key for a in answers)
+        assert [a.p_yes for a in found] != pytest.approx([a.p_yes for a in answers], abs=1e-5)
+        # Rounding moves a probability by little; an image of 10 pixels says something else.
+        moved = max(abs(a.p_yes - b.p_yes) for a, b in zip(found, answers, strict=True))
+        assert (moved < 0.15) == (other is rough)
+
+
+@pytest.mark.parametrize("device", ["tpu9", "cuda:99"])
+def test_a_device_that_is_not_there_is_said_at_once(device):
+    with pytest.raises(UserError, match=f"device={device}: "):
+        TransformersChat("shipped:tiny", device=device)
 
 
 def test_what_is_no_model_is_said_in_one_line(tmp_path):

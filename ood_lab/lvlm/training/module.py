@@ -74,8 +74,13 @@ class VlmTuning(L.LightningModule):
     def training_step(self, batch: dict[str, Any], batch_idx: int) -> Tensor:
         """The loss of a batch."""
         loss, _ = self.language_loss(batch)
-        self.log("train/loss", loss, prog_bar=True, on_step=False, on_epoch=True)
+        self._log_training("train/loss", loss, batch)
         return loss
+
+    def _log_training(self, name: str, value: Tensor, batch: dict[str, Any]) -> None:
+        """Logs the mean of the epoch; a batch counts by its rows, which Lightning would guess."""
+        rows = len(batch["inputs"]["input_ids"])
+        self.log(name, value, prog_bar=True, on_step=False, on_epoch=True, batch_size=rows)
 
     def validation_step(self, batch: dict[str, Any], batch_idx: int) -> None:
         """Logs ``val/loss`` and, of yes/no questions, ``val/acc``."""
@@ -210,7 +215,7 @@ class TinyVlmTuning(VlmTuning):
         loss = sum((0.0 * p.sum() for p in self._resting()), features.new_zeros(()))
         if not self._joins:
             grounded = self.grounding(features, batch["targets"])
-            self.log("train/grounding", grounded, prog_bar=True, on_step=False, on_epoch=True)
+            self._log_training("train/grounding", grounded, batch)
             loss = loss + grounded
         if self.current_epoch < self.tower_epochs:
             return loss
@@ -218,7 +223,7 @@ class TinyVlmTuning(VlmTuning):
         image = BaseModelOutputWithPooling(pooler_output=visual)
         given = {"pixel_values": None, "mm_encoder_outputs": {"image": image}}
         language, _ = self.language_loss(batch, **given)
-        self.log("train/loss", language, prog_bar=True, on_step=False, on_epoch=True)
+        self._log_training("train/loss", language, batch)
         return language + self.weight * loss
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:

@@ -104,6 +104,13 @@ def test_a_time_out_is_a_failure_that_is_asked_again(folder):
     assert answer.error is None
 
 
+@pytest.mark.parametrize("body", [{"choices": []}, {"choices": [{}]}, {"error": "busy"}, ["?"]])
+def test_json_that_is_no_reply_is_a_failure(folder, body):
+    [answer] = ask(folder, server(lambda r: httpx.Response(200, json=body)), count=1)
+    assert answer.error.startswith("no choices in the reply")
+    assert answer.response == ""
+
+
 def down(request):
     raise httpx.ConnectError("Connection refused", request=request)
 

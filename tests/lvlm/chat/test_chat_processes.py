@@ -23,7 +23,7 @@ THINGS = ("mug", "boat", "cat")
 ASK = """
 import sys
 from pathlib import Path
-from tests.lvlm.chat.test_processes import asked_in
+from test_chat_processes import asked_in
 if __name__ == "__main__":
     asked_in(Path(sys.argv[1]), Path(sys.argv[2]), devices=2, batch_size=1)
 """

@@ -46,6 +46,7 @@ REQUIRED = {  # what the user has to fill in
     "experiment/shifted_bronzes.yaml": ["study.clipn=FILE"],
     "generator/diffusers.yaml": ["generator.path=DIR"],
     "generator/diffusers_published.yaml": ["generator.path=DIR"],
+    "generator/openai.yaml": ["generator.model=NAME"],
     "image_text/blip2.yaml": ["image_text.blip2.path=DIR"],
     "image_text/clip.yaml": ["image_text.clip.path=DIR"],
     "image_text/detector.yaml": ["image_text.detector.path=DIR"],

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit
+from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Message, Reply, Request
 from ood_lab.lvlm.chat.images import data_url, images_of, texts_of
-
-if TYPE_CHECKING:
-    import openai
+from ood_lab.lvlm.chat.server import OpenAIServer
 
 log = logging.getLogger(__name__)
 
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
-#: Sent where no key is set: servers of one's own ask for none, the client for any.
-_NO_KEY = "none"
 #: Characters of a token, for estimates.
 _CHARACTERS = 4
 
@@ -36,9 +29,8 @@ _CHARACTERS = 4
 class OpenAIChat:
     """Asks a model behind ``base_url``, several requests at a time.
 
-    Requests that fail with 408, 409, 429, 5xx, a lost connection or a time-out are repeated with
-    growing pauses (and those that the server asks for), then come back as replies with ``error``.
-    The key is read from the environment, and appears nowhere else.
+    Requests that fail for good, after the retries of
+    :class:`~ood_lab.lvlm.chat.server.OpenAIServer`, come back as replies with ``error``.
 
     Args:
         model: name of the model, as the server knows it.
@@ -78,23 +70,8 @@ class OpenAIChat:
         give_up_after: Count = 50,
         http_client: Any = None,
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
-            raise UserError(
-                f"lvlm.base_url={base_url}: give an address as http://localhost:8000/v1"
-            )
-        if parts.username or parts.password or parts.query:
-            # Not shown: it would end in logs and manifests.
-            raise UserError(
-                "lvlm.base_url holds a name, a password or a query: give the bare address, and "
-                f"the key in the environment variable {api_key_env}"
-            )
         self.model = model
-        self.base_url = base_url
-        self.api_key_env = api_key_env
         self.concurrency = concurrency
-        self.retries = retries
-        self.timeout_s = timeout_s
         self.max_pixels = max_pixels
         self.price = dict(price) if price else None
         self.image_tokens = image_tokens
@@ -104,14 +81,16 @@ class OpenAIChat:
         settings = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
         self._settings = {k: v for k, v in settings.items() if v is not None}
         self._extra = dict(extra_body or {})
-        self._http_client = http_client
+        self._server = OpenAIServer(
+            "lvlm", base_url, api_key_env, concurrency, retries, timeout_s, http_client
+        )
 
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Server, model and what is sent with every request; not the key."""
         return {
             "backend": "openai",
-            "base_url": self.base_url,
+            "base_url": self._server.base_url,
             "model": self.model,
             "revision": None,
             "gen_kwargs": {**self._settings, **self._extra},
@@ -119,28 +98,9 @@ class OpenAIChat:
         }
 
     def check(self) -> None:
-        """Asks the server for its models.
-
-        Raises:
-            UserError: nobody answers, the key is refused, or what answers is no such server.
-        """
-        import openai
-
-        if self.dry_run:
-            return
-        client = self._client.with_options(max_retries=0, timeout=min(self.timeout_s, 30.0))
-        try:
-            found = client.models.with_raw_response.list()
-        except openai.APIConnectionError as error:  # time-outs included
-            raise UserError(
-                f"nothing answers at lvlm.base_url={self.base_url} ({self._cause(error)}): start "
-                "the server, or correct the address"
-            ) from None
-        except openai.APIStatusError as error:
-            self._stop_at(error)  # some servers have no list of models
-            return
-        if "html" in found.headers.get("content-type", ""):
-            raise UserError(self._no_server())
+        """Asks the server for its models; see :meth:`OpenAIServer.check`."""
+        if not self.dry_run:
+            self._server.check()
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
@@ -153,7 +113,7 @@ class OpenAIChat:
         estimate = self._estimate(requests)
         if self.dry_run:
             raise UserError(f"lvlm.dry_run=true: nothing was sent; {estimate} would be")
-        log.info("asking %s at %s: %s", self.model, self.base_url, estimate)
+        log.info("asking %s at %s: %s", self.model, self._server.base_url, estimate)
         used: Counter[str] = Counter()
         in_a_row = 0
         for reply in self._replies(requests):
@@ -194,12 +154,12 @@ class OpenAIChat:
             body = {"model": self.model, "messages": messages, **self._settings, **self._extra}
             # Not ``chat.completions.create``: that walks through request and reply by their types,
             # which takes longer than to send the one and read the other.
-            answer = self._client.post("/chat/completions", body=body, cast_to=object)
+            answer = self._server.client.post("/chat/completions", body=body, cast_to=object)
         except openai.APIStatusError as error:
-            self._stop_at(error)
-            return Reply(request.key, "", error=self._cause(error))
+            self._server.stop_at(error)
+            return Reply(request.key, "", error=self._server.cause(error))
         except (openai.OpenAIError, OSError, ValueError) as error:
-            return Reply(request.key, "", error=self._cause(error))
+            return Reply(request.key, "", error=self._server.cause(error))
         return self._reply(request.key, answer, time.monotonic() - start)
 
     def _reply(self, key: str, answer: Any, latency_s: float) -> Reply:
@@ -207,9 +167,7 @@ class OpenAIChat:
             choice = answer["choices"][0]
             text = choice["message"]["content"]
         except (KeyError, IndexError, TypeError):
-            if "<html" in str(answer)[:1000].lower():
-                raise UserError(self._no_server()) from None
-            return Reply(key, "", error=self._safe(f"no choices in the reply: {answer}"))
+            return Reply(key, "", error=self._server.lacking("choices", answer))
         counts = ("prompt_tokens", "completion_tokens", "total_tokens")
         usage = answer.get("usage") or {}
         return Reply(
@@ -234,50 +192,6 @@ class OpenAIChat:
         url = data_url(part["image_url"]["url"], self.max_pixels)
         return {"type": "image_url", "image_url": {"url": url}}
 
-    @cached_property
-    def _client(self) -> openai.OpenAI:
-        try:
-            import openai
-        except ImportError as error:
-            raise UserError("lvlm=openai needs openai: pip install 'ood_lab[lvlm]'") from error
-        return openai.OpenAI(
-            api_key=self._key or _NO_KEY,
-            base_url=self.base_url,
-            timeout=self.timeout_s,
-            max_retries=self.retries,
-            http_client=self._http_client or _http_client(self.concurrency),
-        )
-
-    @property
-    def _key(self) -> str | None:
-        return os.environ.get(self.api_key_env)
-
-    def _stop_at(self, error: openai.APIStatusError) -> None:
-        """Raises where every other request would fail in the same way."""
-        if error.status_code in (401, 403):
-            given = "refuses the key in" if self._key else "asks for a key: set"
-            raise UserError(
-                f"{self.base_url} {given} the environment variable {self.api_key_env} "
-                f"(status {error.status_code})"
-            ) from None
-        if "html" in error.response.headers.get("content-type", "") and error.status_code == 404:
-            raise UserError(self._no_server()) from None
-
-    def _no_server(self) -> str:
-        return (
-            f"lvlm.base_url={self.base_url} answers with a web page, not as a server of OpenAI's "
-            "protocol: its address usually ends in /v1"
-        )
-
-    def _cause(self, error: Exception) -> str:
-        cause = error.__cause__ or error
-        text = " ".join(str(cause).split()) or type(cause).__name__
-        return self._safe(text)
-
-    def _safe(self, text: str) -> str:
-        """Some servers repeat the key when they refuse it."""
-        return (text.replace(self._key, "***") if self._key else text)[:300]
-
     def _estimate(self, requests: Sequence[Request]) -> str:
         texts = sum(len(text) for each in requests for text in texts_of(each.messages))
         images = sum(len(images_of(each.messages)) for each in requests)
@@ -300,18 +214,3 @@ class OpenAIChat:
         assert self.price is not None
         price = self.price
         return (sent * price.get("input", 0.0) + received * price.get("output", 0.0)) / 1e6
-
-
-def _http_client(concurrency: int) -> Any:
-    """One connection for each request under way, none of them closed in between."""
-    import openai
-
-    # The limits are given in the client's own types, of whichever httpx it is built on.
-    return openai.DefaultHttpxClient(limits=_limits(concurrency))
-
-
-def _limits(concurrency: int) -> Any:
-    import openai
-
-    limits = type(openai.DEFAULT_CONNECTION_LIMITS)
-    return limits(max_connections=concurrency, max_keepalive_connections=concurrency)

@@ -108,7 +108,7 @@ class OpenAIServer:
             self.stop_at(error)  # some servers have no list of models
             return
         if "html" in found.headers.get("content-type", ""):
-            raise UserError(self.no_server())
+            raise UserError(self._no_server())
 
     def stop_at(self, error: openai.APIStatusError) -> None:
         """Raises where every other request would fail in the same way."""
@@ -119,14 +119,17 @@ class OpenAIServer:
                 f"(status {error.status_code})"
             ) from None
         if "html" in error.response.headers.get("content-type", "") and error.status_code == 404:
-            raise UserError(self.no_server()) from None
+            raise UserError(self._no_server()) from None
 
-    def no_server(self) -> str:
-        """What to say where a web page answers."""
-        return (
-            f"{self.node}.base_url={self.base_url} answers with a web page, not as a server of "
-            "OpenAI's protocol: its address usually ends in /v1"
-        )
+    def lacking(self, what: str, answer: object) -> str:
+        """What to say of a reply that is not what was asked for.
+
+        Raises:
+            UserError: it is a web page.
+        """
+        if "<html" in str(answer)[:1000].lower():
+            raise UserError(self._no_server())
+        return self.safe(f"no {what} in the reply: {answer}")
 
     def cause(self, error: Exception) -> str:
         """The reason of an error in one line, without the key."""
@@ -137,6 +140,12 @@ class OpenAIServer:
     def safe(self, text: str) -> str:
         """The beginning of a text, without the key: some servers repeat it when they refuse it."""
         return (text.replace(self._key, "***") if self._key else text)[:300]
+
+    def _no_server(self) -> str:
+        return (
+            f"{self.node}.base_url={self.base_url} answers with a web page, not as a server of "
+            "OpenAI's protocol: its address usually ends in /v1"
+        )
 
     @property
     def _key(self) -> str | None:

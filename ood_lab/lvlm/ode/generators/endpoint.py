@@ -146,9 +146,7 @@ class EndpointGenerator:
         try:
             data = answer["data"][0]
         except (KeyError, IndexError, TypeError):
-            if "<html" in str(answer)[:1000].lower():
-                raise UserError(self._server.no_server()) from None
-            return self._server.safe(f"no image in the reply: {answer}")
+            return self._server.lacking("image", answer)
         if not data.get("b64_json"):
             raise UserError(
                 f"{self._server.base_url} sends the address of an image, not the image: add "

@@ -15,10 +15,22 @@ os.environ.setdefault("WANDB_MODE", "offline")
 
 
 def pytest_collection_modifyitems(items):
-    """Tests that call the real scripts, or compose whole configurations, are no quick look."""
-    whole = ("cli", "compose", "composed", "initialize_config_dir")
+    """What is no quick look, by what a file of tests imports.
+
+    It calls the real scripts, composes whole configurations, trains, starts processes, or draws
+    figures, pages and terminal output.
+    """
+    scripts = {"call", "cli", "compose", "composed", "initialize_config_dir"}
+    whole = scripts | {"Trainer", "make_trainer", "L", "lightning", "subprocess", "multiprocessing"}
     for item in items:
-        if any(name in vars(item.module) for name in ("call", *whole)):
+        names = vars(item.module)
+        drawn = any(
+            str(getattr(value, "__module__", "")).startswith(
+                ("ood_lab.report", "rich", "matplotlib")
+            )
+            for value in names.values()
+        )
+        if drawn or whole & names.keys():
             item.add_marker("integration")
     # Longest first: otherwise the last file keeps one process busy while the others idle.
     items.sort(key=lambda item: item.get_closest_marker("integration") is None)

@@ -14,6 +14,8 @@ from ood_lab.data.vessels import OtherPlaces
 from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
 
+pytestmark = pytest.mark.integration  # whole networks of a library
+
 GREEN, BLUE = (0, 200, 0), (0, 0, 200)
 
 

@@ -13,6 +13,8 @@ from ood_lab.errors import UserError
 from ood_lab.models import ResNet18For32, torchvision_backbone
 from ood_lab.models.tv import transform_of
 
+pytestmark = pytest.mark.integration  # whole networks of a library
+
 
 def test_the_resnet18_of_openood_has_its_tensors_and_computes_what_it_should():
     net = ResNet18For32(10).eval()

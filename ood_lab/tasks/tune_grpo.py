@@ -16,7 +16,8 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.transformers import TransformersChat, model_folder
+from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
@@ -24,7 +25,6 @@ from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.training.grpo import VlmGrpo
-from ood_lab.lvlm.training.make import loaded_vlm
 from ood_lab.lvlm.training.oric_data import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
 from ood_lab.report.oric_tables import oric_tables
@@ -73,7 +73,7 @@ class TuneGrpo(Task):
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns results before and after; None where nothing is held out."""
         self.check(ws)
-        base = model_folder(str(ws.model["path"]))
+        base = ModelFolder(str(ws.model["path"]), "model.path")
         module, data = self._module(ws, base), ws.build("model.prompts")
         trainer = ws.trainer()
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
@@ -86,11 +86,11 @@ class TuneGrpo(Task):
         found = {k: float(v) for k, v in trainer.callback_metrics.items()}
         ws.manifest |= {"model_folder": str(place), "validation": found}
         Console().print(f"ask it with lvlm=transformers lvlm.path={place}", soft_wrap=True)
-        return self._measured(ws, {BEFORE: base, AFTER: place})
+        return self._measured(ws, {BEFORE: base.path, AFTER: place})
 
     @staticmethod
-    def _module(ws: Workspace, base: Path) -> VlmGrpo:
-        model, processor = loaded_vlm(base)
+    def _module(ws: Workspace, base: ModelFolder) -> VlmGrpo:
+        processor, model = base.load_processor(), base.load_model("float32")
         names = ("train", "lora", "group", "beta", "ratio", "temperature", "max_new_tokens")
         return VlmGrpo(
             model,

@@ -119,6 +119,14 @@ def test_a_terminal_has_bars_instead(tmp_path, monkeypatch, capsys):
     assert "epoch 1 of 1: step 7 of 7" not in capsys.readouterr().out
 
 
+@pytest.fixture(autouse=True)
+def heard():
+    """SIGINT is ignored in what a shell starts in the background, these tests included."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def press(*_, **__):
     signal.raise_signal(signal.SIGINT)
 

@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-import inspect
-import logging
 import os
 import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cached_property
-from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-import xxhash
 from annotated_types import Ge
 from PIL import Image
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.chat.base import Message, Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.images import images_of, open_image
+from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described, pooled
 from ood_lab.lvlm.image_text.base import chosen_device
-
-log = logging.getLogger(__name__)
 
 Count = Annotated[int, Ge(1)]
 
-_SHIPPED = Path(__file__).parent.parent / "shipped"
 #: How a first token may say yes or no.
 _YES, _NO = ("yes", "Yes", "YES", " yes", " Yes"), ("no", "No", "NO", " no", " No")
 #: Images whose features are remembered: requests about one image follow one another.
 _REMEMBERED = 8
-
-
-def model_folder(path: str) -> Path:
-    """The folder that ``path`` names; ``shipped:NAME`` is one of this package."""
-    shipped = path.startswith("shipped:")
-    return _SHIPPED / path.removeprefix("shipped:") if shipped else Path(path)
 
 
 class TransformersChat:
@@ -83,7 +69,7 @@ class TransformersChat:
         max_pixels: Count | None = None,
         trust_remote_code: bool = False,
     ) -> None:
-        self.folder = model_folder(str(path))
+        self.folder = ModelFolder(str(path), trust_remote_code=trust_remote_code)
         self.name = path
         self.answer = answer
         self.batch_size = batch_size
@@ -93,7 +79,6 @@ class TransformersChat:
         self.devices = devices
         self.device_map = device_map
         self.max_pixels = max_pixels
-        self.trust_remote_code = trust_remote_code
         self._features: OrderedDict[str, Any] = OrderedDict()
         self._check_devices()
 
@@ -123,8 +108,8 @@ class TransformersChat:
         """Content of the folder and everything that changes a reply."""
         return {
             "backend": "transformers",
-            "model": self.folder.name,
-            "revision": self._revision,
+            "model": self.folder.path.name,
+            "revision": self.folder.revision,
             "gen_kwargs": {"max_new_tokens": self.max_new_tokens, "do_sample": False},
             "answer": self.answer,
             "dtype": self._dtype,
@@ -272,25 +257,17 @@ class TransformersChat:
 
     @cached_property
     def _processor(self) -> Any:
-        return _load_processor(self)
+        return self.folder.load_processor()
 
     @cached_property
-    def _vlm(self) -> _Vlm:
-        return _load(self)
-
-    @cached_property
-    def _revision(self) -> str:
-        """Hash of the files of the model."""
-        if not self.folder.is_dir():
-            raise UserError(f"lvlm.path={self.name} is no folder: name that of a local model")
-        digest = xxhash.xxh3_128()
-        for file in sorted(self.folder.iterdir()):
-            if file.suffix in (".json", ".safetensors", ".bin", ".jinja", ".model", ".py"):
-                digest.update(file.name.encode())
-                with file.open("rb") as content:
-                    while block := content.read(1 << 24):
-                        digest.update(block)
-        return digest.hexdigest()
+    def _vlm(self) -> LoadedModel:
+        processor = self._processor
+        model = self.folder.load_model(self._dtype, self.device_map)
+        if not self.device_map:
+            torch.nn.Module.to(model, self._device)
+            if self.device_type == "cpu":  # 1.4 times as fast for the tiny model's convolutions
+                torch.nn.Module.to(model, memory_format=torch.channels_last)
+        return described(model, processor)
 
     @property
     def device_type(self) -> str:
@@ -320,112 +297,6 @@ class Batch(NamedTuple):
     shared: bool
 
 
-class _Vlm(NamedTuple):
-    """A loaded model."""
-
-    model: Any
-    processor: Any
-    pad: int
-    ends: frozenset[int]
-    encodes_apart: bool
-    image_inputs: tuple[str, ...]
-
-    def rendered(self, messages: Sequence[Message]) -> str:
-        """The prompt, in the model's own template."""
-        text: str = self.processor.apply_chat_template(
-            [_in_parts(message) for message in messages],
-            tokenize=False,
-            add_generation_prompt=True,
-        )
-        return text
-
-    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]] | None) -> Any:
-        """Inputs of the model, padded on the left."""
-        return self.processor(
-            text=list(texts),
-            images=[list(own) for own in images if own] if images else None,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-        )
-
-
-def _load_processor(chat: TransformersChat) -> Any:
-    """What makes a model's inputs of texts and images."""
-    transformers = _transformers()
-    if not (chat.folder / "config.json").is_file():
-        raise UserError(f"lvlm.path={chat.name} holds no config.json: name the folder of a model")
-    with _said_plainly(chat):
-        processor = transformers.AutoProcessor.from_pretrained(chat.folder, **_local(chat))
-    if getattr(processor, "image_processor", None) is None:
-        raise UserError(f"lvlm.path={chat.name} has no image processor: it sees no images")
-    if getattr(processor, "chat_template", None) is None:
-        raise UserError(f"lvlm.path={chat.name} has no chat template: it is not made to be asked")
-    return processor
-
-
-def _load(chat: TransformersChat) -> _Vlm:
-    processor = chat._processor
-    transformers = _transformers()
-    transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
-    with _said_plainly(chat):
-        model = transformers.AutoModelForImageTextToText.from_pretrained(
-            chat.folder, dtype=chat._dtype, device_map=chat.device_map, **_local(chat)
-        )
-    if not chat.device_map:
-        torch.nn.Module.to(model, chat._device)
-        if chat.device_type == "cpu":  # convolutions of the tiny model's tower: 1.4 times as fast
-            torch.nn.Module.to(model, memory_format=torch.channels_last)
-    model.eval()
-    return _described(model, processor)
-
-
-def _transformers() -> ModuleType:
-    try:
-        import transformers
-    except ImportError as error:
-        raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
-    return transformers
-
-
-def _local(chat: TransformersChat) -> dict[str, bool]:
-    return {"local_files_only": True, "trust_remote_code": chat.trust_remote_code}
-
-
-@contextmanager
-def _said_plainly(chat: TransformersChat) -> Iterator[None]:
-    """Says in one line why a folder cannot be loaded."""
-    from safetensors import SafetensorError
-
-    kinds = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
-    try:
-        yield
-    except kinds as error:
-        reason = " ".join(str(error).split())[:200]
-        if "load image processor" in reason:
-            message = f"lvlm.path={chat.name} has no image processor: it sees no images"
-            raise UserError(message) from error
-        raise UserError(f"lvlm.path={chat.name} cannot be loaded: {reason}") from error
-
-
-def image_inputs(model: Any) -> tuple[str, ...]:
-    """What ``get_image_features`` reads; () where a model does not take features in its place."""
-    makes = getattr(model, "get_image_features", None)
-    if makes is None or "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
-        return ()
-    return tuple(name for name in inspect.signature(makes).parameters if name != "kwargs")
-
-
-def _described(model: Any, processor: Any) -> _Vlm:
-    ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
-    ends = frozenset(ends if isinstance(ends, list) else [ends])
-    pad = processor.tokenizer.pad_token_id
-    named = image_inputs(model)
-    return _Vlm(
-        model, processor, next(iter(ends)) if pad is None else pad, ends, bool(named), named
-    )
-
-
 class _FirstScores:
     """Keeps the scores of the first token; a ``LogitsProcessor`` that changes nothing."""
 
@@ -436,26 +307,6 @@ class _FirstScores:
         if self.scores is None:
             self.scores = scores
         return scores
-
-
-def pooled(features: Sequence[Tensor]) -> Any:
-    """Features of one image a row, as ``mm_encoder_outputs`` takes them."""
-    from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-    same = len({feature.shape for feature in features}) == 1
-    # Images of different sizes have different numbers of tokens: then the model gave a list.
-    return BaseModelOutputWithPooling(
-        pooler_output=torch.stack(list(features)) if same else list(features)  # type: ignore[arg-type]
-    )
-
-
-def _in_parts(message: Message) -> dict[str, Any]:
-    """A message in the form of transformers' templates, which name no image."""
-    content = message["content"]
-    if isinstance(content, str):
-        content = [{"type": "text", "text": content}]
-    parts = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
-    return {**message, "content": parts}
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.arguments import Count
-from ood_lab.lvlm.chat.transformers import image_inputs, pooled
+from ood_lab.lvlm.chat.model import image_inputs, pooled
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
 from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.lvlm.training.oric_data import Prompt

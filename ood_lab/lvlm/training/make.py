@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.chat.transformers import model_folder
+from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.training.grounding import Grounding
 from ood_lab.lvlm.training.module import TinyVlmTuning, VlmTuning
 from ood_lab.lvlm.training.scene_chats import WORDS
@@ -47,7 +46,8 @@ def vlm_tuning(
         UserError: no model is in that folder, or it is not of this kind, or ``tower`` holds none.
     """
     if path is not None:
-        model, processor = loaded_vlm(model_folder(path))
+        folder = ModelFolder(path, "model.path")
+        processor, model = folder.load_processor(), folder.load_model("float32")
         return VlmTuning(model, processor, optimizer, scheduler, train, lora)
     if lora is not None or train != "all":
         raise UserError("model.lora and model.train are for a model in model.path=DIR")
@@ -79,28 +79,3 @@ def _take_tower(path: str, tower: nn.Module, grounding: Grounding) -> None:
             f"model.tower={path} holds no tower of the tiny model: name the weights file of an "
             f"earlier python train.py model=vlm ({reason})"
         ) from error
-
-
-def loaded_vlm(folder: Path) -> tuple[Any, Any]:
-    """Model and processor of a folder.
-
-    Raises:
-        UserError: no model is in that folder, or it is not made to be asked about images.
-    """
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    if not (folder / "config.json").is_file():
-        raise UserError(f"model.path={folder} holds no config.json: name the folder of a model")
-    try:
-        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
-        model = AutoModelForImageTextToText.from_pretrained(
-            folder, local_files_only=True, dtype="float32"
-        )
-    except (OSError, ValueError, KeyError, ImportError) as error:
-        reason = " ".join(str(error).split())[:200]
-        raise UserError(f"model.path={folder} cannot be loaded: {reason}") from error
-    if getattr(processor, "image_processor", None) is None:
-        raise UserError(f"model.path={folder} has no image processor: it sees no images")
-    if getattr(processor, "chat_template", None) is None:
-        raise UserError(f"model.path={folder} has no chat template: it is not made to be asked")
-    return model, processor

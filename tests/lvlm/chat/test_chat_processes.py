@@ -9,11 +9,11 @@ import time
 
 import pytest
 
-from ood_lab.data.scenes import ScenesDataset
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.questions import Question
 
 pytest.importorskip("transformers")
@@ -37,23 +37,14 @@ def questions():
     ]
 
 
-def asked_in(folder, path, **settings):
+def asked_in(scene_images, path, **settings):
     model = TransformersChat("shipped:tiny", max_new_tokens=8, device="cpu", **settings)
-    return answers_to(questions(), folder, model, AnswerStore(path))
+    return answers_to(questions(), scene_images, model, AnswerStore(path))
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scenes")
-    scenes = ScenesDataset("test", IMAGES, 0)
-    for index in range(IMAGES):
-        scenes.load_image(index).save(folder / f"{index}.png")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def alone(folder, tmp_path_factory):
-    return asked_in(folder, tmp_path_factory.mktemp("alone") / "answers.jsonl", batch_size=4)
+def alone(scene_images, tmp_path_factory):
+    return asked_in(scene_images, tmp_path_factory.mktemp("alone") / "answers.jsonl", batch_size=4)
 
 
 def same(found, alone):
@@ -68,19 +59,19 @@ def lines(path):
 
 
 @pytest.mark.slow
-def test_two_processes_answer_as_one_does(folder, alone, tmp_path):
+def test_two_processes_answer_as_one_does(scene_images, alone, tmp_path):
     path = tmp_path / "answers.jsonl"
-    same(asked_in(folder, path, batch_size=4, devices=2), alone)
+    same(asked_in(scene_images, path, batch_size=4, devices=2), alone)
     assert lines(path) == IMAGES * EACH  # none was asked twice
 
 
 @pytest.mark.slow
-def test_what_a_kill_left_is_not_asked_again(folder, alone, tmp_path):
+def test_what_a_kill_left_is_not_asked_again(scene_images, alone, tmp_path):
     path, script = tmp_path / "answers.jsonl", tmp_path / "ask.py"
     script.write_text(ASK)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     asking = subprocess.Popen(
-        [sys.executable, str(script), str(folder), str(path)], env=environment
+        [sys.executable, str(script), str(scene_images), str(path)], env=environment
     )
     until = time.monotonic() + 200
     while lines(path) < 3:
@@ -90,20 +81,20 @@ def test_what_a_kill_left_is_not_asked_again(folder, alone, tmp_path):
     asking.send_signal(signal.SIGKILL)
     asking.wait()
     before = path.read_text().splitlines()
-    same(asked_in(folder, path, batch_size=4, devices=2), alone)
+    same(asked_in(scene_images, path, batch_size=4, devices=2), alone)
     after = path.read_text().splitlines()
     assert after[: len(before)] == before
     assert len(after) == IMAGES * EACH
 
 
 @pytest.mark.slow
-def test_a_copy_that_cannot_be_loaded_is_said_in_one_line(folder, tmp_path):
+def test_a_copy_that_cannot_be_loaded_is_said_in_one_line(scene_images, tmp_path):
     broken = tmp_path / "broken"
-    shutil.copytree(_SHIPPED / "tiny", broken)
+    shutil.copytree(ModelFolder("shipped:tiny").path, broken)
     (broken / "model.safetensors").write_bytes(b"none")
     model = TransformersChat(str(broken), batch_size=1, device="cpu", devices=2)
     with pytest.raises(UserError, match="cannot be loaded") as caught:
-        answers_to(questions(), folder, model, AnswerStore(tmp_path / "answers.jsonl"))
+        answers_to(questions(), scene_images, model, AnswerStore(tmp_path / "answers.jsonl"))
     assert "\n" not in str(caught.value)
 
 

@@ -18,8 +18,9 @@ from ood_lab.append import read_records
 from ood_lab.data.scenes import ScenesDataset
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.questions import Question, write_questions
 
 pytestmark = pytest.mark.slow
@@ -27,19 +28,21 @@ TEXTS = ("Is there a mug in the image?", "Does this image not contain a boat? (y
 
 
 @pytest.fixture(scope="module")
-def model_folder(tmp_path_factory):
-    return shutil.copytree(_SHIPPED / "tiny", tmp_path_factory.mktemp("models") / "tiny")
+def model_copy(tmp_path_factory):
+    return shutil.copytree(
+        ModelFolder("shipped:tiny").path, tmp_path_factory.mktemp("models") / "tiny"
+    )
 
 
 @pytest.fixture(scope="module")
-def server(model_folder, tmp_path_factory):
+def server(model_copy, tmp_path_factory):
     """Address of a server that has the model, and knows no other."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log"
     program = shutil.which("transformers", path=os.path.dirname(sys.executable))
-    command = [program, "serve", str(model_folder), "--device", "cpu", "--dtype", "float32"]
+    command = [program, "serve", str(model_copy), "--device", "cpu", "--dtype", "float32"]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     with log.open("w") as out:
         process = subprocess.Popen(
@@ -125,17 +128,17 @@ QUESTIONS = [
 ]
 
 
-def client(model_folder, url, **settings):
-    return OpenAIChat(str(model_folder), url, max_tokens=8, **settings)
+def client(model_copy, url, **settings):
+    return OpenAIChat(str(model_copy), url, max_tokens=8, **settings)
 
 
-def test_the_server_says_what_the_model_says(server, model_folder, folder, tmp_path):
-    through = client(model_folder, f"{server}/v1", concurrency=2)
+def test_the_server_says_what_the_model_says(server, model_copy, folder, tmp_path):
+    through = client(model_copy, f"{server}/v1", concurrency=2)
     served = answers_to(QUESTIONS, folder, through, AnswerStore(tmp_path / "served.jsonl"))
     local = answers_to(
         QUESTIONS,
         folder,
-        TransformersChat(str(model_folder), max_new_tokens=8),
+        TransformersChat(str(model_copy), max_new_tokens=8),
         AnswerStore(tmp_path / "local.jsonl"),
     )
     assert [a.error for a in served] == [None] * len(QUESTIONS)
@@ -143,29 +146,29 @@ def test_the_server_says_what_the_model_says(server, model_folder, folder, tmp_p
     assert served[0].usage["prompt_tokens"] > 144
 
 
-def test_429_and_503_in_front_are_waited_out(server, model_folder, folder, tmp_path):
+def test_429_and_503_in_front_are_waited_out(server, model_copy, folder, tmp_path):
     with Front(server, lambda number: {1: 429, 3: 503}.get(number)) as front:
-        asked = client(model_folder, front.url, concurrency=1, retries=3)
+        asked = client(model_copy, front.url, concurrency=1, retries=3)
         answers = answers_to(QUESTIONS[:4], folder, asked, AnswerStore(tmp_path / "a.jsonl"))
         assert front.chats == 6
     assert [a.error for a in answers] == [None] * 4
 
 
-def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_folder, folder, tmp_path):
+def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_copy, folder, tmp_path):
     path = tmp_path / "a.jsonl"
     slow = threading.Event()
     with Front(server, lambda number: slow.wait(20) and None) as front:
-        asked = client(model_folder, front.url, retries=0, timeout_s=1.0)
+        asked = client(model_copy, front.url, retries=0, timeout_s=1.0)
         answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
         slow.set()
     assert all("timed out" in a.error.lower() for a in answers)
-    asked = client(model_folder, f"{server}/v1")
+    asked = client(model_copy, f"{server}/v1")
     # Another address is another model to the store, so both are asked.
     answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
     assert [a.error for a in answers] == [None] * 2
 
 
-def test_a_killed_client_loses_and_repeats_nothing(server, model_folder, folder, tmp_path):
+def test_a_killed_client_loses_and_repeats_nothing(server, model_copy, folder, tmp_path):
     write_questions(QUESTIONS, folder / "questions.jsonl")
     path = tmp_path / "answers.jsonl"
     with Front(server, lambda number: time.sleep(0.3)) as front:
@@ -180,7 +183,7 @@ def test_a_killed_client_loses_and_repeats_nothing(server, model_folder, folder,
             "chat = OpenAIChat(model, url, max_tokens=8, concurrency=1)\n"
             "answers_to(questions, Path(folder), chat, AnswerStore(Path(path)))\n"
         )
-        command = [sys.executable, "-c", code, str(folder), str(path), str(model_folder), front.url]
+        command = [sys.executable, "-c", code, str(folder), str(path), str(model_copy), front.url]
         killed = subprocess.Popen(command)
         while not path.exists() or len(path.read_text().splitlines()) < 3:
             assert killed.poll() is None

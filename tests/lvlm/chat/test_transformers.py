@@ -10,7 +10,8 @@ from ood_lab.data.scenes import ScenesDataset
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.questions import Question
 
 pytest.importorskip("transformers")
@@ -112,7 +113,7 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path):
 
 
 def test_weights_that_are_cut_off_are_said_in_one_line(tmp_path):
-    shutil.copytree(_SHIPPED / "tiny", tmp_path / "cut")
+    shutil.copytree(ModelFolder("shipped:tiny").path, tmp_path / "cut")
     whole = (tmp_path / "cut" / "model.safetensors").read_bytes()
     (tmp_path / "cut" / "model.safetensors").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="cannot be loaded") as caught:
@@ -123,14 +124,14 @@ def test_weights_that_are_cut_off_are_said_in_one_line(tmp_path):
 def test_a_model_without_an_image_processor_is_refused(tmp_path):
     from transformers import AutoTokenizer, LlamaConfig
 
-    AutoTokenizer.from_pretrained(_SHIPPED / "tiny").save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(ModelFolder("shipped:tiny").path).save_pretrained(tmp_path)
     LlamaConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1).save_pretrained(tmp_path)
     with pytest.raises(UserError, match="has no image processor"):
         TransformersChat(str(tmp_path)).check()
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path):
-    shutil.copytree(_SHIPPED / "tiny", tmp_path / "mute")
+    shutil.copytree(ModelFolder("shipped:tiny").path, tmp_path / "mute")
     (tmp_path / "mute" / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="has no chat template"):
         TransformersChat(str(tmp_path / "mute")).check()

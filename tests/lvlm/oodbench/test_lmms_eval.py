@@ -12,10 +12,10 @@ from lmms_eval import evaluator
 from lmms_eval.api.model import lmms
 from lmms_eval.tasks import TaskManager
 
-from ood_lab.data.scenes import ScenesDataset
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.transformers import _SHIPPED, TransformersChat
+from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.questions import Question
@@ -31,7 +31,7 @@ class TinyInTheirWay(lmms):
         from transformers import AutoModelForImageTextToText, AutoProcessor
 
         super().__init__()
-        folder = _SHIPPED / "tiny"
+        folder = ModelFolder("shipped:tiny").path
         self.processor = AutoProcessor.from_pretrained(folder)
         model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32)
         self.model = model.eval()
@@ -57,15 +57,6 @@ class TinyInTheirWay(lmms):
         raise NotImplementedError
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("scenes")
-    scenes = ScenesDataset("test", IMAGES, 0)
-    for index in range(IMAGES):
-        scenes.load_image(index).save(folder / f"{index}.png")
-    return folder
-
-
 def questions():
     asked = []
     for i in range(IMAGES):
@@ -79,12 +70,12 @@ def questions():
     return asked
 
 
-def test_their_accuracies_are_ours(folder, tmp_path):
+def test_their_accuracies_are_ours(scene_images, tmp_path):
     asked = questions()
     model = TransformersChat("shipped:tiny", max_new_tokens=64, device="cpu")
-    answers = answers_to(asked, folder, model, AnswerStore(tmp_path / "answers.jsonl"))
+    answers = answers_to(asked, scene_images, model, AnswerStore(tmp_path / "answers.jsonl"))
     ours = judge(asked, {answer.question_id: answer for answer in answers})
-    export(asked, folder, tmp_path / "task", "oodbench", "lmms_eval")
+    export(asked, scene_images, tmp_path / "task", "oodbench", "lmms_eval")
     found = evaluator.simple_evaluate(
         model=TinyInTheirWay(),
         tasks=["oodbench"],

@@ -130,11 +130,11 @@ def test_the_dataset_of_the_released_code(files):
 
 def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):
     """The features that replies share give what the pixels of every row give."""
-    from ood_lab.lvlm.chat.transformers import model_folder
+    from ood_lab.lvlm.chat.model import ModelFolder
     from ood_lab.lvlm.training.grpo import VlmGrpo
-    from ood_lab.lvlm.training.make import loaded_vlm
 
-    model, processor = loaded_vlm(model_folder("shipped:tiny"))
+    folder = ModelFolder("shipped:tiny")
+    processor, model = folder.load_processor(), folder.load_model("float32")
     seen = []
     model.model.vision_tower.register_forward_hook(lambda *made: seen.append(len(made[1][0])))
     tuning = VlmGrpo(model, processor, torch.optim.AdamW, [accuracy_reward], max_new_tokens=3)

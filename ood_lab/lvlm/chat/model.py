@@ -1,0 +1,190 @@
+"""Vision-language models of transformers, loaded from a folder."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import torch
+import xxhash
+from PIL import Image
+from torch import Tensor
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.chat.base import Message
+
+_SHIPPED = Path(__file__).parent.parent / "shipped"
+
+
+class ModelFolder:
+    """A folder with a model of transformers and its processor.
+
+    Args:
+        name: as the user wrote it; ``shipped:NAME`` is one of this package.
+        setting: where the user wrote it, for messages.
+        trust_remote_code: run code that lies beside the weights.
+    """
+
+    def __init__(
+        self, name: str, setting: str = "lvlm.path", trust_remote_code: bool = False
+    ) -> None:
+        self.named = f"{setting}={name}"
+        shipped = name.startswith("shipped:")
+        self.path = _SHIPPED / name.removeprefix("shipped:") if shipped else Path(name)
+        self._options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+
+    @cached_property
+    def revision(self) -> str:
+        """Hash of the files of the model.
+
+        Raises:
+            UserError: there is no such folder.
+        """
+        if not self.path.is_dir():
+            raise UserError(f"{self.named} is no folder: name that of a local model")
+        digest = xxhash.xxh3_128()
+        for file in sorted(self.path.iterdir()):
+            if file.suffix in (".json", ".safetensors", ".bin", ".jinja", ".model", ".py"):
+                digest.update(file.name.encode())
+                with file.open("rb") as content:
+                    while block := content.read(1 << 24):
+                        digest.update(block)
+        return digest.hexdigest()
+
+    def load_processor(self) -> Any:
+        """What makes a model's inputs of texts and images.
+
+        Raises:
+            UserError: the folder holds no model, or one that sees no images or cannot be asked.
+        """
+        transformers = _transformers()
+        if not (self.path / "config.json").is_file():
+            raise UserError(f"{self.named} holds no config.json: name the folder of a model")
+        with self._failures_in_one_line():
+            processor = transformers.AutoProcessor.from_pretrained(self.path, **self._options)
+        if getattr(processor, "image_processor", None) is None:
+            raise UserError(self._sees_no_images)
+        if getattr(processor, "chat_template", None) is None:
+            raise UserError(f"{self.named} has no chat template: it is not made to be asked")
+        return processor
+
+    def load_model(self, dtype: str, device_map: str | None = None) -> Any:
+        """The model alone, in evaluation mode; ``device_map`` is accelerate's.
+
+        Raises:
+            UserError: it cannot be loaded.
+        """
+        transformers = _transformers()
+        transformers.logging.disable_progress_bar()  # a bar of one shard tells nothing
+        with self._failures_in_one_line():
+            model = transformers.AutoModelForImageTextToText.from_pretrained(
+                self.path, dtype=dtype, device_map=device_map, **self._options
+            )
+        return model.eval()
+
+    @property
+    def _sees_no_images(self) -> str:
+        return f"{self.named} has no image processor: it sees no images"
+
+    @contextmanager
+    def _failures_in_one_line(self) -> Iterator[None]:
+        from safetensors import SafetensorError
+
+        kinds = (OSError, ValueError, KeyError, ImportError, RuntimeError, SafetensorError)
+        try:
+            yield
+        except kinds as error:
+            reason = " ".join(str(error).split())[:200]
+            if "load image processor" in reason:
+                raise UserError(self._sees_no_images) from error
+            raise UserError(f"{self.named} cannot be loaded: {reason}") from error
+
+
+class LoadedModel(NamedTuple):
+    """A model, its processor and what must be known of them to ask.
+
+    Args:
+        model: in evaluation mode, on its device.
+        processor: makes the model's inputs of texts and images.
+        pad: token that fills short rows.
+        ends: tokens that end a reply.
+        encodes_apart: whether the model takes features in the place of images.
+        image_inputs: what :func:`image_inputs` says.
+    """
+
+    model: Any
+    processor: Any
+    pad: int
+    ends: frozenset[int]
+    encodes_apart: bool
+    image_inputs: tuple[str, ...]
+
+    def rendered(self, messages: Sequence[Message]) -> str:
+        """The prompt, in the model's own template."""
+        text: str = self.processor.apply_chat_template(
+            [_in_parts(message) for message in messages],
+            tokenize=False,
+            add_generation_prompt=True,
+        )
+        return text
+
+    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]] | None) -> Any:
+        """Inputs of the model, padded on the left."""
+        return self.processor(
+            text=list(texts),
+            images=[list(own) for own in images if own] if images else None,
+            padding=True,
+            padding_side="left",
+            return_tensors="pt",
+        )
+
+
+def _transformers() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
+    return transformers
+
+
+def image_inputs(model: Any) -> tuple[str, ...]:
+    """What ``get_image_features`` reads; () where a model does not take features in its place."""
+    makes = getattr(model, "get_image_features", None)
+    if makes is None or "mm_encoder_outputs" not in inspect.signature(model.forward).parameters:
+        return ()
+    return tuple(name for name in inspect.signature(makes).parameters if name != "kwargs")
+
+
+def described(model: Any, processor: Any) -> LoadedModel:
+    """A model with what its configuration and its processor say of it."""
+    ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
+    ends = frozenset(ends if isinstance(ends, list) else [ends])
+    pad = processor.tokenizer.pad_token_id
+    named = image_inputs(model)
+    pad = next(iter(ends)) if pad is None else pad
+    return LoadedModel(model, processor, pad, ends, bool(named), named)
+
+
+def pooled(features: Sequence[Tensor]) -> Any:
+    """Features of one image a row, as ``mm_encoder_outputs`` takes them."""
+    from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+    same = len({feature.shape for feature in features}) == 1
+    # Images of different sizes have different numbers of tokens: then the model gave a list.
+    return BaseModelOutputWithPooling(
+        pooler_output=torch.stack(list(features)) if same else list(features)  # type: ignore[arg-type]
+    )
+
+
+def _in_parts(message: Message) -> dict[str, Any]:
+    """A message in the form of transformers' templates, which name no image."""
+    content = message["content"]
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}]
+    parts = [{"type": "image"} if part["type"] == "image_url" else part for part in content]
+    return {**message, "content": parts}

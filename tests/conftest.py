@@ -7,7 +7,6 @@ from unittest import mock
 
 import pytest
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.hydra import Hydra
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
@@ -38,10 +37,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def composing_is_fast():
-    """Hydra parses every file of ``conf`` for each of hundreds of calls, and composes twice.
-
-    The first time it composes for ``hydra.mode`` alone, which no file and no test sets.
-    """
+    """Hydra parses every file of ``conf`` for each of hundreds of calls."""
     known = {}
     load = FileConfigSource.load_config
 
@@ -56,8 +52,5 @@ def composing_is_fast():
             known[key] = pickle.dumps(load(self, config_path))
         return pickle.loads(known[key])
 
-    with (
-        mock.patch.object(FileConfigSource, "load_config", load_config),
-        mock.patch.object(Hydra, "get_mode", return_value=None),
-    ):
+    with mock.patch.object(FileConfigSource, "load_config", load_config):
         yield

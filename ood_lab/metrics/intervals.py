@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike
-from scipy import special
 
 from ood_lab.metrics.ood import Floats
 
@@ -26,7 +26,7 @@ def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[
     """
     values = np.asarray(draws, dtype=np.float64)
     missing = np.isnan(values)
-    tail = special.ndtr(-_critical_value(n, level))
+    tail = scipy.special.ndtr(-_critical_value(n, level))
     if not missing.any():
         low, high = np.quantile(values, [tail, 1 - tail], axis=-1)
         return low, high
@@ -73,7 +73,7 @@ def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float,
     """
     if not 0 <= share <= 1 or n <= 0:
         raise ValueError(f"expected a share in [0, 1] of n > 0 samples, got {share} of {n}")
-    low, high = _wilson(np.asarray(share), np.asarray(n), -special.ndtri((1 - level) / 2))
+    low, high = _wilson(np.asarray(share), np.asarray(n), -scipy.special.ndtri((1 - level) / 2))
     return float(low), float(high)
 
 
@@ -89,5 +89,5 @@ def _critical_value(n: int, level: float) -> float:
     """Normal quantile, widened by what the bootstrap of n samples is too narrow."""
     tail = (1 - level) / 2
     if n < 2:
-        return float(-special.ndtri(tail))
-    return float(np.sqrt(n / (n - 1)) * -special.stdtrit(n - 1, tail))
+        return float(-scipy.special.ndtri(tail))
+    return float(np.sqrt(n / (n - 1)) * -scipy.special.stdtrit(n - 1, tail))

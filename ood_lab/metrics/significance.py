@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling import score_matrix
@@ -129,4 +129,4 @@ def _normal_p(difference: Floats, spread: Floats) -> Floats:
     # Detectors that rank alike differ by rounding only.
     same = np.abs(difference) <= 1e-12
     z = np.abs(difference) / np.where(spread > 1e-12, spread, 1e-12)
-    return np.where(same, 1.0, 2 * special.ndtr(-z))
+    return np.where(same, 1.0, 2 * scipy.special.ndtr(-z))

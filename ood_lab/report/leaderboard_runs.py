@@ -42,7 +42,7 @@ class FinishedRun:
     config: dict[str, Any]
     dating: pd.DataFrame | None = None
 
-    @property
+    @cached_property
     def sweep(self) -> str:
         """``<name>/<config hash>``: the same for all seeds of one configuration.
 
@@ -53,7 +53,7 @@ class FinishedRun:
         own = [] if folder == f"seed={self.seed}" else [folder]
         return "/".join([*place, *own])
 
-    @property
+    @cached_property
     def seed(self) -> int:
         """The seed that its weights were trained with."""
         return int(self.view.table["seed"].iloc[0])

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed
 from ood_lab.run.help import help_page
-from ood_lab.run.line import check_overrides, read_arguments
+from ood_lab.run.line import check_overrides, is_strict, read_arguments
 from ood_lab.run.pipeline import (
     Stage,
     is_one_experiment,
@@ -28,6 +34,7 @@ from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
 from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import quoted
+from ood_lab.scripts import CONF
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
 OPEN_KEYS = (
@@ -66,7 +73,10 @@ def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int
     only_jobs = not _other_flags(arguments)
     if only_jobs and (stages := _stages(config_name, overrides)):
         return min(validate_stages(stages), 1) if dry else run_stages(stages)
-    check_overrides(config_name, overrides, sweep=dry or arguments.multirun or not only_jobs)
+    multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
+    one_job = only_jobs and not (dry or multirun)
+    if not (one_job and is_strict(overrides)):  # else Hydra composes once, for the job
+        check_overrides(config_name, overrides, sweep=not one_job)
     if arguments.help:
         print(help_page())
         return 0
@@ -74,7 +84,11 @@ def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int
         return min(validate(config_name, overrides), 1)
     if arguments.multirun and only_jobs:
         return run_sweep(main, config_name, overrides)
-    _call(main, any_error=not only_jobs)
+    with _errors_in_one_line(every=not only_jobs):
+        if one_job:
+            _run_one_job(main, config_name, overrides)
+        else:
+            main()
     return 0
 
 
@@ -84,14 +98,43 @@ def _other_flags(arguments: Namespace) -> bool:
     return any(value for key, value in flags.items() if key not in ("multirun", "run"))
 
 
-def _call(main: Callable[[], Any], any_error: bool = False) -> None:
-    """Hands over to Hydra; its own complaints, and with ``any_error`` all, become one line."""
+@contextmanager
+def _errors_in_one_line(every: bool) -> Iterator[None]:
+    """Hydra's own complaints, and with ``every`` all errors, become one line."""
     try:
-        main()
+        yield
     except Exception as error:
-        if any_error or isinstance(error, HydraException):
+        if every or isinstance(error, HydraException):
             raise UserError(one_line(error)) from error
         raise
+
+
+def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> None:
+    """What ``main()`` does with the command line of one job.
+
+    ``main`` itself would compose the whole configuration once more, to see whether a file sets
+    ``hydra.mode``; none does.
+
+    Raises:
+        UserError: Hydra cannot compose this line, for a reason that :func:`check_overrides` knows.
+    """
+    search_path = create_config_search_path(str(CONF))
+    hydra = Hydra.create_main_hydra2(task_name=script, config_search_path=search_path)
+    begun = False
+
+    def job(cfg: DictConfig) -> None:
+        nonlocal begun
+        begun = True
+        inspect.unwrap(main)(cfg)
+
+    try:
+        hydra.run(script, job, [*overrides, "hydra.mode=RUN"])
+    except Exception:
+        if not begun:
+            check_overrides(script, overrides, sweep=False)
+        raise
+    finally:
+        GlobalHydra.instance().clear()
 
 
 def _stages(config_name: str, overrides: Sequence[str]) -> list[Stage]:

@@ -66,6 +66,18 @@ def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -
             _check_line(script, [*first[:position], other, *first[position + 1 :]])
 
 
+def is_strict(overrides: Sequence[str]) -> bool:
+    """Whether Hydra refuses every line of one job with these overrides that is refused here.
+
+    It takes more where a sign adds or removes a key, or a group is given null.
+    """
+    given = [_parsed(override) for override in overrides]
+    return not any(
+        o.is_add() or o.is_force_add() or o.is_delete() or (is_choice(o) and o.value() is None)
+        for o in given
+    )
+
+
 def _parsed(override: str) -> Override:
     try:
         (found,) = parsed([override])

@@ -4,6 +4,7 @@ import os
 
 import pytest
 from cli import call
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from PIL import Image
 
@@ -133,6 +134,26 @@ def test_a_path_with_a_comma_is_no_sweep(tmp_path):
     assert quoted(f"ckpt={tmp_path}/a,b") == f"ckpt='{tmp_path}/a,b'"
     assert quoted(f"ckpt={tmp_path}/a,c") == f"ckpt={tmp_path}/a,c"
     assert quoted("ckpt=A/seed=0,B/seed=1") == "ckpt='A/seed=0','B/seed=1'"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["seed=7"], ["+trainer.deterministic=true"]], ids=["given", "added"]
+)
+def test_a_job_is_composed_as_rarely_as_can_be(arguments, tmp_path, monkeypatch, capsys):
+    """Once; another time where a sign lets Hydra take more than this program does."""
+    monkeypatch.chdir(tmp_path)
+    composed_lines = []
+    compose = ConfigLoaderImpl.load_configuration
+
+    def counted(self, *args, **kwargs):
+        composed_lines.append(args)
+        return compose(self, *args, **kwargs)
+
+    monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
+    nothing = [f"paths.outputs={tmp_path}", "task=compare", f"runs={tmp_path / 'none'}"]
+    assert call("eval.py", *nothing, *arguments) == 1
+    assert "matches no folder" in capsys.readouterr().err
+    assert len(composed_lines) == 1 + any(a.startswith("+") for a in arguments)
 
 
 @pytest.mark.parametrize("script", ["train", "eval"])

@@ -1,5 +1,6 @@
 """Two cores are shared by everything: one thread a process keeps the tests' time flat."""
 
+import contextlib
 import os
 import pickle
 from pathlib import Path
@@ -7,6 +8,9 @@ from unittest import mock
 
 import pytest
 from hydra._internal.core_plugins.file_config_source import FileConfigSource
+from hydra._internal.core_plugins.importlib_resources_config_source import (
+    ImportlibResourcesConfigSource,
+)
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
@@ -37,20 +41,28 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def composing_is_fast():
-    """Hydra parses every file of ``conf`` for each of hundreds of calls."""
+    """Hydra parses every file of ``conf``, and its own, for each of hundreds of calls."""
+    with contextlib.ExitStack() as patches:
+        for source in (FileConfigSource, ImportlibResourcesConfigSource):
+            load = remembered(source.load_config)
+            patches.enter_context(mock.patch.object(source, "load_config", load))
+        yield
+
+
+def remembered(load):
+    """``load_config`` of a source, which reads a file again only where it has changed."""
     known = {}
-    load = FileConfigSource.load_config
 
     def load_config(self, config_path):
         file = Path(self.path, self._normalize_file_name(config_path))
-        try:
-            facts = file.stat()
-        except OSError:
+        # Hydra's own, pkg://hydra.conf, are no files that tests write.
+        facts = file.stat() if file.is_file() else None
+        identity = facts and (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+        key = self.provider, file, identity
+        if facts is None and self.scheme() == "file":
             return load(self, config_path)
-        key = self.provider, file, facts.st_mtime_ns, facts.st_size, facts.st_ino
         if key not in known:
             known[key] = pickle.dumps(load(self, config_path))
         return pickle.loads(known[key])
 
-    with mock.patch.object(FileConfigSource, "load_config", load_config):
-        yield
+    return load_config

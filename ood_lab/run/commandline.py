@@ -75,7 +75,8 @@ def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int
         return min(validate_stages(stages), 1) if dry else run_stages(stages)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
-    if not (one_job and is_strict(overrides)):  # else Hydra composes once, for the job
+    own = [o for o in overrides if not o.removeprefix("++").startswith(OPEN_KEYS)]
+    if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
         check_overrides(config_name, overrides, sweep=not one_job)
     if arguments.help:
         print(help_page())

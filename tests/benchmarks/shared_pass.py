@@ -435,8 +435,12 @@ def main() -> None:
             bench.extraction = (0.0, 0.0)
             spent, after = timed(work), timed(bench.forwards)
             cpu, wall = (2 * s / (b + a) for s, b, a in zip(spent, before, after, strict=True))
-            ratios[plan].append((cpu, wall, 2 * bench.extraction[0] / (before[0] + after[0])))
+            extraction = 2 * bench.extraction[0] / (before[0] + after[0])
+            ratios[plan].append((cpu, wall, extraction))
             before = after
+            print(
+                f"{plan}: CPU {cpu:.2f}, wall {wall:.2f}, extraction {extraction:.2f}", flush=True
+            )
     images = args.fit + args.val + args.eval
     print(f"\n{args.network}: unit = plain forward over {images:,} images: {before[0]:.2f} s CPU")
     print(f"peak memory of the plan with the most detectors: {peak / 2**30:.2f} GiB")

@@ -12,6 +12,7 @@ from hydra.utils import instantiate
 from torch.utils.data import Dataset
 from torchmetrics.functional.classification import binary_auroc
 
+from ood_lab.detectors import MDSEnsemble
 from ood_lab.detectors.base import DetectorRefusal, checked_score
 from ood_lab.detectors.device import computing_on
 from ood_lab.features.extract import extract
@@ -60,13 +61,29 @@ def detectors():
 
 
 @pytest.fixture(scope="module")
-def banks(accelerator, tmp_path_factory):
-    """Banks of all sets with the columns of all detectors, on either device."""
+def backbone():
     torch.manual_seed(0)
     net = timm.create_model("resnet18", num_classes=CLASSES).eval()
-    backbone = module_backbone(
+    return module_backbone(
         net, "fc", input_size=SIDE, mean=0.5, std=0.5, allow_transform_mismatch=True
     )
+
+
+@pytest.fixture(scope="module")
+def sets():
+    return {name: Blotches(name, n, seed) for seed, (name, n) in enumerate(SIZES.items())}
+
+
+def make_trainer(kind, precision="32-true"):
+    return lightning.Trainer(
+        accelerator=kind, devices=1, precision=precision, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def banks(backbone, sets, accelerator, tmp_path_factory):
+    """Banks of all sets with the columns of all detectors, on either device."""
     columns = []
     for detector in detectors().values():
         try:
@@ -75,14 +92,9 @@ def banks(accelerator, tmp_path_factory):
                 columns.append(detector.column)
         except DetectorRefusal:
             continue
-    sets = {name: Blotches(name, n, seed) for seed, (name, n) in enumerate(SIZES.items())}
 
     def of(kind, precision="32-true"):
-        trainer = lightning.Trainer(
-            accelerator=kind, devices=1, precision=precision, logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
-        )  # fmt: skip
-        root = tmp_path_factory.mktemp("banks")
+        trainer, root = make_trainer(kind, precision), tmp_path_factory.mktemp("banks")
         return {
             name: extract(trainer, backbone, data, root, columns, batch_size=32)
             for name, data in sets.items()
@@ -140,6 +152,25 @@ def test_odin_scores_are_those_of_the_cpu(banks, device):
     """Its column comes from a gradient on the GPU; one next to 0 may step the other way."""
     expected, found = (scored(detectors()["odin"], banks[k], device) for k in ("cpu", "gpu"))
     torch.testing.assert_close(torch.cat(found), torch.cat(expected), rtol=1e-2, atol=1e-2)
+
+
+def test_a_second_pass_gives_what_it_gives_on_the_cpu(
+    backbone, sets, banks, accelerator, device, full_float32, tmp_path
+):
+    """Of the same fit: the step's gradient next to 0 may go the other way, as ODIN's."""
+    with computing_on("cpu"):
+        detector = MDSEnsemble(noise=0.0014)
+        detector.fit(banks["cpu"][detector.fit_split])
+    columns, scores = [detector.second_column], []
+    for kind, folder, where in (("cpu", "a", "cpu"), (accelerator, "b", device)):
+        trainer = make_trainer(kind)
+        passed = [
+            extract(trainer, backbone, sets[name], tmp_path / folder, columns, batch_size=32)
+            for name in ("test", "ood")
+        ]
+        with computing_on(where):
+            scores.append(torch.cat([checked_score(detector, bank) for bank in passed]))
+    torch.testing.assert_close(scores[1], scores[0], rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("name", ["msp", "ebo", "knn", "vim", "odin"])

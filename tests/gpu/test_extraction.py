@@ -155,12 +155,13 @@ def test_odin_scores_are_those_of_the_cpu(banks, device):
 
 
 def test_a_second_pass_gives_what_it_gives_on_the_cpu(
-    backbone, sets, banks, accelerator, device, full_float32, tmp_path
+    backbone, sets, accelerator, device, full_float32, tmp_path
 ):
     """Of the same fit: the step's gradient next to 0 may go the other way, as ODIN's."""
+    detector = MDSEnsemble(noise=0.0014)
+    fit_on = [make_trainer("cpu"), backbone, sets["train"], tmp_path, [detector.column]]
     with computing_on("cpu"):
-        detector = MDSEnsemble(noise=0.0014)
-        detector.fit(banks["cpu"][detector.fit_split])
+        detector.fit(extract(*fit_on, batch_size=32))
     columns, scores = [detector.second_column], []
     for kind, folder, where in (("cpu", "a", "cpu"), (accelerator, "b", device)):
         trainer = make_trainer(kind)

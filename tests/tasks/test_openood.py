@@ -10,9 +10,10 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from openood_tree import FAR, checkpoints, cifar10_tree
 
+from ood_lab.evaluation.verification import read_runs
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.scripts import CONF
-from ood_lab.tasks.verify import Verify, read_runs
+from ood_lab.tasks.verify import Verify
 
 #: What OpenOOD v1.5 (3c35632, evaluation_api/datasets.py) reads of each benchmark.
 CLASSIC, LARGE = "images_classic", "images_largescale"

@@ -13,7 +13,7 @@ from ood_lab.synthesis.classes import (
     wnids_of,
 )
 from ood_lab.synthesis.datasheet import datasheet
-from ood_lab.synthesis.images import bytes_needed, check_suffix, make_images, unmade
+from ood_lab.synthesis.images import check_suffix, keep_made, make_images, unmade
 from ood_lab.synthesis.ledger import Ledger
 from ood_lab.synthesis.loading import (
     check_model,
@@ -50,7 +50,6 @@ __all__ = [
     "Style",
     "Synset",
     "TextToImage",
-    "bytes_needed",
     "check_model",
     "check_package",
     "check_pipeline",
@@ -65,6 +64,7 @@ __all__ = [
     "grey_foreground",
     "image_seed",
     "imagenet21k_synsets",
+    "keep_made",
     "keep_plan",
     "keep_settings",
     "licence",

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.io import replaced
+from ood_lab.features.disk import require_space
+from ood_lab.io import replaced, write_csv
+from ood_lab.synthesis.progress import progress_bar
+
+log = logging.getLogger(__name__)
 
 #: By the ending of a file: its last bytes when it is whole, and how it is written.
 _ENDS = {"jpg": b"\xff\xd9", "png": b"IEND\xaeB`\x82"}
@@ -28,11 +34,6 @@ def check_suffix(suffix: str) -> None:
         raise UserError(f"task.suffix={suffix}: give one of {', '.join(_ENDS)}")
 
 
-def bytes_needed(images: int, pixels: int, suffix: str) -> int:
-    """A bound on the bytes of so many images of so many pixels."""
-    return images * pixels * _BYTES[suffix]
-
-
 def unmade(files: Sequence[Path]) -> list[int]:
     """Positions of the files that are missing or cut short."""
     return [position for position, file in enumerate(files) if not _is_whole(file)]
@@ -42,9 +43,10 @@ def make_images(
     files: Sequence[Path],
     make: Callable[[list[int]], Iterable[Image.Image | None]],
     batch_size: int,
-    progress: Callable[[float], None] | None = None,
+    text: str = "making images",
+    pixels: int = 0,
 ) -> list[int]:
-    """Makes the images whose file is missing or cut short.
+    """Makes the images whose file is missing or cut short, and shows how far it is.
 
     A file appears under its name only when it is whole, so that a stopped run goes on where it
     was.
@@ -54,25 +56,44 @@ def make_images(
         make: the images at some positions; None where the model withholds one. What it raises
             after the last of them loses none.
         batch_size: positions a call.
-        progress: receives the share done.
+        text: what is being done.
+        pixels: of an image, if that is known: then the disk must have room for all of them.
 
     Returns:
         Positions of the images that were withheld.
 
     Raises:
-        UserError: the disk refuses a file.
+        UserError: the disk has no room, or refuses a file.
     """
     todo, withheld = unmade(files), []
-    for start in range(0, len(todo), batch_size):
-        batch = todo[start : start + batch_size]
-        for position, image in zip(batch, make(batch), strict=True):
-            if image is None:
-                withheld.append(position)
-            else:
-                _save(image, files[position])
-        if progress is not None:
+    if len(todo) < len(files):
+        log.info("%d of %d images are there already", len(files) - len(todo), len(files))
+    if not todo:
+        return []
+    room = len(todo) * pixels * _BYTES[files[0].suffix[1:]]
+    require_space(files[0].parent, room, f"{len(todo):,} images")
+    with progress_bar(text, len(todo)) as progress:
+        for start in range(0, len(todo), batch_size):
+            batch = todo[start : start + batch_size]
+            for position, image in zip(batch, make(batch), strict=True):
+                if image is None:
+                    withheld.append(position)
+                else:
+                    _save(image, files[position])
             progress((start + len(batch)) / len(todo))
     return withheld
+
+
+def keep_made(
+    plan: pd.DataFrame, withheld: Sequence[int], columns: Sequence[str], folder: Path
+) -> pd.DataFrame:
+    """Writes ``manifest.csv``: the rows of a plan whose image is there, ``file`` as ``path``."""
+    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
+    write_csv(made[list(columns)], folder / "manifest.csv")
+    if withheld:
+        log.warning("the pipeline's safety check withheld %d images", len(withheld))
+    log.info("%d images: %s", len(made), folder / "manifest.csv")
+    return made
 
 
 def _save(image: Image.Image, file: Path) -> None:

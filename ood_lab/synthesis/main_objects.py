@@ -36,7 +36,7 @@ def with_boxes(
 ) -> pd.DataFrame:
     """The images with ``score`` and ``share`` of their main box; known ones are not looked at."""
     todo = listed[~listed["path"].isin(list(boxes.answers))]
-    with progress_bar(f"looking for main objects in {len(todo):,} images") as progress:
+    with progress_bar("looking for the main objects of images", len(todo)) as progress:
         for start in range(0, len(todo), batch_size):
             batch = todo.iloc[start : start + batch_size]
             found = model([load_rgb(path) for path in batch["path"]], batch["label"].tolist())

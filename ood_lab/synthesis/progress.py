@@ -1,4 +1,4 @@
-"""One progress bar for steps that report the share done."""
+"""Steps that report the share done: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -8,14 +8,28 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from ood_lab.progress import Pace
+
 
 @contextmanager
-def progress_bar(text: str) -> Iterator[Callable[[float], None]]:
-    """A bar on the terminal (none elsewhere) that is told the share done, in [0, 1]."""
+def progress_bar(text: str, total: int) -> Iterator[Callable[[float], None]]:
+    """Is told the share done of ``total`` things, in [0, 1].
+
+    Where there is no terminal, a line every 10 seconds and at the end.
+    """
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    pace = Pace(total, every=10.0)
     with Progress(
         *columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal
     ) as bar:
         task = bar.add_task(text, total=1.0)
-        yield lambda share: bar.update(task, completed=share)
+
+        def tell(share: float) -> None:
+            bar.update(task, completed=share)
+            done = round(share * total)
+            if pace.due or done == total:
+                left = pace.left(done)
+                pace.line(f"{text}: {done:,} of {total:,}" + (f", {left}" if left else ""))
+
+        yield tell

@@ -77,7 +77,7 @@ def make_plan(
     if choice.prompts is not None and choice.prompts < len(pool):
         draw = np.random.default_rng(choice.seed)
         numbers = np.sort(draw.choice(len(pool), choice.prompts, replace=False))
-    with progress_bar(f"measuring {len(numbers):,} prompts") as progress:
+    with progress_bar("measuring prompts", len(numbers)) as progress:
         degrees = measure_prompts(pool, numbers.tolist(), clip.encode_text, meter, progress)
     semantic, covariate = degrees.semantic.numpy(), degrees.covariate.numpy()
     edges = given or pool_edges(semantic, covariate, levels=choice.levels)

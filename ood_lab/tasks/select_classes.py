@@ -205,7 +205,7 @@ def _asked(
 ) -> dict[str, str]:
     """The candidates that the language model says yes to, with its answer."""
     todo = [wnid for wnid in candidates if wnid not in ledger.answers]
-    with progress_bar(f"asking about {len(todo):,} classes") as progress:
+    with progress_bar("asking about classes", len(todo)) as progress:
         for start in range(0, len(todo), batch_size):
             batch = todo[start : start + batch_size]
             texts = [_fill(question, concept, synsets[wnid]) for wnid in batch]

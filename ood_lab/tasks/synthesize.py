@@ -13,8 +13,6 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.arguments import BatchSize, Count, Levels
-from ood_lab.features.disk import require_space
-from ood_lab.io import write_csv
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
@@ -22,19 +20,17 @@ from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
-    bytes_needed,
     check_pipeline,
     chosen_device,
     chosen_dtype,
     datasheet,
+    keep_made,
     keep_plan,
     keep_settings,
     licence,
     make_images,
     package_versions,
-    progress_bar,
     read_styles,
-    unmade,
 )
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
 
@@ -165,7 +161,7 @@ class Synthesize(Task):
         ws.clip.cpu()  # leaves the device to the pipeline
         painter = TextToImage(source, given_arguments, target, weights, self.variant, self.download)
         keep_settings(folder / "images.json", made_by)
-        withheld = _draw(plan, painter, folder, self.batch_size, self.suffix)
+        withheld = _draw(plan, painter, folder, self.batch_size)
         _finish(plan, withheld, folder, {**made_with, **made_by}, licence(source))
 
 
@@ -173,22 +169,16 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _draw(
-    plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int, suffix: str
-) -> list[int]:
+def _draw(plan: pd.DataFrame, painter: TextToImage, folder: Path, batch_size: int) -> list[int]:
     """Makes what is missing; returns the rows that the pipeline withheld."""
-    files = [folder / file for file in plan["file"]]
-    todo = len(unmade(files))
-    require_space(folder, bytes_needed(todo, painter.pixels, suffix), f"{todo:,} images")
-    log.info("%d of %d images are there, %d to make", len(files) - todo, len(files), todo)
     texts, seeds, negative = (plan[name].tolist() for name in ("prompt", "seed", "negative_prompt"))
 
     def make(rows: list[int]) -> list[Image.Image | None]:
         prompts, numbers, not_shown = ([v[row] for row in rows] for v in (texts, seeds, negative))
         return painter(prompts, numbers, not_shown)
 
-    with progress_bar("generating images") as progress:
-        return make_images(files, make, batch_size, progress)
+    files = [folder / file for file in plan["file"]]
+    return make_images(files, make, batch_size, "generating images", painter.pixels)
 
 
 def _finish(
@@ -199,10 +189,7 @@ def _finish(
     terms: str,
 ) -> None:
     """Writes the manifest of the images and their datasheet."""
-    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
-    write_csv(made[MANIFEST], folder / "manifest.csv")
-    if withheld:
-        log.warning("the pipeline's safety check withheld %d images", len(withheld))
+    made = keep_made(plan, withheld, MANIFEST, folder)
     counts = made.groupby(["covariate_level", "semantic_level"]).size()
     sections: dict[str, Mapping[str, Any] | str] = {
         "What it is": {
@@ -226,4 +213,3 @@ def _finish(
         "How to use it": "`data=folder data.ood.syn=manifest.csv` with this folder's path.",
     }
     (folder / "datasheet.md").write_text(datasheet("Synthetic shifted images", sections))
-    log.info("%d images: %s", len(made), folder / "manifest.csv")

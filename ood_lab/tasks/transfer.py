@@ -17,14 +17,11 @@ from PIL import Image
 from ood_lab.arguments import Count
 from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
-from ood_lab.features.disk import require_space
-from ood_lab.io import write_csv
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 from ood_lab.synthesis import (
     MaterialTransfer,
     Segmenter,
-    bytes_needed,
     check_suffix,
     check_transfer,
     chosen_device,
@@ -33,13 +30,12 @@ from ood_lab.synthesis import (
     fit_mask,
     fit_size,
     image_seed,
+    keep_made,
     keep_plan,
     keep_settings,
     licence,
     make_images,
     package_versions,
-    progress_bar,
-    unmade,
 )
 from ood_lab.synthesis.contents import check_masks, find_masks, read_contents
 from ood_lab.synthesis.exemplars import Materials, load_materials
@@ -164,7 +160,7 @@ class Transfer(Task):
             return find(image) if find else load_rgb(mask_files[path])
 
         keep_settings(folder / "images.json", models | settings)
-        withheld = _repaint(plan, materials, model, mask_of, folder, self.size, self.suffix)
+        withheld = _repaint(plan, materials, model, mask_of, folder, self.size)
         _finish(plan, withheld, folder, models, settings)
 
 
@@ -179,7 +175,6 @@ def _repaint(
     mask_of: Callable[[str, Image.Image], Image.Image],
     folder: Path,
     size: int,
-    suffix: str,
 ) -> list[int]:
     """Makes what is missing; returns the rows that the pipeline withheld."""
 
@@ -193,12 +188,8 @@ def _repaint(
         return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
 
     files = [folder / file for file in plan["file"]]
-    todo = len(unmade(files))
-    require_space(folder, bytes_needed(todo, size * size, suffix), f"{todo:,} images")
-    log.info("%d of %d images are there, %d to make", len(files) - todo, len(files), todo)
-    with progress_bar("transferring materials") as progress:
-        # One at a time: the IP-Adapter reads several exemplars as views of one.
-        return make_images(files, make, 1, progress)
+    # One at a time: the IP-Adapter reads several exemplars as views of one.
+    return make_images(files, make, 1, "transferring materials", size * size)
 
 
 def _plan(
@@ -229,10 +220,7 @@ def _finish(
     models: Mapping[str, str],
     settings: Mapping[str, Any],
 ) -> None:
-    made = plan.drop(index=list(withheld)).rename(columns={"file": "path"})
-    write_csv(made[MANIFEST], folder / "manifest.csv")
-    if withheld:
-        log.warning("the pipeline's safety check withheld %d images", len(withheld))
+    made = keep_made(plan, withheld, MANIFEST, folder)
     sections: dict[str, Mapping[str, Any] | str] = {
         "What it is": {
             "images": f"{len(made):,}",
@@ -254,4 +242,3 @@ def _finish(
         "How to use it": "`data=folder data.ood.transferred=manifest.csv` with this folder's path.",
     }
     (folder / "datasheet.md").write_text(datasheet("Images with transferred materials", sections))
-    log.info("%d images: %s", len(made), folder / "manifest.csv")

@@ -16,8 +16,7 @@ from ood_lab.io import write_text
 from ood_lab.lvlm.ode.criteria import generator as stream
 from ood_lab.lvlm.ode.generators.base import Generator, Order
 from ood_lab.lvlm.ode.pictures import Picture, candidates_of
-from ood_lab.progress import Pace
-from ood_lab.synthesis.images import make_images, unmade
+from ood_lab.synthesis.images import make_images
 
 log = logging.getLogger(__name__)
 
@@ -50,22 +49,8 @@ def make(
         raise UserError("two images of the plan are the same: give every one its own seed")
     _write_plan(orders, generator.made_with, folder)
     files = [file_of(order, folder) for order in orders]
-    missing = unmade(files)
-    if len(missing) < len(files):
-        log.info("%d of %d images are there already", len(files) - len(missing), len(files))
-    pace = Pace(len(missing), every=10.0)
-
-    def progress(share: float) -> None:
-        done = round(share * len(missing))
-        if pace.due or done == len(missing):
-            pace.line(
-                ", ".join(filter(None, [f"made {done} of {len(missing)} images", pace.left(done)]))
-            )
-
     withheld = set(
-        make_images(
-            files, lambda rows: generator.images([orders[i] for i in rows]), batch_size, progress
-        )
+        make_images(files, lambda rows: generator.images([orders[i] for i in rows]), batch_size)
     )
     if withheld:
         log.warning("the generator withheld %d of %d images", len(withheld), len(orders))

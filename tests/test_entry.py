@@ -141,6 +141,7 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
         raise UserError("cannot read image 'moved.png'")
 
     monkeypatch.setattr("ood_lab.evaluation.page.write_report", fails)
+    monkeypatch.setattr("ood_lab.evaluation.page.write_figures", lambda *_, **__: [])
     arguments = (f"ckpt={trained}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
     assert call("eval.py", *arguments, "name=no_page") == 0
     (folder,) = run_folders(outputs / "no_page")

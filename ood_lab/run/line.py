@@ -73,7 +73,10 @@ def is_strict(overrides: Sequence[str]) -> bool:
     """
     given = [_parsed(override) for override in overrides]
     return not any(
-        o.is_add() or o.is_force_add() or o.is_delete() or (is_choice(o) and o.value() is None)
+        o.is_add()
+        or o.is_force_add()
+        or o.is_delete()
+        or (o.value() is None and (CONF / o.key_or_group).is_dir())
         for o in given
     )
 

@@ -12,10 +12,12 @@ import pytest
 from cli import ROOT
 from mutations import mutations
 
+from ood_lab.errors import UserError
 from ood_lab.run import commandline
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.line import read_arguments
 from ood_lab.run.prepare import prepare
+from ood_lab.run.terminal import fail
 
 COUNT = 300
 #: A run of seconds; what the mutated lines say comes after it and wins.
@@ -28,10 +30,15 @@ TINY = [
 PATIENCE = 60
 
 
-def dry_run(script: str) -> None:
-    """All of a job that happens before its data is read."""
-    for line in jobs_of(read_arguments(sys.argv[1:]).overrides):
-        prepare(composed(script, line), line).check_settings()
+def dry_run(script: str, one_job: bool) -> None:
+    """All of a job that happens before its data is read; one job tells its own mistake."""
+    try:
+        for line in jobs_of(read_arguments(sys.argv[1:]).overrides):
+            prepare(composed(script, line), line).check_settings()
+    except UserError as error:
+        if not one_job:
+            raise
+        fail(error)
 
 
 def status_of(script: str, arguments: list[str]) -> int:
@@ -42,7 +49,7 @@ def status_of(script: str, arguments: list[str]) -> int:
         mock.patch.dict(os.environ, environment, clear=True),
     ):
         try:
-            commandline.launch(lambda: dry_run(script), script)
+            commandline.launch(lambda *cfg: dry_run(script, one_job=bool(cfg)), script)
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0

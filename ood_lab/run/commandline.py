@@ -113,8 +113,8 @@ def _errors_in_one_line(every: bool) -> Iterator[None]:
 def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> None:
     """What ``main()`` does with the command line of one job.
 
-    ``main`` itself would compose the whole configuration once more, to see whether a file sets
-    ``hydra.mode``; none does.
+    ``main`` itself composes the whole configuration once more, to see whether a file sets
+    ``hydra.mode``. Where one asks for a multirun, as an experiment of the user's may, it is called.
 
     Raises:
         UserError: Hydra cannot compose this line, for a reason that :func:`check_overrides` knows.
@@ -129,10 +129,13 @@ def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str])
         inspect.unwrap(main)(cfg)
 
     try:
-        hydra.run(script, job, [*overrides, "hydra.mode=RUN"])
-    except Exception:
+        hydra.run(script, job, list(overrides))
+    except Exception as error:
         if not begun:
             check_overrides(script, overrides, sweep=False)
+            if isinstance(error, AssertionError):  # of hydra.run: the mode is not RUN
+                main()
+                return
         raise
     finally:
         GlobalHydra.instance().clear()

@@ -69,7 +69,7 @@ def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -
 def is_strict(overrides: Sequence[str]) -> bool:
     """Whether Hydra refuses every line of one job with these overrides that is refused here.
 
-    It takes more where a sign adds or removes a key, or a group is given null.
+    Hydra takes more where a sign adds or removes a key, or a group is given null.
     """
     given = [_parsed(override) for override in overrides]
     return not any(

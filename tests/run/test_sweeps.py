@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 from finished_runs import write_run
+from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
 from ood_lab.run.sweep import SweptJob, headline, sweep_table
@@ -108,3 +109,16 @@ def test_two_processes_a_job_inside_a_sweep(tmp_path):
     folders = run_folders(tmp_path)
     assert sorted(folder.name for folder in folders) == ["seed=0", "seed=1"]
     assert len({folder.parent for folder in folders}) == 1
+
+
+def test_an_experiment_may_ask_for_a_multirun(tmp_path):
+    """In its file, as Hydra's users have it; composing once for a job must not miss that."""
+    store = ConfigStore.instance()
+    swept = {"mode": "MULTIRUN", "sweeper": {"params": {"seed": "0,1"}}}
+    store.store("two_seeds", {"hydra": swept}, group="experiment", package="_global_")
+    try:
+        line = ("experiment=two_seeds", "task=data_check", "data.train=110", "logger=none")
+        assert call("eval.py", *line, f"paths.outputs={tmp_path}") == 0
+    finally:
+        del store.repo["experiment"]
+    assert {folder.name for folder in run_folders(tmp_path)} == {"seed=0", "seed=1"}

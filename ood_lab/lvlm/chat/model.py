@@ -46,7 +46,7 @@ class ModelFolder:
             UserError: there is no such folder.
         """
         if not self.path.is_dir():
-            raise UserError(f"{self.named} is no folder: name that of a local model")
+            raise UserError(f"{self.named} is not a directory: name that of a local model")
         digest = xxhash.xxh3_128()
         for file in sorted(self.path.iterdir()):
             if file.suffix in (".json", ".safetensors", ".bin", ".jinja", ".model", ".py"):

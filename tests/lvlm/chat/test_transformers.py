@@ -108,7 +108,7 @@ def test_what_is_no_model_is_said_in_one_line(tmp_path):
     assert "holds no config.json" in error()
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
     assert "cannot be loaded" in error()
-    with pytest.raises(UserError, match="is no folder"):
+    with pytest.raises(UserError, match="is not a directory"):
         _ = TransformersChat(str(tmp_path / "nowhere")).made_with
 
 

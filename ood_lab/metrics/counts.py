@@ -98,8 +98,8 @@ class RankedScores:
         draws = Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
         values = [
             self._auroc(draws),
-            _between(self._id_ranks, lambda rank: self._accepted(draws, rank)),
-            _between(self._ood_ranks, lambda rank: self._rejected(draws, rank)),
+            self._id_ranks.between(self._accepted(draws, self._id_ranks)),
+            self._ood_ranks.between(self._rejected(draws, self._ood_ranks)),
         ]
         if aupr_method is not None:
             # float32 holds counts up to 2^24 exactly and halves the traffic of the many divisions.
@@ -114,17 +114,20 @@ class RankedScores:
         won = np.add.reduceat(draws.ood * credit, self.groups.start, axis=1, dtype=np.float64)
         return won / (self.n * self.groups.size)
 
-    def _accepted(self, draws: Draws, rank: Ints) -> Floats:
-        """Share of each group at or below the ID score of this rank, ``[B, G]``."""
-        threshold = _first_reaching(draws.id_run, np.broadcast_to(rank, (len(draws.id), 1)))
-        end = np.searchsorted(self._key, self._key_start + threshold, side="right")
-        accepted = np.take_along_axis(draws.ood_run, end, axis=1)
-        return (accepted - draws.ood_run[:, self.groups.start]) / self.groups.size
+    def _accepted(self, draws: Draws, ranks: _Ranks) -> Floats:
+        """Share of each group at or below the ID scores of both ranks, ``[B, 2, G]``."""
+        threshold = _first_reaching(draws.id_run, np.tile(ranks.both.T, (len(draws.id), 1)))
+        keys = threshold[:, :, None] + self._key_start
+        end = np.searchsorted(self._key, keys, side="right")
+        accepted = _take(draws.ood_run, end)
+        return (accepted - draws.ood_run[:, None, self.groups.start]) / self.groups.size
 
-    def _rejected(self, draws: Draws, rank: Ints) -> Floats:
-        """Share of ID at or above each group's score of this rank, ``[B, G]``."""
-        threshold = _first_reaching(draws.ood_run, draws.ood_run[:, self.groups.start] + rank)
-        return 1 - np.take_along_axis(draws.id_run, self._below[threshold], axis=1) / self.n
+    def _rejected(self, draws: Draws, ranks: _Ranks) -> Floats:
+        """Share of ID at or above each group's scores of both ranks, ``[B, 2, G]``."""
+        target = draws.ood_run[:, None, self.groups.start] + ranks.both
+        threshold = _first_reaching(draws.ood_run, target.reshape(len(target), -1))
+        below = self._below[threshold].reshape(target.shape)
+        return 1 - _take(draws.id_run, below) / self.n
 
     def _aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
         own_start, own_end = self._id_among_id
@@ -201,12 +204,25 @@ def _first_reaching(run: Counts, target: Ints) -> Ints:
     return np.stack([np.searchsorted(row, wanted) for row, wanted in rows])
 
 
-class _Ranks(NamedTuple):
-    """Two neighbouring ranks and how far the wanted one lies from the lower."""
+def _take(run: Counts, at: Ints) -> Counts:
+    """Running sums of each draw at its own places, ``[B, k + 1], [B, ...] -> [B, ...]``."""
+    return np.take_along_axis(run, at.reshape(len(at), -1), axis=1).reshape(at.shape)
 
-    lower: Ints
-    upper: Ints
+
+class _Ranks(NamedTuple):
+    """Two neighbouring ranks and how far the wanted one lies from the lower.
+
+    Attributes:
+        both: the lower and the upper rank of each group, ``[2, G]``.
+        weight: of the upper one, ``[G]``.
+    """
+
+    both: Ints
     weight: Floats
+
+    def between(self, values: Floats) -> Floats:
+        """The value at the wanted rank from those at both, ``[B, 2, G] -> [B, G]``."""
+        return (1 - self.weight) * values[:, 0] + self.weight * values[:, 1]
 
 
 def _ranks_around(share: float, n: Ints) -> _Ranks:
@@ -217,8 +233,4 @@ def _ranks_around(share: float, n: Ints) -> _Ranks:
     """
     rank = np.clip(share * n + 0.5, 1, n)
     lower = np.floor(rank).astype(np.int64)
-    return _Ranks(lower, np.minimum(lower + 1, n), rank - lower)
-
-
-def _between(ranks: _Ranks, value: Callable[[Ints], Floats]) -> Floats:
-    return (1 - ranks.weight) * value(ranks.lower) + ranks.weight * value(ranks.upper)
+    return _Ranks(np.stack([lower, np.minimum(lower + 1, n)]), rank - lower)

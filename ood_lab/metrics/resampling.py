@@ -7,19 +7,19 @@ makes differences between detectors, and statistics over several groups (DAD, co
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ood_lab.cores import usable_cores
 from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.ood import AuprMethod, Floats
 
-# Samples of the draws that are computed in one numpy call: enough to hide the cost of the call,
-# few enough to stay in the cache.
-_BATCH_SAMPLES = 50_000
+# Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
+# few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
+_BATCH_SAMPLES = 24_000
 _MAX_THREADS = 8  # each holds its own batch in memory
 
 
@@ -79,7 +79,7 @@ def bootstrap(
     samples = len(id_matrix) + len(ood_matrix)
     size = max(1, _BATCH_SAMPLES // samples)
     batches = [range(first, min(first + size, draws)) for first in range(0, draws, size)]
-    with ThreadPoolExecutor(threads or min(os.cpu_count() or 1, _MAX_THREADS)) as pool:
+    with ThreadPoolExecutor(threads or min(usable_cores(), _MAX_THREADS)) as pool:
         drawn = np.concatenate(list(pool.map(draw_batch, batches)), axis=2)  # [D, metric, B, G]
     names = ["auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"]
     return {name: drawn[:, i].swapaxes(1, 2) for i, name in enumerate(names[: drawn.shape[1]])}

@@ -23,6 +23,8 @@ from ood_lab.metrics.resampling import draw_generator, score_matrix
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200
 METRICS = ("aurc", "e_aurc")
+# As in the bootstrap of OOD metrics; here numbers take eight bytes.
+_BATCH_SAMPLES = 15_000
 
 
 @dataclass(frozen=True)
@@ -61,23 +63,28 @@ class Ranked:
         Args:
             counts: how often each row is there, ``[..., n]``.
         """
-        taken = counts[..., self.order]
+        size, wrong = self._blocks(counts)
+        return size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
+
+    def _blocks(self, counts: Counts) -> tuple[Counts, Floats]:
+        """Images and failures of each block, ``[..., K]`` each."""
+        taken = counts.take(self.order, axis=-1)
         wrong = taken * self.failures[self.order]
-        blocks = (np.add.reduceat(part, self.start, axis=-1) for part in (taken, wrong))
-        images, failed = (part.cumsum(axis=-1) for part in blocks)
-        return images.astype(np.int64), failed.astype(np.float64)
+        if len(self.start) == len(self.order):  # no two images have the same score
+            return taken, wrong
+        start = self.start
+        return np.add.reduceat(taken, start, axis=-1), np.add.reduceat(wrong, start, axis=-1)
 
     def areas(self, counts: Counts) -> tuple[Floats, Floats]:
         """AURC and that of the best possible order of the same images, each ``[...]``."""
-        images, failed = self.run(counts)
+        size, wrong = self._blocks(counts)
+        images, failed = size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
         n, errors = images[..., -1], failed[..., -1]
         harmonic = np.append(0.0, np.cumsum(1 / np.arange(1, int(n.max()) + 1)))
-        before = np.zeros((*images.shape[:-1], 1))
-        c0 = np.concatenate([before.astype(np.int64), images[..., :-1]], axis=-1)
-        e0 = np.concatenate([before, failed[..., :-1]], axis=-1)
-        size, wrong = images - c0, failed - e0
+        reached = harmonic.take(images)
+        gained = np.diff(reached, prepend=0.0)
         slope = wrong / np.maximum(size, 1)
-        area = (wrong + (e0 - slope * c0) * (harmonic[images] - harmonic[c0])).sum(axis=-1)
+        area = (wrong + (failed - wrong - slope * (images - size)) * gained).sum(axis=-1)
         right = (n - errors).astype(np.int64)
         best = errors - right * (harmonic[n] - harmonic[right])
         return area / n, best / n
@@ -170,11 +177,15 @@ def _cell(
     groups = Groups.of(sizes)
     draws = min(evaluation.draws, MAX_DRAWS)
     counts = [groups.resample(draw_generator(evaluation.seed, b, 2)) for b in range(draws)]
+    size = max(1, _BATCH_SAMPLES // len(scores))
     # The first row is no draw, but the images themselves.
     drawn = np.stack([np.ones(len(scores), dtype=np.int32), *counts])
 
+    parts = [drawn[i : i + size] for i in range(0, len(drawn), size)]
+
     def areas(column: Floats) -> Floats:
-        area, best = Ranked.of(column, failures).areas(drawn)
+        ranked = Ranked.of(column, failures)
+        area, best = np.concatenate([ranked.areas(part) for part in parts], axis=1)
         return np.stack([area, area - best])
 
     with ThreadPoolExecutor() as pool:

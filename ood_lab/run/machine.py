@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 
+from ood_lab.cores import usable_cores
 from ood_lab.errors import UserError
 
 #: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
@@ -36,9 +36,9 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
     if accelerator in _GPU or (accelerator == "auto" and gpus):
         if wanted > gpus:
             raise UserError(f"trainer.devices={wanted}: this machine has {gpus} GPU(s)")
-    elif accelerator in ("cpu", "auto") and wanted > (most := max(2, _cores())):
+    elif accelerator in ("cpu", "auto") and wanted > (most := max(2, usable_cores())):
         raise UserError(
-            f"trainer.devices={wanted} would start {wanted} processes on the {_cores()} CPU "
+            f"trainer.devices={wanted} would start {wanted} processes on the {usable_cores()} CPU "
             f"core(s) of this machine: give at most {most}"
         )
 
@@ -66,8 +66,3 @@ def _count(devices: Any) -> int | None:
         return int(devices)
     except ValueError:  # "auto", "0,1"
         return len(devices.split(",")) if "," in str(devices) else None
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0))

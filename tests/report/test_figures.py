@@ -1,18 +1,22 @@
 """Figures: written, without warnings, no text over text or off the page, right numbers."""
 
+import os
 import warnings
+from functools import partial
 
 import matplotlib
 import matplotlib.text
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
 from report_run import make_run, without_levels
 
 from ood_lab.report.figures import planned_figures, write_figures
 from ood_lab.report.figures.confusion import confusion, confusion_counts
 from ood_lab.report.figures.dad import dad_against_fpr95
 from ood_lab.report.figures.densities import densities, density, normalise
+from ood_lab.report.figures.drawing import PlannedFigure, write_all
 from ood_lab.report.figures.features import principal_components
 from ood_lab.report.figures.heatmap import heatmap
 from ood_lab.report.figures.inputs import FigureInputs
@@ -66,7 +70,7 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
     with warnings.catch_warnings(), rc():
         warnings.simplefilter("error")
-        for name, _, _, draw in planned_figures(inputs_of(run)):
+        for name, _, _, draw, _ in planned_figures(inputs_of(run)):
             if (figure := draw()) is None:
                 continue
             texts = drawn_texts(figure, monkeypatch)
@@ -107,6 +111,43 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
     assert names == {"densities", "roc", "confusion"}
     (warning,) = [record.message for record in caplog.records]
     assert "figure fpr95_bars is left out (ZeroDivisionError: of an axis)" in warning
+
+
+def test_several_processes_write_the_same_files(tmp_path, monkeypatch):
+    run = make_run(10, 1, levels=0)
+    written = []
+    for cores in (1, 3):
+        monkeypatch.setattr("ood_lab.report.figures.usable_cores", lambda n=cores: n)
+        folder = tmp_path / str(cores)
+        files = write_figures(folder, run.results, run.scores, features=features_of(run))
+        written.append([(f.title, f.png.name, f.svg.name) for f in files])
+        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
+    names, alone, names_beside, beside = written
+    assert names == names_beside
+    assert alone == beside
+    assert len(alone) == 10
+
+
+def in_a_helper(own_process, what):
+    """A figure here; in any other process it is ``what`` that happens."""
+    if os.getpid() == own_process:
+        return Figure()
+    if what == "dies":
+        os._exit(1)
+    raise ZeroDivisionError("of an axis")
+
+
+@pytest.mark.parametrize(("what", "left_out"), [("dies", 0), ("fails", 1)])
+def test_a_figure_lost_in_a_helper(tmp_path, caplog, what, left_out):
+    """One that has died has its figures drawn here; a failure is one warning, as it is here."""
+    draw = partial(in_a_helper, os.getpid(), what)
+    plan = [PlannedFigure("first", "", "", draw)]
+    files = write_all(tmp_path, plan, helpers=1)
+    assert len(files) == 1 - left_out
+    assert len(list(tmp_path.iterdir())) == 2 * len(files)
+    warnings = [record.message for record in caplog.records]
+    assert len(warnings) == left_out
+    assert all("figure first is left out (ZeroDivisionError: of an axis)" in w for w in warnings)
 
 
 def test_what_cannot_be_drawn_is_left_out(tmp_path):
@@ -192,7 +233,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
 
 def test_missing_cells_are_named_with_their_n(run, monkeypatch):
     with rc():
-        draw = {name: draw for name, _, _, draw in planned_figures(inputs_of(run))}["heatmap_grid"]
+        draw = {f.name: f.draw for f in planned_figures(inputs_of(run))}["heatmap_grid"]
         figure = draw()
         words = [text for text, _ in drawn_texts(figure, monkeypatch)]
     assert words.count("N/A") == len(run.detectors)

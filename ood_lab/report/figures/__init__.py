@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.backends.backend_svg import FigureCanvasSVG
-from matplotlib.figure import Figure
 
+from ood_lab.cores import usable_cores
 from ood_lab.report.figures.bars import fpr95_bars, marks_best
 from ood_lab.report.figures.confusion import confusion
 from ood_lab.report.figures.dad import dad_against_fpr95
 from ood_lab.report.figures.dating import recall_by_category
 from ood_lab.report.figures.densities import densities
+from ood_lab.report.figures.drawing import PlannedFigure, write_all, write_figure
 from ood_lab.report.figures.features import feature_scatter
 from ood_lab.report.figures.heatmap import heatmap
 from ood_lab.report.figures.inputs import FigureInputs
@@ -24,26 +24,20 @@ from ood_lab.report.figures.levels import levels
 from ood_lab.report.figures.risk import detects_failures, risk_curves
 from ood_lab.report.figures.roc import roc
 from ood_lab.report.figures.style import rc
-from ood_lab.report.optional import optional
 from ood_lab.report.page import FigureFile
 from ood_lab.report.protocol import star_sentence
 from ood_lab.report.view import RunView
 
-
-def save(figure: Figure, png: Path, svg: Path) -> None:
-    """Writes both formats, drawing once each (``savefig`` draws and lays out twice a format)."""
-    FigureCanvasAgg(figure).print_png(png)
-    figure.set_layout_engine("none")  # keep the layout of the first
-    FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+#: From so many detectors on, drawing takes longer than starting another process.
+_MANY_DETECTORS = 10
+_MAX_HELPERS = 3  # with this process one each for the figures that take the longest
 
 
-Draw = Callable[[], Figure | None]
-
-
-def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]]:
-    """File name, title and caption of all that can be drawn, and the function that does it."""
+def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
+    """All that can be drawn, in reading order."""
+    whole, inputs = inputs, replace(inputs, features={})  # features may be large
     if inputs.view.sets:
-        yield (
+        yield PlannedFigure(
             "densities",
             "Score densities",
             "The further a line lies to the right of the grey ID test set, the better.",
@@ -53,9 +47,9 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
         best = f" {star}" if marks_best(inputs) else ""
         order = f", {inputs.view.order}" if inputs.view.order else ""
         caption = f"FPR95 of every detector on every OOD set{order}.{best}"
-        yield "fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs)
+        yield PlannedFigure("fpr95_bars", "FPR95", caption, partial(fpr95_bars, inputs))
         if inputs.view.most_dad:
-            yield (
+            yield PlannedFigure(
                 "dad_fpr95",
                 "DAD against mean FPR95",
                 "Further down, a detector detects better; further right, it follows the declared "
@@ -64,9 +58,9 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
             )
         others = len(inputs.view.detectors) - len(inputs.highlighted)
         grey = f"; in grey the {others} with the lowest mean AUROC" if others else ""
-        yield "roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs)
+        yield PlannedFigure("roc", "ROC", f"One panel per OOD set{grey}.", partial(roc, inputs))
     if detects_failures(inputs):
-        yield (
+        yield PlannedFigure(
             "risk_coverage",
             "Risk and coverage",
             "Share of failures among the images that are kept when those with the highest scores "
@@ -74,25 +68,26 @@ def planned_figures(inputs: FigureInputs) -> Iterator[tuple[str, str, str, Draw]
             partial(risk_curves, inputs),
         )
     for ood in inputs.view.level_sets:
-        yield (
+        yield PlannedFigure(
             f"levels_{ood}",
             f"By level of shift: {ood}",
             "AUROC and FPR95 of every level, along each axis of shift.",
             partial(levels, inputs, ood),
         )
-        yield (
+        yield PlannedFigure(
             f"heatmap_{ood}",
             f"Semantic × covariate level: {ood}",
             "AUROC of every cell, one panel per detector.",
             partial(heatmap, inputs, ood),
         )
-    yield (
+    yield PlannedFigure(
         "features",
         "Features",
         "Principal components of the features of all sets together.",
-        partial(feature_scatter, inputs),
+        partial(feature_scatter, whole),
+        travels=False,
     )
-    yield (
+    yield PlannedFigure(
         "confusion",
         "ID classes",
         "Classification of the ID test set.",
@@ -132,13 +127,9 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     view = RunView(results, significance)
     inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
-    files = []
-    with rc():
-        for name, title, caption, draw in planned_figures(inputs):
-            with optional(f"figure {name}"):
-                if (figure := draw()) is not None:
-                    files.append(write_figure(folder, name, title, caption, figure))
-    return files
+    plan = list(planned_figures(inputs))
+    many = len(view.detectors) >= _MANY_DETECTORS
+    return write_all(folder, plan, min(usable_cores() - 1, _MAX_HELPERS) if many else 0)
 
 
 def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile | None:
@@ -157,11 +148,3 @@ def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile 
             return None
         caption = "Share of the images of a class that are given that class, with 95% intervals."
         return write_figure(Path(folder), "dating", "Recall of every class", caption, figure)
-
-
-def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
-    """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
-    file = FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
-    save(figure, file.png, file.svg)
-    return file

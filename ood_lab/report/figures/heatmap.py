@@ -32,9 +32,7 @@ def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
     first, *_ = detectors = inputs.view.detectors
     cells = [inputs.view.get("auroc", first, ood, s, c) for s in semantic for c in covariate]
     few = f"{MISSING} where the OOD images are too few." if any(map(_missing, cells)) else ""
-    figure, grid = panels(
-        len(detectors) + 1, columns, height, inputs.footer(few), 1.1, sharex=True, sharey=True
-    )
+    figure, grid = panels(len(detectors) + 1, columns, height, inputs.footer(few), 1.1)
     # The same images for every detector: said once, it is easier to read and twice as fast to draw.
     for axes, title in zip(grid, [*detectors, "number of OOD images"], strict=True):
         axes.set_title(title, fontsize=7, pad=2)
@@ -44,8 +42,7 @@ def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
             _numbers(axes, inputs, ood)
         axes.set_xticks(np.arange(len(covariate)) + 0.5, [f"{c:g}" for c in covariate])
         axes.set_yticks(np.arange(len(semantic)) + 0.5, [f"{s:g}" for s in semantic])
-        # With shared axes only the lowest row has labels; removed panels would take theirs.
-        axes.tick_params(labelbottom=True)
+        axes.tick_params(labelleft=axes in grid[::columns])
     label_outer(grid, columns, "covariate level", "semantic level")
     figure.colorbar(
         ScalarMappable(_RANGE, _COLOURS),

@@ -1,6 +1,9 @@
 """How long a command takes before it says anything, against importing Hydra and pandas.
 
-    python tests/benchmarks/startup.py [RUN]     # RUN: a finished run folder, shown again
+    python tests/benchmarks/startup.py [RUN]     # RUN: a finished run folder
+
+A RUN is shown again, compared, and scored again from its bank. What builds a network or data pays
+for importing Lightning, which is told for comparison.
 
 Each command runs several times in turn with the reference, so that a busy machine slows both; the
 fastest of each counts. Run it on an idle machine.
@@ -39,6 +42,12 @@ def shown_again(run: Path) -> list[str]:
     return [sys.executable, script, *ckpt, f"paths.outputs={outputs}"]
 
 
+def scored_again(run: Path) -> list[str]:
+    """The command line that scores a run again, from its bank."""
+    given = [f"ckpt={run}", f"paths.outputs={run.parents[2]}", "name=startup_benchmark"]
+    return [sys.executable, "eval.py", *given, "force=true"]
+
+
 def main() -> None:
     """Prints one line per command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -46,6 +55,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     given = parser.parse_args()
     commands = {
+        "import lightning": [sys.executable, "-c", "import lightning"],
         "train.py --help": [sys.executable, "train.py", "--help"],
         "a mistyped key": [sys.executable, "train.py", "sed=1"],
     }
@@ -54,6 +64,7 @@ def main() -> None:
         outputs = tempfile.mkdtemp()
         compare = ["task=compare", f"runs={run.parents[2]}", f"paths.outputs={outputs}"]
         commands["a finished run shown again"] = shown_again(run)
+        commands["eval.py ckpt=RUN, with figures and page"] = scored_again(run)
         commands["task=compare"] = [sys.executable, "eval.py", *compare]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     best = dict.fromkeys(("reference", *commands), float("inf"))

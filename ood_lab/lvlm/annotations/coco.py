@@ -43,7 +43,9 @@ class Instance:
 
 
 @dataclass(slots=True)
-class _Category:
+class Category:
+    """A category, as COCO's and LVIS' files have it."""
+
     id: int
     name: str
 
@@ -52,7 +54,7 @@ class _Category:
 class _Instances:
     images: list[_Image]
     annotations: list[Instance]
-    categories: list[_Category]
+    categories: list[Category]
 
 
 @dataclass(frozen=True)

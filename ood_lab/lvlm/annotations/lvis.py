@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.coco import Instance, instances_table
+from ood_lab.lvlm.annotations.coco import Category, Instance, instances_table
 from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.table import Annotations
 
@@ -27,16 +27,10 @@ class _Image:
 
 
 @dataclass(slots=True)
-class _Category:
-    id: int
-    name: str
-
-
-@dataclass(slots=True)
 class _Instances:
     images: list[_Image]
     annotations: list[Instance]
-    categories: list[_Category]
+    categories: list[Category]
 
 
 @dataclass(frozen=True)

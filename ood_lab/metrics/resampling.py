@@ -7,8 +7,9 @@ makes differences between detectors, and statistics over several groups (DAD, co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -45,7 +46,7 @@ def bootstrap(
         seed: the draws of a seed do not depend on ``threads``; the ID resamples are the same for
             every call with the same n.
         aupr_method: also draw ``aupr_in`` and ``aupr_out``, which costs several times the rest.
-        threads: default one a core, at most 8.
+        threads: default one, or for large draws one a core, at most 8.
 
     Returns:
         ``auroc, fpr95_id, fpr95_ood`` (and ``aupr_in, aupr_out``), each ``[D, G, B]``.
@@ -79,10 +80,26 @@ def bootstrap(
     samples = len(id_matrix) + len(ood_matrix)
     size = max(1, _BATCH_SAMPLES // samples)
     batches = [range(first, min(first + size, draws)) for first in range(0, draws, size)]
-    with ThreadPoolExecutor(threads or min(usable_cores(), _MAX_THREADS)) as pool:
-        drawn = np.concatenate(list(pool.map(draw_batch, batches)), axis=2)  # [D, metric, B, G]
+    drawn = np.concatenate(in_threads(draw_batch, batches, samples, threads), axis=2)
+    # drawn is [D, metric, B, G]
     names = ["auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"]
     return {name: drawn[:, i].swapaxes(1, 2) for i, name in enumerate(names[: drawn.shape[1]])}
+
+
+def in_threads(
+    work: Callable[[Any], Floats], parts: Iterable[Any], samples: int, threads: int | None = None
+) -> list[Floats]:
+    """``work`` of all parts, in order; in several threads where one draw has many samples.
+
+    With few, the calls of numpy are so short that threads wait for each other: two take longer
+    than one.
+    """
+    if threads is None:
+        threads = min(usable_cores(), _MAX_THREADS) if samples > _BATCH_SAMPLES else 1
+    if threads == 1:
+        return list(map(work, parts))
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, parts))
 
 
 def score_matrix(values: ArrayLike, name: str) -> Floats:

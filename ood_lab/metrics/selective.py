@@ -8,7 +8,6 @@ the *selective risk* is the share of failures among them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +17,7 @@ from ood_lab.metrics.counts import Counts, Groups
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats, Ints
-from ood_lab.metrics.resampling import draw_generator, score_matrix
+from ood_lab.metrics.resampling import draw_generator, in_threads, score_matrix
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200
@@ -188,8 +187,7 @@ def _cell(
         area, best = np.concatenate([ranked.areas(part) for part in parts], axis=1)
         return np.stack([area, area - best])
 
-    with ThreadPoolExecutor() as pool:
-        found = np.stack(list(pool.map(areas, scores.T)), axis=1)  # [metric, D, 1 + draws]
+    found = np.stack(in_threads(areas, scores.T, len(scores)), axis=1)  # [metric, D, 1 + draws]
     n = min(sizes)
     return FailureCell(
         ood,

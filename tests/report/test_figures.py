@@ -1,8 +1,10 @@
 """Figures: written, without warnings, no text over text or off the page, right numbers."""
 
 import os
+import threading
 import warnings
 from functools import partial
+from typing import ClassVar
 
 import matplotlib
 import matplotlib.text
@@ -148,6 +150,28 @@ def test_a_figure_lost_in_a_helper(tmp_path, caplog, what, left_out):
     warnings = [record.message for record in caplog.records]
     assert len(warnings) == left_out
     assert all("figure first is left out (ZeroDivisionError: of an axis)" in w for w in warnings)
+
+
+class Inputs:
+    """Knows in which threads it was packed for another process."""
+
+    threads: ClassVar[list[str]] = []
+
+    def __getstate__(self):
+        self.threads.append(threading.current_thread().name)
+        return {}
+
+    def draw(self):
+        return Figure()
+
+
+def test_shared_inputs_are_packed_once_before_a_figure_is_drawn(tmp_path):
+    """Drawing fills their caches: packed meanwhile, by a thread of the pool, they can be torn."""
+    Inputs.threads.clear()
+    inputs = Inputs()
+    plan = [PlannedFigure(name, "", "", inputs.draw) for name in "abcd"]
+    assert [file.png.stem for file in write_all(tmp_path, plan, helpers=1)] == list("abcd")
+    assert Inputs.threads == [threading.main_thread().name]
 
 
 def test_what_cannot_be_drawn_is_left_out(tmp_path):

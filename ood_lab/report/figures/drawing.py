@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -79,7 +80,12 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure], helpers: int = 0) -> 
         helpers: processes beside this one. The files are the same with any number.
     """
     written = {}
-    pool = ProcessPoolExecutor(helpers, get_context("spawn"), _begin) if helpers else None
+    pool = None
+    if helpers:
+        # Now and once: figures share their inputs, which change (caches fill) as soon as one is
+        # drawn, while a pool would read them in a thread of its own.
+        travelling = pickle.dumps([figure for figure in plan if figure.travels])
+        pool = ProcessPoolExecutor(helpers, get_context("spawn"), _begin, (travelling,))
     try:
         sent = _sent(plan, folder, pool) if pool else {}
         for figure in reversed(plan):
@@ -108,7 +114,7 @@ def _sent(
     with suppress(BrokenProcessPool, OSError):  # no helper can start: draw here
         for figure in plan:
             if figure.travels:
-                sent[figure.name] = pool.submit(figure.write, folder)
+                sent[figure.name] = pool.submit(_write, figure.name, folder)
     return sent
 
 
@@ -119,6 +125,15 @@ def _received(future: Future[bool], figure: PlannedFigure, folder: Path) -> bool
         return figure.write(folder)
 
 
-def _begin() -> None:
-    """Ctrl-C ends the process that waits for a helper; the helper follows without a word."""
+#: In a helper: the figures that travelled there.
+_arrived: dict[str, PlannedFigure] = {}
+
+
+def _begin(travelling: bytes) -> None:
+    # Ctrl-C ends the process that waits for a helper; the helper follows without a word.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _arrived.update((figure.name, figure) for figure in pickle.loads(travelling))
+
+
+def _write(name: str, folder: Path) -> bool:
+    return _arrived[name].write(folder)

@@ -42,10 +42,10 @@ def shown_again(run: Path) -> list[str]:
     return [sys.executable, script, *ckpt, f"paths.outputs={outputs}"]
 
 
-def scored_again(run: Path) -> list[str]:
-    """The command line that scores a run again, from its bank."""
-    given = [f"ckpt={run}", f"paths.outputs={run.parents[2]}", "name=startup_benchmark"]
-    return [sys.executable, "eval.py", *given, "force=true"]
+def scored_again(run: Path, outputs: str) -> list[str]:
+    """The command line that scores a run again, from its bank, into another folder."""
+    places = [f"paths.outputs={outputs}", f"paths.features={run.parents[2]}/features"]
+    return [sys.executable, "eval.py", f"ckpt={run}", *places, "force=true"]
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def main() -> None:
         outputs = tempfile.mkdtemp()
         compare = ["task=compare", f"runs={run.parents[2]}", f"paths.outputs={outputs}"]
         commands["a finished run shown again"] = shown_again(run)
-        commands["eval.py ckpt=RUN, with figures and page"] = scored_again(run)
+        commands["eval.py ckpt=RUN, with figures and page"] = scored_again(run, outputs)
         commands["task=compare"] = [sys.executable, "eval.py", *compare]
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     best = dict.fromkeys(("reference", *commands), float("inf"))

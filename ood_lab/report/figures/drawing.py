@@ -41,8 +41,7 @@ class PlannedFigure(NamedTuple):
 
     def file(self, folder: Path) -> FigureFile:
         """Where it lies once it is written."""
-        png, svg = folder / f"{self.name}.png", folder / f"{self.name}.svg"
-        return FigureFile(png, svg, self.title, self.caption)
+        return _file(folder, self.name, self.title, self.caption)
 
     def write(self, folder: Path) -> bool:
         """Draws it and writes both files to ``folder``, which exists; False where it is none."""
@@ -60,10 +59,14 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
+def _file(folder: Path, name: str, title: str, caption: str) -> FigureFile:
+    return FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
+
+
 def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
     """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = PlannedFigure(name, title, caption, lambda: figure).file(folder)
+    file = _file(folder, name, title, caption)
     save(figure, file.png, file.svg)
     return file
 

@@ -1,6 +1,7 @@
 """Which package may import which (the table of the architecture)."""
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,3 +69,20 @@ def test_the_command_line_loads_no_framework():
     code = f"import sys, ood_lab.run; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("given", "used"), [({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)])
+def test_large_tensors_lie_in_large_pages(given, used):
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.exists() or "[madvise]" not in setting.read_text():
+        pytest.skip("large pages are not given to those who ask, as most Linux systems do")
+    code = (
+        "import ood_lab, torch; torch.ones(2**24);"
+        "x = torch.ones(2**24); print(open('/proc/self/smaps_rollup').read())"
+    )
+    env = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"} | given
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
+    )
+    large = next(line for line in found.stdout.splitlines() if line.startswith("AnonHugePages"))
+    assert (int(large.split()[1]) > 0) == used

@@ -64,19 +64,6 @@ def answers_to(
     return [_of(each.question, store.answers.get(each.key) or failed[each.key]) for each in wanted]
 
 
-def unanswered(
-    questions: Sequence[Question], folder: Path, model: ChatModel, store: AnswerStore
-) -> list[Request]:
-    """The requests that :func:`answers_to` would send; nothing is sent.
-
-    Raises:
-        UserError: an image is missing.
-    """
-    wanted = _wanted(questions, folder, model)
-    unique = {each.key: each for each in wanted if each.key not in store.answers}
-    return [each.request for each in unique.values()]
-
-
 def messages_of(question: Question, folder: Path) -> list[Message]:
     """A question in OpenAI's form: a system message if it has one, the image, then the text."""
     content: list[dict[str, Any]] = [{"type": "text", "text": question.text}]

@@ -13,6 +13,9 @@ from ood_lab.lvlm.questions import Question
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
+#: Columns of every results table: how many were asked and not used, and at the end what was found.
+SIZES = ("n_asked", "n_unparsed", "n_failed")
+FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
 
 def judge(

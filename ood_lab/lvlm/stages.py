@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from ood_lab.io import read_json
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.base import ChatModel
@@ -16,6 +17,18 @@ from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.recorded import recorded_answers
 
 ANSWERS = "answers.jsonl"
+
+
+def built_with(file: Path, keys: Iterable[str]) -> dict[str, Any]:
+    """What the manifest of the run that built a file of questions says of them, where it is there.
+
+    Args:
+        file: of questions, in the folder of a run.
+        keys: of the manifest.
+    """
+    manifest = file.parent / "manifest.json"
+    found = read_json(manifest) if manifest.is_file() else {}
+    return {key: found[key] for key in keys if key in found}
 
 
 def noted_questions(file: Path, levels: str | None, manifest: dict[str, Any]) -> list[Question]:

@@ -22,9 +22,9 @@ COUNTS = ("flagged", "nouns", "covered", "truth", "marked", "hallu", "clean", "c
 CAPTION_METRICS = ("chair", "cover", "hal", "cog")
 #: What AMBER's script starts its denominators with.
 AMBER_EPSILON = 0.001
-#: What is added to ``P + R`` in F1: by AMBER for existence questions and by ODE for all; by AMBER
-#: for all others.
-EXISTENCE_EPSILON, OTHER_EPSILON = 0.001, 0.0001
+#: What is added to ``P + R`` in F1: by ODE for all questions and by AMBER for those of existence;
+#: for others, AMBER adds 0.0001.
+EXISTENCE_EPSILON = 0.001
 
 
 class CaptionMetric(NamedTuple):

@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats
 
-YES_NO_METRICS = ("accuracy", "precision", "recall", "f1", "mcc", "yes_rate")
 Counts = NDArray[np.int64]
 
 

@@ -15,7 +15,7 @@ from ood_lab.io import read_config, read_json
 from ood_lab.run.compose import composed_again
 
 if TYPE_CHECKING:
-    from lightning import Trainer
+    from lightning import LightningModule, Trainer
 
 #: Groups that an evaluation takes over from the run it evaluates.
 INHERITED = ("data", "model")
@@ -48,6 +48,18 @@ def weights_file(ckpt: Path) -> Path:
         f"ckpt={ckpt} holds no checkpoints/best.ckpt: name a folder written by train.py "
         "(outputs/<name>/<hash>/seed=<s>) or a file of weights"
     )
+
+
+def load_best(module: LightningModule, run: Path) -> None:
+    """Gives a module the weights of the best checkpoint of a run.
+
+    Raises:
+        UserError: see :func:`weights_file`.
+    """
+    import torch
+
+    best = torch.load(weights_file(run), "cpu", weights_only=True)
+    module.load_state_dict(best["state_dict"])
 
 
 def run_of(ckpt: Path) -> Path | None:

@@ -23,6 +23,7 @@ from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name
+from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import differences
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
@@ -32,9 +33,10 @@ from ood_lab.lvlm.ode.export import Export, write_export
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
 from ood_lab.lvlm.ode.generators.base import Order
 from ood_lab.lvlm.ode.graph import statistics, statistics_table, write_graphml
-from ood_lab.lvlm.ode.making import balanced, file_of, make, pictures_of
+from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
 from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
+from ood_lab.lvlm.ode.published import write_published
 from ood_lab.lvlm.ode.queries import GENERATIVE, Wording, questions_of
 from ood_lab.lvlm.ode.rounds import (
     CAPTIONS,
@@ -71,7 +73,8 @@ class Ode(Task):
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
     ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
-    ``questions.jsonl``; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
+    ``questions.jsonl``, and under ``wording=published`` the folder ``published/`` with ODE's own
+    files; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
     ``judged.parquet``, ``results.*``, ``amber.csv``, the tendencies, figures and ``ode.html``.
 
     Args:
@@ -190,13 +193,19 @@ class Ode(Task):
     def _build(self, ws: Workspace, concepts: Concepts, before: Round | None) -> Path:
         pictures = self._given() if self.pictures else self._made(ws, concepts, before)
         write_pictures(pictures, ws.folder / _PICTURES)
+        if self.wording == "published":
+            images = self._given_images if self.pictures else Path(IMAGES)
+            write_published(pictures, images, ws.folder / "published")
         questions = questions_of(pictures, self.wording, self.parser or "default")
         write_questions(questions, ws.folder / _QUESTIONS)
         return ws.folder / _QUESTIONS
 
+    @property
+    def _given_images(self) -> Path:
+        return Path(self.images or Path(str(self.pictures)).parent).absolute()
+
     def _given(self) -> list[Picture]:
-        file = Path(str(self.pictures)).absolute()
-        root = Path(self.images).absolute() if self.images else file.parent
+        file, root = Path(str(self.pictures)).absolute(), self._given_images
         found = read_pictures(file)
         for each in found:
             if not (root / each.file).is_file():
@@ -232,7 +241,7 @@ class Ode(Task):
         if self.filter is not None:
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
         self._compare(ws, made)
-        pictures = pictures_of(orders, graphs["T"], detected)
+        pictures = pictures_of(orders, Candidates(graphs["T"], self.construction.rule), detected)
         pictures = balanced(pictures, ws.seed) if self.balance else pictures
         log.info("%d pictures of %d pairs", len(pictures), len(pairs))
         return pictures

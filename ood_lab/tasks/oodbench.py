@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import pandas as pd
 from annotated_types import Ge, Interval
@@ -15,7 +15,7 @@ from rich.console import Console
 from ood_lab.arguments import Count
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.io import read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
@@ -30,7 +30,7 @@ from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, write_questions
-from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
+from ood_lab.lvlm.stages import built_with, by_question, noted_questions, recorded_or_asked
 from ood_lab.report.oodbench_page import write_oodbench_page
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.optional import optional
@@ -39,6 +39,8 @@ from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+#: What a run that builds questions notes of them in its manifest.
+_OF_BUILDING = ("annotations", "image_text", "division")
 _QUESTIONS, _ANSWERS, _DIVISION = "questions.jsonl", "answers.jsonl", "division.parquet"
 
 
@@ -121,7 +123,7 @@ class OODBench(Task):
         file = Path(self.questions) if self.questions else self._build(ws)
         questions = noted_questions(file, self.levels, ws.manifest)
         if self.questions is not None:
-            ws.manifest |= _built_with(file.parent)
+            ws.manifest |= built_with(file, _OF_BUILDING)
         for form in self.export:
             files = export(questions, file.parent, ws.folder / "exports" / form, "oodbench", form)
             log.info("for %s: %s", form, ", ".join(map(str, files)))
@@ -207,10 +209,3 @@ class OODBench(Task):
     def _title(self, ws: Workspace) -> str:
         about = ws.manifest.get("annotations", {}).get("name") or str(self.questions)
         return f"OODBench: {model_name(ws.manifest['lvlm'])} on {about}"
-
-
-def _built_with(folder: Path) -> dict[str, Any]:
-    """What the run that built the questions says of them, where it is still there."""
-    file = folder / "manifest.json"
-    found = read_json(file) if file.is_file() else {}
-    return {key: found[key] for key in ("annotations", "image_text", "division") if key in found}

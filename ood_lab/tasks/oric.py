@@ -37,7 +37,7 @@ from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import Asked, Form
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, write_questions
-from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
+from ood_lab.lvlm.stages import built_with, by_question, noted_questions, recorded_or_asked
 from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
@@ -47,9 +47,9 @@ from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
+#: What a run that builds questions notes of them in its manifest.
+_OF_BUILDING = ("annotations", "clip", "judge", "oric")
 _QUESTIONS, _SETS = "questions.jsonl", "sets.parquet"
-#: Tables of the first stage that the page shows too, and what they are in a run's folder.
-_BUILT = ("oric", "annotations")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +184,7 @@ class Oric(Task):
         file = Path(self.questions) if self.questions else self._build(ws)
         questions = noted_questions(file, self.levels, ws.manifest)
         if self.questions is not None:
-            ws.manifest |= _built_with(file.parent)
+            ws.manifest |= built_with(file, _OF_BUILDING)
         ws.manifest.setdefault("oric", {})
         if self.until == "build":
             return None
@@ -377,10 +377,3 @@ class Oric(Task):
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:
     return bool(node) and not str((node or {}).get("_target_")).endswith(".CooccurrenceJudge")
-
-
-def _built_with(folder: Path) -> dict[str, Any]:
-    """What the run that built the questions says of them, where it is still there."""
-    file = folder / "manifest.json"
-    found = read_json(file) if file.is_file() else {}
-    return {key: found[key] for key in ("annotations", "clip", "judge", "oric") if key in found}

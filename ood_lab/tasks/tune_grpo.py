@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from rich.console import Console
 
 from ood_lab.errors import UserError
@@ -79,8 +78,7 @@ class TuneGrpo(Task):
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None
-        best = torch.load(checkpoints.weights_file(ws.folder), "cpu", weights_only=True)
-        module.load_state_dict(best["state_dict"])
+        checkpoints.load_best(module, ws.folder)
         place = Path(self.export) if self.export else ws.folder / "model"
         module.cpu().save(place)
         found = {k: float(v) for k, v in trainer.callback_metrics.items()}

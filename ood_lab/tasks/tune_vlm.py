@@ -56,8 +56,7 @@ class TuneVlm(Task):
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None
-        best = torch.load(checkpoints.weights_file(ws.folder), "cpu", weights_only=True)
-        module.load_state_dict(best["state_dict"])
+        checkpoints.load_best(module, ws.folder)
         place = Path(self.export) if self.export else ws.folder / "model"
         tiny = ws.model["path"] is None
         module.cpu().save(place, torch.float16 if tiny else None)

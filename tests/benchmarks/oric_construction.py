@@ -13,7 +13,7 @@ import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_args
 
 import numpy as np
 import pandas as pd
@@ -23,7 +23,7 @@ from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.facts import with_facts
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge
-from ood_lab.lvlm.oric.pope import SAMPLINGS
+from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.sets import Builder
 from ood_lab.lvlm.oric.space import Space
 
@@ -79,7 +79,7 @@ def main() -> None:
     for name in ("uniform", "pos_only", "neg_only"):
         tables.append(_timed(f"ablation {name}", lambda name=name: builder.ablation(how, name)))
     count = len(bench.questions)
-    for kind in SAMPLINGS:
+    for kind in get_args(Sampling):
         tables.append(_timed(f"POPE {kind}", lambda kind=kind: builder.pope(kind, count)))
     whole = pd.concat(tables, ignore_index=True)
     _timed("facts", lambda: with_facts(whole, data, contents, where))

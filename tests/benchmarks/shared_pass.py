@@ -2,7 +2,7 @@
 
 Run by hand::
 
-    python -m tests.benchmarks.shared_pass --network resnet50 [--images DIR] [--peer] [--only TEXT]
+    python -m tests.benchmarks.shared_pass --network resnet50 [--images DIR] [--peer] [--only TEXTS]
 
 Unit = one plain forward over the same fit, val and eval images, at the batch size and in the memory
 format that are fastest in this run, timed just before and after. Beside it ``Trainer.predict`` at
@@ -401,7 +401,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, help="folder of images")
     parser.add_argument("--weights", type=Path, help="file of weights")
     parser.add_argument("--peer", action="store_true", help="also pytorch-ood, one by one")
-    parser.add_argument("--only", default="", help="plans whose name contains this text")
+    parser.add_argument("--only", default="", help="texts with commas: plans with one in the name")
     return parser.parse_args()
 
 
@@ -427,9 +427,10 @@ def main() -> None:
     plans["Trainer.predict"] = bench.predict
     if args.peer:
         plans["pytorch-ood one by one"] = bench.one_by_one
-    plans = {plan: work for plan, work in plans.items() if args.only in plan}
+    texts = args.only.split(",")
+    plans = {plan: work for plan, work in plans.items() if any(text in plan for text in texts)}
     if not plans:
-        raise SystemExit(f"--only {args.only!r}: no plan has this text in its name")
+        raise SystemExit(f"--only {args.only!r}: no plan has such a text in its name")
     print("unit:", bench.find_unit().describe())
     bench.forwards()
     ratios: dict[str, list[tuple[float, float, float]]] = {plan: [] for plan in plans}

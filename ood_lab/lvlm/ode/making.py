@@ -9,13 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import networkx as nx
-
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.criteria import generator as stream
 from ood_lab.lvlm.ode.generators.base import Generator, Order
-from ood_lab.lvlm.ode.pictures import Picture, candidates_of
+from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.synthesis.images import make_images
 
 log = logging.getLogger(__name__)
@@ -64,19 +63,17 @@ def file_of(order: Order, folder: Path) -> Path:
 
 def pictures_of(
     orders: Sequence[Order],
-    graph: nx.Graph,
+    candidates: Candidates,
     detected: Mapping[str, Sequence[str]] | None = None,
-    more: Mapping[str, Any] | None = None,
 ) -> list[Picture]:
     """What is known of the images that are there.
 
     Args:
         orders: of the images.
-        graph: gives the hallucination candidates.
+        candidates: that a graph has for hallucinations.
         detected: by :attr:`Order.file`, what a detector sees beside the pair.
-        more: goes into ``meta`` of every picture.
     """
-    found = []
+    found, graph = [], candidates.graph
     for order in orders:
         composition = order.composition
         also = [name for name in order.also if name in graph]
@@ -96,8 +93,8 @@ def pictures_of(
                 truth=truth,
                 states=order.states,
                 actions=order.actions,
-                hallu=candidates_of(graph, truth, seen),
-                meta={**facts, "prompt": order.prompt, **order.meta, **(more or {})},
+                hallu=candidates.of(truth, seen),
+                meta={**facts, "prompt": order.prompt, **order.meta},
             )
         )
     return found

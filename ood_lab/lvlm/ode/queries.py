@@ -25,11 +25,8 @@ GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER = (
     "attribute_action",
     "attribute_number",
 )
-YES_NO_TASKS = (EXISTENCE, STATE, ACTION, NUMBER)
 #: Absent concepts that an image is asked about.
 ABSENT = 2
-#: First ids of the published lists; the ranges overlap.
-FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
 CAPTION = {
     "corrected": "Please describe this image.",
     "published": "Please describe this picture.",
@@ -65,32 +62,9 @@ def questions_of(
     found = [_caption(each, wording) for each in pictures]
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
         for each in pictures:
-            queries = [q for q in _queries(each, wording) if q.task in tasks]
+            queries = [q for q in queries_of(each, wording) if q.task in tasks]
             found += [_question(each, query, parser) for query in queries]
     return found
-
-
-def published_files(pictures: Sequence[Picture]) -> dict[str, list[dict[str, Any]]]:
-    """The three lists of queries as ODE publishes them, by file name."""
-    lists: dict[str, list[dict[str, Any]]] = {name: [] for name in FIRST_IDS}
-    for each in pictures:
-        about = {"type": each.criterion, "image": each.file}
-        lists["generative"].append({**about, "generative": CAPTION["published"]})
-    for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
-        for each in pictures:
-            about = {"type": each.criterion, "image": each.file}
-            for query in _queries(each, "published"):
-                if query.task in tasks:
-                    known = {"discriminative": query.text, "dis_truth": query.answer}
-                    kind = {"dis-type": f"dis-{query.task.replace('_', '-')}"}
-                    sort = query.task.split("_")[0]
-                    lists[sort].append({**about, **(kind if sort == "attribute" else {}), **known})
-    return {
-        f"queries-{'' if name == 'generative' else 'discriminative_'}{name}.json": [
-            {"id": FIRST_IDS[name] + place, **row} for place, row in enumerate(rows)
-        ]
-        for name, rows in lists.items()
-    }
 
 
 def with_article(name: str) -> str:
@@ -102,7 +76,8 @@ def with_article(name: str) -> str:
     return str(_inflect().a(name))
 
 
-def _queries(picture: Picture, wording: Wording) -> Iterator[Query]:
+def queries_of(picture: Picture, wording: Wording) -> Iterator[Query]:
+    """The yes/no questions about a picture, see :func:`questions_of`."""
     pair = picture.truth[:2]
     published = wording == "published"
     for concept in pair[:1] if published else pair:

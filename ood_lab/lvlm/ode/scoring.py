@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
 from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.nouns import NounExtractor
 from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
@@ -46,22 +46,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 OF_NO = ("accuracy", "precision", "recall", "f1")
 #: Metrics of existence questions with "yes" as the positive class, as POPE has it.
 OF_YES = ("precision", "recall", "f1", "yes_rate")
-COLUMNS = [
-    "model",
-    "split",
-    *LEVELS,
-    DISTANCE,
-    "unparsed",
-    "n_asked",
-    "n_unparsed",
-    "n_failed",
-    "n_pairs",
-    "metric",
-    "value",
-    "ci_low",
-    "ci_high",
-    "seed",
-]
+COLUMNS = ["model", "split", *LEVELS, DISTANCE, "unparsed", *SIZES, "n_pairs", *FOUND]
 
 
 def caption_table(

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
 from ood_lab.lvlm.oodbench.build import BAP_COUNTING, BAP_EXISTENCE, BAP_LOGIC, BAP_TASKS, YES_NO
 from ood_lab.lvlm.oodbench.division import SPLITS
 from ood_lab.lvlm.parsers import YES
@@ -23,23 +23,8 @@ WAYS: tuple[Unparsed, ...] = ("drop_pair", "wrong")
 #: ``split`` of the whole benchmark: pooled counts, not a mean of the splits.
 POOLED = "pooled"
 BAP_METRICS = ("bap_existence", "bap_counting", "bap_logic")
-COLUMNS = [
-    "model",
-    "split",
-    *LEVELS,
-    "unparsed",
-    "n_asked",
-    "n_unparsed",
-    "n_failed",
-    "n_pairs",
-    "metric",
-    "value",
-    "ci_low",
-    "ci_high",
-    "seed",
-]
+COLUMNS = ["model", "split", *LEVELS, "unparsed", *SIZES, "n_pairs", *FOUND]
 _COUNTS = ["tp", "fp", "tn", "fn"]
-_SIZES = ["n_asked", "n_unparsed", "n_failed"]
 
 
 def results_of(
@@ -104,7 +89,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     kept = (sums[:, 2] == 0) & ((unparsed == "wrong") | (sums[:, 1] == 0))
     sums[~kept, 3:] = 0
     known = [name for name in ("split", "category", "image", *LEVELS) if name in first]
-    table = pd.DataFrame(sums, columns=[*_SIZES, *_COUNTS]).assign(pair_id=names, kept=kept)
+    table = pd.DataFrame(sums, columns=[*SIZES, *_COUNTS]).assign(pair_id=names, kept=kept)
     return table.join(first[known].reset_index(drop=True))
 
 
@@ -121,7 +106,7 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     """
     rows = judged[judged["task"].isin(BAP_TASKS)]
     if not len(rows):
-        return pd.DataFrame(columns=["sample", "split", "image", *BAP_METRICS, *_SIZES, "kept"])
+        return pd.DataFrame(columns=["sample", "split", "image", *BAP_METRICS, *SIZES, "kept"])
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
     groups = rows.groupby("pair_id")
     table = groups[["split", "image"]].first()
@@ -156,7 +141,7 @@ def _metric_rows(
     pairs: pd.DataFrame, place: Mapping[str, Any], way: Unparsed, draws: int, seed: int
 ) -> list[dict[str, Any]]:
     kept = pairs[pairs["kept"]]
-    sizes = {name: int(pairs[name].sum()) for name in _SIZES} | {"n_pairs": len(kept)}
+    sizes = {name: int(pairs[name].sum()) for name in SIZES} | {"n_pairs": len(kept)}
     found = yes_no_intervals(kept[_COUNTS].to_numpy(), draws, seed)
     return [
         {**place, "unparsed": way, **sizes, "metric": metric, **_interval(*estimate)}
@@ -174,7 +159,7 @@ def _bap_rows(
     rows: list[dict[str, Any]] = []
     for split, part in parts.items():
         kept = part[part["kept"]]
-        sizes = {name: int(part[name].sum()) for name in _SIZES} | {"n_pairs": len(kept)}
+        sizes = {name: int(part[name].sum()) for name in SIZES} | {"n_pairs": len(kept)}
         values = _bap_values(kept, draws, seed) if len(kept) else {}
         rows += [
             {"split": split, "unparsed": "wrong", **sizes, "metric": metric, **_interval(*found)}
@@ -202,9 +187,3 @@ def _bap_values(
 
 def _interval(value: float, low: float, high: float) -> dict[str, float]:
     return {"value": value, "ci_low": low, "ci_high": high}
-
-
-def errors_of(judged: pd.DataFrame) -> pd.DataFrame:
-    """Answered yes/no questions with ``wrong``, for comparisons of models on the same questions."""
-    rows = judged[(judged["task"] == YES_NO) & (judged["status"] != FAILED)]
-    return rows.assign(wrong=~rows["correct"].astype(bool))

@@ -15,7 +15,6 @@ from ood_lab.lvlm.oric.contents import Contents
 from ood_lab.lvlm.parsers import NO, YES
 
 Sampling = Literal["random", "popular", "adversarial"]
-SAMPLINGS: tuple[Sampling, ...] = ("random", "popular", "adversarial")
 _STREAM = 2
 
 

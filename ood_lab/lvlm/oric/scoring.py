@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.axes import LEVELS
 from ood_lab.lvlm.differences import pairwise
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.metrics.two_class import (
     OUTCOMES,
@@ -23,22 +23,7 @@ from ood_lab.metrics.two_class import (
 
 #: ``prompt`` of the mean over all wordings.
 MEAN = "mean"
-COLUMNS = [
-    "model",
-    "split",
-    "prompt",
-    *LEVELS,
-    "n_asked",
-    "n_unparsed",
-    "n_failed",
-    "n_items",
-    "n_images",
-    "metric",
-    "value",
-    "ci_low",
-    "ci_high",
-    "seed",
-]
+COLUMNS = ["model", "split", "prompt", *LEVELS, *SIZES, "n_items", "n_images", *FOUND]
 
 
 class _Place(NamedTuple):

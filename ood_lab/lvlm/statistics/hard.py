@@ -115,7 +115,7 @@ def resampling_test(
         id_metric: of M models on ID pairs, ``[M]``.
         ood_metric: on OOD pairs, ``[M]``.
         hard_pairs: TP, FP, TN, FN of every model and hard pair, ``[M, P, 4]``.
-        metric: which of :data:`~ood_lab.metrics.yes_no.YES_NO_METRICS`.
+        metric: which of :func:`~ood_lab.metrics.yes_no.yes_no_metrics`.
         pairs: of a subset (500 pairs are 1,000 questions); all of them where there are fewer.
         draws: B.
         seed: of the subsets.

@@ -102,21 +102,6 @@ def median_bandwidth(features: NDArray, seed: int = 0) -> float:
     return float(np.median(distances))
 
 
-def mmd2(
-    first: NDArray,
-    first_classes: NDArray,
-    second: NDArray,
-    second_classes: NDArray,
-    bandwidth: float,
-    unbiased: bool = False,
-) -> float:
-    """Class-conditional ``MMD^2`` of two sets ``[n, D]`` and ``[m, D]``, see the module."""
-    pool = np.concatenate([first, second])
-    classes = np.concatenate([first_classes, second_classes])
-    inside = np.arange(len(pool)) < len(first)
-    return ClassMmd(pool, classes, bandwidth, unbiased)(inside, ~inside)
-
-
 def equivalence(
     train: NDArray,
     train_classes: NDArray,

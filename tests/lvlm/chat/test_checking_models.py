@@ -7,7 +7,7 @@ from PIL import Image
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to, unanswered
+from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.chat.checks import Constant, Oracle, Random, Replay
 from ood_lab.lvlm.questions import Question
@@ -121,17 +121,6 @@ def test_the_same_question_twice_is_asked_once(folder):
     answers = answers_to([first, second], folder, model, AnswerStore(folder / "answers.jsonl"))
     assert model.asked == ["a"]
     assert [a.question_id for a in answers] == ["a", "b"]
-
-
-def test_nothing_is_sent_to_know_what_would_be(folder):
-    store = AnswerStore(folder / "answers.jsonl")
-    answers_to(questions(2), folder, Scripted(), store)
-    assert [
-        r.question.question_id for r in unanswered(questions(4), folder, Scripted(), store)
-    ] == [
-        "q2",
-        "q3",
-    ]
 
 
 def test_replay_says_what_a_file_says(folder):

@@ -7,6 +7,7 @@ from ode_data import SMALL
 from PIL import Image
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.compositions import Composition, Concept
 from ood_lab.lvlm.ode.concepts import Attribute
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
@@ -203,10 +204,10 @@ def test_pictures_leave_out_what_is_detected():
     order = SceneRenderer(size=64).plan(
         [Composition("standard", "ee", Concept("dog"), Concept("boat"))], seed=0
     )[0]
-    (picture,) = pictures_of([order], graph, {order.file: ["person"]})
+    (picture,) = pictures_of([order], Candidates(graph), {order.file: ["person"]})
     assert picture.truth == ("dog", "boat")  # no place of the renderer is a concept of this graph
     assert picture.hallu == ("sea", "sky")
-    (picture,) = pictures_of([order], graph)
+    (picture,) = pictures_of([order], Candidates(graph))
     assert "person" in picture.hallu
 
 

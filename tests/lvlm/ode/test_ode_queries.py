@@ -1,22 +1,22 @@
 import json
+from pathlib import Path
 
 import pytest
 from ode_data import SHARED, SMALL, needs_data
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.compositions import Composition, Concept, compose
 from ood_lab.lvlm.ode.concepts import Attribute
 from ood_lab.lvlm.ode.criteria import Pair, Random, Standard
 from ood_lab.lvlm.ode.graph import read_graphml, truth_graph
 from ood_lab.lvlm.ode.pictures import (
     Picture,
-    candidates_of,
-    published_candidates,
-    published_rows,
     read_pictures,
     write_pictures,
 )
-from ood_lab.lvlm.ode.queries import published_files, questions_of
+from ood_lab.lvlm.ode.published import write_published
+from ood_lab.lvlm.ode.queries import questions_of
 
 PICTURE = Picture(
     "a.png",
@@ -69,10 +69,12 @@ def test_pictures_come_back_as_they_were(tmp_path):
 
 
 @needs_data
-def test_published_queries_are_reproduced_to_the_letter():
+def test_published_files_are_reproduced_to_the_letter(tmp_path):
     pictures = read_pictures(SHARED / "annotations_updated.json")
-    files = published_files(pictures)
+    write_published(pictures, Path(), tmp_path)
+    files = {path.name: json.loads(path.read_text()) for path in tmp_path.iterdir()}
     assert {name: len(rows) for name, rows in files.items()} == {
+        "annotations_updated.json": 808,
         "queries-generative.json": 808,
         "queries-discriminative_existence.json": 2376,
         "queries-discriminative_attribute.json": 5602,
@@ -80,14 +82,14 @@ def test_published_queries_are_reproduced_to_the_letter():
     for name, rows in files.items():
         assert rows == json.loads((SHARED / name).read_text())
     assert len(questions_of(pictures, "published")) == 8786
-    assert published_rows(pictures) == json.loads((SHARED / "annotations_updated.json").read_text())
 
 
 @needs_data
 def test_published_candidates_are_one_sided_rankings():
     graph = read_graphml(SHARED / "objects_cooccurrence_graph_T.graphml")
     pictures = read_pictures(SHARED / "annotations_updated.json")
-    ranked = published_candidates(graph, pictures)
+    candidates = Candidates(graph, "official")
+    ranked = [candidates.of(each.truth) for each in pictures]
     exact = sum(
         each.hallu == ranking[: len(each.hallu)]
         for each, ranking in zip(pictures, ranked, strict=True)
@@ -97,10 +99,10 @@ def test_published_candidates_are_one_sided_rankings():
 
 
 def test_candidates_come_from_both_ends_once_and_without_what_is_detected():
-    graph = truth_graph(SMALL)
-    assert candidates_of(graph, ("dog", "ship")) == ("person", "sky")
-    assert candidates_of(graph, ("dog", "ship"), detected=("person",)) == ("sky",)
-    assert candidates_of(graph, ("nowhere",)) == ()
+    candidates = Candidates(truth_graph(SMALL))
+    assert candidates.of(("dog", "ship")) == ("person", "sky")
+    assert candidates.of(("dog", "ship"), detected=("person",)) == ("sky",)
+    assert candidates.of(("nowhere",)) == ()
 
 
 def test_attributes_are_drawn_with_the_pair_and_swapped_only_by_chance_criteria():

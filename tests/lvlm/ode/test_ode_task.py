@@ -101,6 +101,22 @@ def test_an_oracle_makes_nothing_up(finished):
     assert (results["n_failed"] == 0).all()
 
 
+def test_published_files_lead_to_the_same_questions(tmp_path):
+    build = ("task.wording=published", "task.until=build")
+    assert run(tmp_path, *build, "task.construction.rule=official") == 0
+    first = folder_of(tmp_path)
+    pictures = f"task.pictures={first}/published/annotations_updated.json"
+    assert run(tmp_path, *build, pictures, f"task.images={first}/images") == 0
+    second = folder_of(tmp_path, [first])
+    for name in [path.name for path in (first / "published").iterdir()]:
+        again = (second / "published" / name).read_text()
+        assert again == (first / "published" / name).read_text()
+    texts = [[q.text for q in read_questions(f / "questions.jsonl")] for f in (first, second)]
+    assert texts[0] == texts[1]
+    queries = [json.loads(f.read_text()) for f in (first / "published").glob("queries-*")]
+    assert sum(map(len, queries)) == len(texts[0])
+
+
 def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     outputs = finished.parents[2]
     before = run_folders(outputs)

@@ -20,7 +20,7 @@ from ood_lab.lvlm.statistics.hard import (
     shared_pairs,
     spread_test,
 )
-from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth, mmd2
+from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
 
 #: Degradations of nine models from Table 8, and with the value of the prose for Qwen2.5.
 HARD = [33.16, 30.42, 7.71, 11.64, 24.93, 16.60, 31.65, 5.96, 10.84]
@@ -49,6 +49,12 @@ def test_overlap_counts_what_a_text_of_the_same_image_names():
     assert found.upper == pytest.approx(clopper_pearson(2, 5).high)
     assert found.below
     assert not semantic_overlap(pairs, texts, epsilon=0.5).below
+
+
+def mmd2(first, first_classes, second, second_classes, bandwidth, unbiased=False):
+    pool, classes = np.concatenate([first, second]), np.concatenate([first_classes, second_classes])
+    inside = np.arange(len(pool)) < len(first)
+    return ClassMmd(pool, classes, bandwidth, unbiased)(inside, ~inside)
 
 
 def test_mmd_of_equal_sets_is_0_and_of_disjoint_classes_2():

@@ -1,0 +1,76 @@
+"""Pictures and questions in the files that ODE publishes, for its own scripts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ood_lab.io import write_text
+from ood_lab.lvlm.ode.pictures import Picture
+from ood_lab.lvlm.ode.queries import ACTION, CAPTION, EXISTENCE, NUMBER, STATE, queries_of
+
+#: First ids of the published lists; the ranges overlap.
+FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
+Rows = list[dict[str, Any]]
+
+
+def write_published(pictures: Sequence[Picture], images: Path, folder: Path) -> None:
+    """Writes ``annotations_updated.json`` and the three lists of queries.
+
+    Args:
+        pictures: all of them.
+        images: folder that the lists name the images in.
+        folder: is made.
+    """
+    pictures = [replace(p, file=Path(p.file).relative_to(images).as_posix()) for p in pictures]
+    files = {"annotations_updated.json": published_rows(pictures), **published_queries(pictures)}
+    for name, rows in files.items():
+        write_text(json.dumps(rows, indent=4, ensure_ascii=False) + "\n", folder / name)
+
+
+def published_rows(pictures: Sequence[Picture]) -> Rows:
+    """ODE's own annotations, one row per picture."""
+    rows = []
+    for number, each in enumerate(pictures, 1):
+        pairs = (*each.states, *each.actions)
+        rows.append(
+            {
+                "id": number,
+                **_about(each),
+                "info_type": each.kind,
+                "truth": list(each.truth[:2]),
+                "truth_attr": ["" if pair is None else pair.true for pair in pairs],
+                "hallu_attr": ["" if pair is None else pair.false for pair in pairs],
+                "hallu": list(each.hallu),
+            }
+        )
+    return rows
+
+
+def published_queries(pictures: Sequence[Picture]) -> dict[str, Rows]:
+    """The three lists of queries by file name."""
+    lists: dict[str, Rows] = {name: [] for name in FIRST_IDS}
+    for each in pictures:
+        lists["generative"].append({**_about(each), "generative": CAPTION["published"]})
+    for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
+        for each in pictures:
+            for query in queries_of(each, "published"):
+                if query.task in tasks:
+                    known = {"discriminative": query.text, "dis_truth": query.answer}
+                    kind = {"dis-type": f"dis-{query.task.replace('_', '-')}"}
+                    sort = query.task.split("_")[0]
+                    more = kind if sort == "attribute" else {}
+                    lists[sort].append({**_about(each), **more, **known})
+    return {
+        f"queries-{'' if name == 'generative' else 'discriminative_'}{name}.json": [
+            {"id": FIRST_IDS[name] + place, **row} for place, row in enumerate(rows)
+        ]
+        for name, rows in lists.items()
+    }
+
+
+def _about(picture: Picture) -> dict[str, str]:
+    return {"type": picture.criterion, "image": picture.file}

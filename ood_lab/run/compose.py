@@ -75,6 +75,13 @@ def running_overrides() -> list[str]:
     return [str(override) for override in typed]
 
 
+def command_to_repeat() -> str:
+    """The running job as it is typed anywhere: where results go and who logs them is left out."""
+    places = ("paths.", "logger=", "task.export=")
+    kept = [override for override in running_overrides() if not override.startswith(places)]
+    return " ".join(["python", f"{HydraConfig.get().job.config_name}.py", *kept])
+
+
 def trains(cfg: DictConfig) -> bool:
     """Whether train.py fits the model on the data; else the task does its own training."""
     # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from ood_lab.data.vessels.styles import STYLES, styles_of_level
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
 from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
@@ -69,7 +69,7 @@ class ClipReport(Task):
         place = Path(self.export) if self.export else ws.folder / "clip"
         about = {
             "knows": "only images and captions of the builtin vessels",
-            "command": " ".join(["python train.py", *_arguments()]),
+            "command": command_to_repeat(),
             "seed": ws.seed,
             "renderer": RENDERER,
             "metrics": {metric: round(share, 4) for metric, (share, _) in shares.items()},
@@ -79,11 +79,6 @@ class ClipReport(Task):
         ws.manifest |= {"title": f"zero-shot accuracies of {ws.model['name']}", "clip": str(place)}
         _show(results, place)
         return results
-
-
-def _arguments() -> list[str]:
-    places = ("paths.", "logger=", "task.export=")
-    return [argument for argument in sys.argv[1:] if not argument.startswith(places)]
 
 
 def _on_test(clip: ClipModel, data: OODDataModule) -> dict[str, tuple[float, int]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -24,6 +23,7 @@ from ood_lab.lvlm.training.make import vlm_tuning
 from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.metrics import COLUMNS
 from ood_lab.run import checkpoints
+from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
@@ -93,12 +93,10 @@ class TuneVlm(Task):
 
 
 def _about(ws: Workspace, results: pd.DataFrame | None) -> dict[str, object]:
-    places = ("paths.", "logger=", "task.export=")
-    arguments = [argument for argument in sys.argv[1:] if not argument.startswith(places)]
     shares = {} if results is None else dict(zip(results["metric"], results["value"], strict=True))
     return {
         "knows": "only builtin scenes and questions about them",
-        "command": " ".join(["python train.py", *arguments]),
+        "command": command_to_repeat(),
         "seed": ws.seed,
         "renderer": RENDERER,
         "accuracy": {metric: round(share, 4) for metric, share in shares.items()},

@@ -90,6 +90,8 @@ def test_the_command_trains_measures_and_exports(tmp_path, capsys):
     about = json.loads((run / "clip" / "about.json").read_text())
     assert about["metrics"]["period_accuracy"] == pytest.approx(results.period_accuracy, abs=1e-4)
     assert about["templates"] == list(clip.templates)
+    told = " ".join([*(f"data.{size}" for size in sizes), "trainer.max_epochs=2"])
+    assert about["command"] == f"python train.py model=tiny_clip {told}"
     best = torch.load(run / "checkpoints" / "best.ckpt", weights_only=True)["state_dict"]
     stored = clip.model.state_dict()["token_embedding.weight"]
     torch.testing.assert_close(

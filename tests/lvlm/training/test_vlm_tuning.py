@@ -230,6 +230,9 @@ def test_the_tiny_model_is_trained_in_stages_and_resumed(tmp_path, monkeypatch):
         files = {p.name: p for p in (folder / "model").iterdir()}
         assert {"config.json", "about.json", "tokenizer.json"} <= files.keys()
         assert (folder / "results.csv").is_file()
+        told = json.loads(files["about.json"].read_text())["command"]
+        assert told.startswith("python train.py model=vlm model.chats.val_scenes=4")
+        assert "paths.outputs" not in told
         return load_file(files["model.safetensors"])
 
     assert call("train.py", *command(tmp_path / "whole", *short)) == 0

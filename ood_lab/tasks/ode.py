@@ -195,7 +195,9 @@ class Ode(Task):
         write_pictures(pictures, ws.folder / _PICTURES)
         if self.wording == "published":
             images = self._given_images if self.pictures else Path(IMAGES)
-            write_published(pictures, images, ws.folder / "published")
+            folder = ws.folder / "published"
+            write_published(pictures, images, folder)
+            log.info("ODE's own annotations and queries: %s", folder)
         questions = questions_of(pictures, self.wording, self.parser or "default")
         write_questions(questions, ws.folder / _QUESTIONS)
         return ws.folder / _QUESTIONS

@@ -6,7 +6,7 @@ import lightning
 import pytest
 import timm
 import torch
-from cli import call, run_folders
+from cli import call
 
 from ood_lab.detectors import checked_score
 from ood_lab.detectors.device import computing_on
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("resnet10s", "nts", "sps", "p2p", "yourfl", "hrn", "akg")
-PROMPTS = ("coop", "locoop", "clipn", "idlike")
+PROMPTS = ("coop", "locoop", "idlike")  # CLIPN's weights are given, not trained
 CHOICES = [*(f"model={name}" for name in MODELS), *(f"prompt={name}" for name in PROMPTS)]
 
 
@@ -32,7 +32,7 @@ def test_every_method_trains_and_scores_in_bfloat16(choice, accelerator, tmp_pat
     if choice.startswith("model"):
         line[3] = "detector=[msp,odin]"
     assert call("train.py", *line) == 0
-    assert run_folders(tmp_path)
+    assert list(tmp_path.rglob("results.csv"))  # a debug run is not marked as finished
 
 
 @pytest.mark.parametrize("k", [1, 50, 1000])

@@ -22,13 +22,17 @@ def write_published(pictures: Sequence[Picture], images: Path, folder: Path) -> 
 
     Args:
         pictures: all of them.
-        images: folder that the lists name the images in.
+        images: folder that the lists name the images in; one that is elsewhere keeps its path.
         folder: is made.
     """
-    pictures = [replace(p, file=Path(p.file).relative_to(images).as_posix()) for p in pictures]
+    pictures = [replace(each, file=_named(Path(each.file), images)) for each in pictures]
     files = {"annotations_updated.json": published_rows(pictures), **published_queries(pictures)}
     for name, rows in files.items():
         write_text(json.dumps(rows, indent=4, ensure_ascii=False) + "\n", folder / name)
+
+
+def _named(file: Path, images: Path) -> str:
+    return (file.relative_to(images) if file.is_relative_to(images) else file).as_posix()
 
 
 def published_rows(pictures: Sequence[Picture]) -> Rows:

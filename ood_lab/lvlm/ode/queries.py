@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -64,7 +66,16 @@ def questions_of(
         for each in pictures:
             queries = [q for q in queries_of(each, wording) if q.task in tasks]
             found += [_question(each, query, parser) for query in queries]
-    return found
+    return list(_told_apart(found))
+
+
+def _told_apart(questions: Iterable[Question]) -> Iterator[Question]:
+    """Published candidates may name a concept twice: the same question again has another id."""
+    times: Counter[str] = Counter()
+    for each in questions:
+        times[each.question_id] += 1
+        again = times[each.question_id]
+        yield each if again == 1 else replace(each, question_id=f"{each.question_id}#{again}")
 
 
 def with_article(name: str) -> str:

@@ -81,7 +81,8 @@ def test_published_files_are_reproduced_to_the_letter(tmp_path):
     }
     for name, rows in files.items():
         assert rows == json.loads((SHARED / name).read_text())
-    assert len(questions_of(pictures, "published")) == 8786
+    ids = [question.question_id for question in questions_of(pictures, "published")]
+    assert len(set(ids)) == len(ids) == 8786
 
 
 @needs_data

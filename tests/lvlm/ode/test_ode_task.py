@@ -101,6 +101,18 @@ def test_an_oracle_makes_nothing_up(finished):
     assert (results["n_failed"] == 0).all()
 
 
+def test_official_candidates_come_twice_and_every_question_is_answered(tmp_path):
+    more = ("task.construction.rule=official", "task.construction.limit=40", NO_PAGE)
+    assert run(tmp_path, "task.wording=published", "lvlm=oracle", *more) == 0
+    folder = folder_of(tmp_path)
+    pictures = read_pictures(folder / "pictures.jsonl")
+    twice = sum(len(set(p.hallu[:2])) < len(p.hallu[:2]) for p in pictures)
+    ids = [q.question_id for q in read_questions(folder / "questions.jsonl")]
+    assert twice > 0
+    assert sum(name.endswith("#2") for name in ids) == twice
+    assert (read_table(folder / "results.parquet")["n_failed"] == 0).all()
+
+
 def test_published_files_lead_to_the_same_questions(tmp_path):
     build = ("task.wording=published", "task.until=build")
     assert run(tmp_path, *build, "task.construction.rule=official") == 0
@@ -111,6 +123,8 @@ def test_published_files_lead_to_the_same_questions(tmp_path):
     for name in [path.name for path in (first / "published").iterdir()]:
         again = (second / "published" / name).read_text()
         assert again == (first / "published" / name).read_text()
+    elsewhere = f"task.pictures={second}/pictures.jsonl"  # with images of another folder
+    assert run(tmp_path, *build, elsewhere) == 0
     texts = [[q.text for q in read_questions(f / "questions.jsonl")] for f in (first, second)]
     assert texts[0] == texts[1]
     queries = [json.loads(f.read_text()) for f in (first / "published").glob("queries-*")]

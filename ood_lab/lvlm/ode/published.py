@@ -1,4 +1,4 @@
-"""Pictures and questions in the files that ODE publishes, for its own scripts."""
+"""Pictures and questions in the format of the files that ODE publishes."""
 
 from __future__ import annotations
 

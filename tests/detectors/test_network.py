@@ -414,7 +414,8 @@ def test_scores_do_not_depend_on_the_batch(resnet, make):
     image, detector = noise(12, 64), make()
     banks = [extract(resnet, image, detector, batch_size=b) for b in (12, 5, 1)]
     if detector.fit_split:
-        detector.fit(banks[0])
+        # Other images: one ranked among numbers that hold its own would move with its last bit.
+        detector.fit(extract(resnet, noise(12, 64, seed=2), detector))
     scores = [detector.score(bank) for bank in banks]
     # Convolutions of another batch size round differently, which can turn a few signs.
     spread = float(scores[0].std())

@@ -8,11 +8,12 @@ import os
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 from hydra._internal.hydra import Hydra
-from hydra._internal.utils import create_config_search_path
+from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
 from omegaconf import DictConfig
@@ -29,19 +30,20 @@ from ood_lab.run.pipeline import (
     run_stages,
     validate_stages,
 )
+from ood_lab.run.process import quick_exit
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
 from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import quoted
-from ood_lab.scripts import CONF
+from ood_lab.scripts import CONF, script_main
 
 #: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
 OPEN_KEYS = (
     *("data.ood.", "data.ood_groups.", "data.ood_val.", "data.csid."),
     *("model.net.", "model.kwargs."),
 )
-#: Holds the overrides of the job that is running, for the other ranks of a DDP job.
+#: Holds script and overrides of the job that is running, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
 
 
@@ -55,42 +57,60 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     register_resolvers()
     # Hydra then raises what a job raised instead of printing a shortened traceback.
     os.environ["HYDRA_FULL_ERROR"] = "1"
+    with quick_exit() if main.__module__ == "__main__" else nullcontext():
+        script, line = _of_rank(config_name, sys.argv[1:])
+        if status := run_line(main if script == config_name else script_main(script), script, line):
+            sys.exit(status)
+
+
+def run_line(main: Callable[[], Any], script: str, line: Sequence[str]) -> int:
+    """Does what one command line asks for; returns the exit status.
+
+    Args:
+        main: a ``@hydra.main`` function, what it decorates runs one job.
+        script: ``train`` or ``eval``, whose command line it is.
+        line: the command line behind the script's name.
+
+    Raises:
+        SystemExit: after an error, which has been printed, or when the user has stopped it.
+    """
     try:
-        sys.argv[1:] = rewrite(sys.argv[1:])
-        status = _run(main, config_name, read_arguments(sys.argv[1:]))
+        return _run(main, script, read_arguments(rewrite(line)))
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
         interrupted()
-    if status:
-        sys.exit(status)
 
 
-def _run(main: Callable[[], Any], config_name: str, arguments: Namespace) -> int:
-    """Does what the command line asks for; returns the exit status."""
+def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
     only_jobs = not _other_flags(arguments)
-    if only_jobs and (stages := _stages(config_name, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages)
+    if only_jobs and (stages := _stages(script, overrides)):
+        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
     own = [o for o in overrides if not o.removeprefix("++").startswith(OPEN_KEYS)]
     if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
-        check_overrides(config_name, overrides, sweep=not one_job)
+        check_overrides(script, overrides, sweep=not one_job)
     if arguments.help:
         print(help_page())
         return 0
     if dry:
-        return min(validate(config_name, overrides), 1)
+        return min(validate(script, overrides), 1)
+    job = inspect.unwrap(main)
+    hydra = partial(_run_hydra, arguments, get_args_parser(), job, str(CONF), script)
     if arguments.multirun and only_jobs:
-        return run_sweep(main, config_name, overrides)
+        return run_sweep(hydra, script, overrides)
     with _errors_in_one_line(every=not only_jobs):
-        if one_job:
-            _run_one_job(main, config_name, overrides)
-        else:
-            main()
+        if not (one_job and _run_one_job(job, script, overrides)):
+            hydra()
     return 0
+
+
+def run_stage(script: str, line: Sequence[str]) -> int:
+    """``python <script>.py <line>`` in this process, which has imported everything already."""
+    return run_line(script_main(script), script, line)
 
 
 def _other_flags(arguments: Namespace) -> bool:
@@ -110,11 +130,11 @@ def _errors_in_one_line(every: bool) -> Iterator[None]:
         raise
 
 
-def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> None:
-    """What ``main()`` does with the command line of one job.
+def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequence[str]) -> bool:
+    """What Hydra does with the command line of one job; False where it turns out to be a multirun.
 
-    ``main`` itself composes the whole configuration once more, to see whether a file sets
-    ``hydra.mode``. Where one asks for a multirun, as an experiment of the user's may, it is called.
+    Hydra itself composes the whole configuration once more, to see whether a file sets
+    ``hydra.mode``, as an experiment of the user's may.
 
     Raises:
         UserError: Hydra cannot compose this line, for a reason that :func:`check_overrides` knows.
@@ -126,7 +146,7 @@ def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str])
     def job(cfg: DictConfig) -> None:
         nonlocal begun
         begun = True
-        inspect.unwrap(main)(cfg)
+        task(cfg)
 
     try:
         hydra.run(script, job, list(overrides))
@@ -134,20 +154,20 @@ def _run_one_job(main: Callable[[], Any], script: str, overrides: Sequence[str])
         if not begun:
             check_overrides(script, overrides, sweep=False)
             if isinstance(error, AssertionError):  # of hydra.run: the mode is not RUN
-                main()
-                return
+                return False
         raise
     finally:
         GlobalHydra.instance().clear()
+    return True
 
 
-def _stages(config_name: str, overrides: Sequence[str]) -> list[Stage]:
+def _stages(script: str, overrides: Sequence[str]) -> list[Stage]:
     """The stages of the chosen experiment, each with a command line that composes."""
     if not is_one_experiment(overrides):
         return []
     own = own_overrides(overrides)
-    check_overrides(config_name, own)
-    stages = read_stages(composed(config_name, own), overrides)
+    check_overrides(script, own)
+    stages = read_stages(composed(script, own), overrides)
     for stage in stages:
         try:
             check_overrides(stage.script, stage.overrides)
@@ -157,18 +177,24 @@ def _stages(config_name: str, overrides: Sequence[str]) -> list[Stage]:
 
 
 def rewrite(line: Sequence[str]) -> list[str]:
-    """Opens the keys of :data:`OPEN_KEYS`, quotes paths, and narrows a DDP child to its one job.
-
-    Lightning starts the other ranks with the command line of the first one. In a multirun that
-    line describes the whole sweep, so a child takes the overrides of the running job instead.
-    """
+    """Opens the keys of :data:`OPEN_KEYS`, and quotes paths."""
     # An unset variable of a shell is an empty argument.
     arguments = [argument.strip() for argument in line if argument.strip()]
-    job = os.environ.get(JOB_VARIABLE)
-    if job and int(os.environ.get("LOCAL_RANK", 0)) > 0:
-        added = [a for a in arguments if a.startswith("hydra.")]  # by Lightning: run dir, name
-        arguments = json.loads(job) + added
     # Hydra reads overrides on one side of a flag only.
     arguments.sort(key=lambda a: a not in ("-m", "--multirun"))
     opened = [f"++{a}" if a.startswith(OPEN_KEYS) else a for a in arguments]
     return [a if a.startswith("-") else quoted(a) for a in opened]
+
+
+def _of_rank(script: str, line: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Script and command line of this process; a further rank of DDP takes the first one's job.
+
+    Lightning starts it with the command line of the first one, which in a sweep or in an
+    experiment with stages describes them all.
+    """
+    job = os.environ.get(JOB_VARIABLE)
+    if not job or int(os.environ.get("LOCAL_RANK", 0)) == 0:
+        return script, line
+    script, overrides = json.loads(job)
+    added = [a for a in line if a.startswith("hydra.")]  # by Lightning: run dir, name
+    return script, [*overrides, *added]

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import logging
 import shlex
-import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -41,7 +40,6 @@ from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
 from ood_lab.run.values import quote, quoted, values_of
-from ood_lab.scripts import run_script
 
 log = logging.getLogger(__name__)
 
@@ -200,8 +198,12 @@ def validate_stages(stages: Sequence[Stage]) -> int:
     return blocked
 
 
-def run_stages(stages: Sequence[Stage]) -> int:
+def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]) -> int:
     """Runs the stages in order; one that fails is noted, those that need it are left out.
+
+    Args:
+        stages: all of them.
+        run: runs the command line of ``train`` or ``eval``, and returns its exit status.
 
     Returns:
         Exit status: 0 where all stages are finished, 130 after an interruption, else 1.
@@ -218,7 +220,7 @@ def run_stages(stages: Sequence[Stage]) -> int:
             states[stage.name] = ("left out", 0.0)
             continue
         _announce(console, stages, number, line)
-        status = _call(stage.script, line)
+        status = _status_of(run, stage.script, line)
         if status == INTERRUPTED:
             return status
         folders[stage.name] = _folders_of(stage.script, line)
@@ -241,20 +243,14 @@ def _quoted(word: str) -> str:
     return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else plain
 
 
-def _call(script: str, line: list[str]) -> int:
-    """``python <script>.py <line>`` in this process, which has imported everything already."""
-    before = sys.argv
-    sys.argv = [f"{script}.py", *line]
+def _status_of(run: Callable[[str, Sequence[str]], int], script: str, line: Sequence[str]) -> int:
     try:
-        run_script(script)
+        return run(script, line)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except Exception:  # of a job; it ends this stage alone
         traceback.print_exc()
         return 1
-    finally:
-        sys.argv = before
-    return 0
 
 
 def _folders_of(script: str, line: Sequence[str]) -> list[Path]:

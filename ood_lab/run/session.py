@@ -24,6 +24,7 @@ from ood_lab.run.compose import running_overrides
 from ood_lab.run.failures import record_failure
 from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
+from ood_lab.run.process import loading
 from ood_lab.run.ranks import rank
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
@@ -47,7 +48,8 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     except Exception as error:
         _fail(_explained(error), cfg)
     before = {name: os.environ.get(name) for name in DDP_VARIABLES}
-    os.environ[JOB_VARIABLE] = json.dumps(running_overrides())
+    script = HydraConfig.get().job.config_name
+    os.environ[JOB_VARIABLE] = json.dumps([script, running_overrides()])
     failed = True
     try:
         with _watched(this):
@@ -85,7 +87,8 @@ def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
     this = prepare(cfg, running_overrides())
     if not this.done:
-        this.check_settings()
+        with loading():
+            this.check_settings()
         if this.builds:
             _seed(this.seed)
     if this.is_main:

@@ -5,7 +5,11 @@ folder (``hatch_build.py``). The commands do what ``python train.py`` and ``pyth
 """
 
 import runpy
+from collections.abc import Callable
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 _HERE = Path(__file__).resolve().parent
 #: Folder of ``train.py``, ``eval.py`` and ``conf/``.
@@ -37,3 +41,12 @@ def run_script(name: str) -> None:
         SystemExit: the script ended with another status than 0.
     """
     runpy.run_path(str(HOME / f"{name}.py"), run_name="__main__")
+
+
+def script_main(name: str) -> Callable[[], Any]:
+    """The ``main`` of ``train.py`` or ``eval.py``, for a process that another script has begun."""
+    loader = SourceFileLoader(name, str(HOME / f"{name}.py"))
+    script = ModuleType(name)
+    loader.exec_module(script)
+    main: Callable[[], Any] = script.main
+    return main

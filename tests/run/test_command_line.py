@@ -1,5 +1,6 @@
 """Command lines that cannot be meant: one line names the culprit and what may have been meant."""
 
+import json
 import os
 
 import pytest
@@ -9,6 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.errors import UserError
+from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import composed
 from ood_lab.run.line import check_overrides, read_arguments
 from ood_lab.run.machine import check_machine
@@ -176,3 +178,10 @@ def test_lines_share_what_was_composed_and_nothing_else(script):
 @pytest.mark.parametrize("choice", ["all", "default", "[all]", "[default,rmds]"])
 def test_sets_of_detectors_are_choices(choice):
     check_overrides("eval", [f"detector={choice}"])
+
+
+def test_a_further_rank_does_the_job_of_the_first(monkeypatch, capsys):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv(JOB_VARIABLE, json.dumps(["eval", ["ckpt=nowhere"]]))  # train takes none
+    assert call("train.py", "-m", "seed=0,1", "hydra.job.name=train_ddp_process_1") == 1
+    assert "nowhere" in capsys.readouterr().err

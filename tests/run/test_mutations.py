@@ -6,6 +6,7 @@ import shlex
 import signal
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -33,7 +34,7 @@ PATIENCE = 60
 def dry_run(script: str, one_job: bool) -> None:
     """All of a job that happens before its data is read; one job tells its own mistake."""
     try:
-        for line in jobs_of(read_arguments(sys.argv[1:]).overrides):
+        for line in jobs_of(read_arguments(commandline.rewrite(sys.argv[1:])).overrides):
             prepare(composed(script, line), line).check_settings()
     except UserError as error:
         if not one_job:
@@ -41,15 +42,21 @@ def dry_run(script: str, one_job: bool) -> None:
         fail(error)
 
 
+def dry_sweep(script: str, *hydra: object) -> None:
+    """All jobs, where Hydra would run them."""
+    dry_run(script, one_job=False)
+
+
 def status_of(script: str, arguments: list[str]) -> int:
     environment = dict(os.environ)
     with (
         mock.patch.object(sys, "argv", [f"{script}.py", *arguments]),
         mock.patch.object(commandline, "run_stages", return_value=0),
+        mock.patch.object(commandline, "_run_hydra", partial(dry_sweep, script)),
         mock.patch.dict(os.environ, environment, clear=True),
     ):
         try:
-            commandline.launch(lambda *cfg: dry_run(script, one_job=bool(cfg)), script)
+            commandline.launch(lambda cfg: dry_run(script, one_job=True), script)
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0

@@ -1,0 +1,66 @@
+"""Loading packages and leaving them: the ends of a command."""
+
+import gc
+import importlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ood_lab.run.process import loading
+
+SCRIPT = """
+import atexit, sys
+from ood_lab.run.process import quick_exit
+
+class Package:
+    def __del__(self):
+        print("taken apart")
+
+package = Package()
+with quick_exit():
+    atexit.register(print, "handler")
+    print("line " * 2000)
+    {end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("pass", 0),
+        ("sys.exit(0)", 0),
+        ("sys.exit()", 0),
+        ("sys.exit(3)", 3),
+        ("sys.exit('no')", 1),
+        ("1 / 0", 1),
+    ],
+)
+def test_the_process_ends_at_once_with_its_status_and_all_it_said(end, status):
+    command = [sys.executable, "-c", SCRIPT.format(end=end)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == status
+    assert done.stdout.split() == ["line"] * 2000 + ["handler"]
+    assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
+
+
+def test_nobody_reads_the_end():
+    short = SCRIPT.format(end="pass").replace("2000", "2")  # all of it waits for the end
+    process = subprocess.Popen(
+        [sys.executable, "-c", short],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": ""},
+    )
+    with process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 1
+
+
+def test_the_collector_waits_for_the_packages():
+    assert gc.isenabled()
+    with pytest.raises(ModuleNotFoundError, match="no_package_False"), loading():
+        importlib.import_module(f"no_package_{gc.isenabled()}")
+    assert gc.isenabled()

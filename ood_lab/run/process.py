@@ -16,7 +16,8 @@ def loading() -> Iterator[None]:
     """Holds the garbage collector back while packages are loaded, which leave it nothing to do.
 
     It would look through all of what they make, again and again: a quarter of the time of
-    ``import lightning``.
+    ``import lightning``. From here on it passes over everything that is there, until
+    ``gc.unfreeze()``.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -24,6 +25,7 @@ def loading() -> Iterator[None]:
         yield
     finally:
         if was_on:
+            gc.freeze()
             gc.enable()
 
 

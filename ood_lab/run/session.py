@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -61,6 +62,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         _leave_frameworks(failed)
         this.run_folder.close()
         _restore(before)
+        gc.unfreeze()  # what `loading` has set aside: the next job of a sweep leaves garbage, too
 
 
 @contextmanager

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -74,34 +76,34 @@ def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figu
 def write_all(folder: Path, plan: Sequence[PlannedFigure], helpers: int = 0) -> list[FigureFile]:
     """Writes the figures of a plan; one that cannot be drawn is left out with a warning.
 
-    Helpers begin with the first figures; this process draws from the end of the plan what no
-    helper has begun, and whatever is lost with a helper that dies.
+    Helpers begin with the first figures, this process with the last, and each takes the next one
+    when it is done; what is lost with a helper that dies is drawn here.
 
     Args:
         folder: of the files; exists.
         plan: all figures, in reading order.
         helpers: processes beside this one. The files are the same with any number.
     """
-    written = {}
-    pool = None
-    if helpers:
-        # Now and once: figures share their inputs, which change (caches fill) as soon as one is
-        # drawn, while a pool would read them in a thread of its own.
-        travelling = pickle.dumps([figure for figure in plan if figure.travels])
-        pool = ProcessPoolExecutor(helpers, get_context("spawn"), _begin, (travelling,))
-    try:
-        sent = _sent(plan, folder, pool) if pool else {}
-        for figure in reversed(plan):
-            if figure.name not in sent or sent[figure.name].cancel():
-                written[figure.name] = _tried(figure.name, partial(figure.write, folder))
-        for figure in plan:
-            if figure.name not in written:
-                found = partial(_received, sent[figure.name], figure, folder)
-                written[figure.name] = _tried(figure.name, found)
-    finally:
-        if pool:
-            pool.shutdown(wait=False, cancel_futures=True)
+    written: dict[str, bool] = {}
+    staying = [figure for figure in plan if not figure.travels]
+    left = deque(figure for figure in plan if figure.travels)
+
+    def draw(figures: Iterable[PlannedFigure]) -> None:
+        for figure in figures:
+            written[figure.name] = _tried(figure.name, partial(figure.write, folder))
+
+    with _helping(left, folder, written, helpers):
+        draw(staying)
+        draw(_taken(left.pop))
+    draw(_taken(left.pop))
     return [figure.file(folder) for figure in plan if written[figure.name]]
+
+
+def _taken(take: Callable[[], PlannedFigure]) -> Iterator[PlannedFigure]:
+    """What others leave of a plan that several work on."""
+    with suppress(IndexError):
+        while True:
+            yield take()
 
 
 def _tried(name: str, write: Callable[[], bool]) -> bool:
@@ -110,32 +112,57 @@ def _tried(name: str, write: Callable[[], bool]) -> bool:
     return False
 
 
-def _sent(
-    plan: Sequence[PlannedFigure], folder: Path, pool: ProcessPoolExecutor
-) -> dict[str, Future[bool]]:
-    sent = {}
-    with suppress(BrokenProcessPool, OSError):  # no helper can start: draw here
-        for figure in plan:
-            if figure.travels:
-                sent[figure.name] = pool.submit(_write, figure.name, folder)
-    return sent
+@contextmanager
+def _helping(
+    left: deque[PlannedFigure], folder: Path, written: dict[str, bool], helpers: int
+) -> Iterator[None]:
+    """Has the first figures of ``left`` drawn by other processes meanwhile.
 
+    Where a process dies or cannot start, its figure is put back.
+    """
+    if not helpers:
+        yield
+        return
+    with TemporaryDirectory() as place, ThreadPoolExecutor(helpers) as threads:
+        # Now and once: figures share their inputs, which change (caches fill) as soon as one is
+        # drawn. In a file: this process would wait until a helper has read what it is sent.
+        file = Path(place, "figures.pickle")
+        file.write_bytes(pickle.dumps(list(left)))
+        pool = ProcessPoolExecutor(helpers, get_context("spawn"), _begin, (file,))
 
-def _received(future: Future[bool], figure: PlannedFigure, folder: Path) -> bool:
-    try:
-        return future.result()
-    except BrokenProcessPool:  # killed, or never started: there was no memory, say
-        return figure.write(folder)
+        def follow_a_helper() -> None:
+            for figure in _taken(left.popleft):
+                try:
+                    drawn = pool.submit(_write, figure.name, folder)
+                    lost = isinstance(drawn.exception(), BrokenProcessPool)
+                except (BrokenProcessPool, OSError):
+                    lost = True
+                if lost:
+                    left.append(figure)
+                    return
+                written[figure.name] = _tried(figure.name, drawn.result)
+
+        try:
+            followed = [threads.submit(follow_a_helper) for _ in range(helpers)]
+            yield
+            for thread in followed:
+                thread.result()
+        except BaseException:  # the user has stopped it: nobody takes another one
+            left.clear()
+            raise
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 #: In a helper: the figures that travelled there.
 _arrived: dict[str, PlannedFigure] = {}
 
 
-def _begin(travelling: bytes) -> None:
+def _begin(travelling: Path) -> None:
     # Ctrl-C ends the process that waits for a helper; the helper follows without a word.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _arrived.update((figure.name, figure) for figure in pickle.loads(travelling))
+    figures: list[PlannedFigure] = pickle.loads(travelling.read_bytes())
+    _arrived.update((figure.name, figure) for figure in figures)
 
 
 def _write(name: str, folder: Path) -> bool:

@@ -11,7 +11,8 @@ class centres in them, a linear map to the width and a ReLU. Isotropic noise in 
 in which all distances are equal, would leave nothing to search.
 
 Limits, from 2,000 queries on: at least 1.5 times as fast where bfloat16 products are at least
-twice as fast as float32 ones, and nowhere slower than 0.95 of it, which allows for noise.
+twice as fast as float32 ones and k is small beside the bank (1,000 of 200,000 is, of 50,000 is
+not), and nowhere slower than 0.95 of it, which allows for noise.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from torch.nn.functional import normalize
 
 from ood_lab.detectors import KNN
 from ood_lab.features.bank import FeatureBank
+from ood_lab.neighbours.candidates import CandidateSearch
 from ood_lab.neighbours.speed import bfloat16_gain, fastest_dtype
 
 LATENT, CLASSES = 64, 1000
@@ -112,10 +114,12 @@ def main() -> None:
     gain, dtype = bfloat16_gain(), fastest_dtype(train.features.device)
     print(f"{options.queries:,} x {options.bank:,} x {options.width:,}, ", end="")
     print(f"{torch.get_num_threads()} threads; bfloat16 {gain:.1f} x float32: {dtype} first")
-    ratios = [max(compare(train, some, k, options.repeats)) for k in options.k]
+    ratios = {k: max(compare(train, some, k, options.repeats)) for k in options.k}
     if options.queries >= 2000:
-        least = 1.5 if dtype == torch.bfloat16 else 0.95
-        assert min(ratios) >= least, f"expected {least} times as fast, got {min(ratios):.2f}"
+        for k, ratio in ratios.items():
+            pays = dtype == torch.bfloat16 and CandidateSearch.fits(options.bank, k)
+            least = 1.5 if pays else 0.95
+            assert ratio >= least, f"k={k}: expected {least} times as fast, got {ratio:.2f}"
 
 
 if __name__ == "__main__":

@@ -131,6 +131,9 @@ def _helping(
         pool = ProcessPoolExecutor(helpers, get_context("spawn"), _begin, (file,))
 
         def follow_a_helper() -> None:
+            # Ctrl-C ends the process that waits for a helper, which starts in this thread; the
+            # helper follows without a word, however early it is.
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
             for figure in _taken(left.popleft):
                 try:
                     drawn = pool.submit(_write, figure.name, folder)
@@ -159,8 +162,6 @@ _arrived: dict[str, PlannedFigure] = {}
 
 
 def _begin(travelling: Path) -> None:
-    # Ctrl-C ends the process that waits for a helper; the helper follows without a word.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     figures: list[PlannedFigure] = pickle.loads(travelling.read_bytes())
     _arrived.update((figure.name, figure) for figure in figures)
 

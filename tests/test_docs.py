@@ -1,0 +1,68 @@
+"""The commands of README and docs are ones that this version understands."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from cli import ROOT
+
+from ood_lab.run.commandline import rewrite
+from ood_lab.run.compose import composed
+from ood_lab.run.line import check_overrides, read_arguments
+from ood_lab.run.pipeline import is_one_experiment, own_overrides, read_stages
+from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.validate import asks_for_validation
+
+README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
+#: Of a file that the reader is told to write.
+READERS_OWN = "nearest,"
+
+
+def commands(page: Path) -> list[tuple[str, str]]:
+    """Script and arguments of every call, what stands for something filled in or left out."""
+    text = page.read_text().replace("\\\n", " ")
+    calls = dict.fromkeys(re.findall(r"python (train|eval)\.py([^\n`]*)", text))
+    return [
+        (script, re.sub(r"<[^>]*>", "DIR", line).split(" #")[0].split("&&")[0])
+        for script, line in calls
+        if READERS_OWN not in line
+    ]
+
+
+def arguments(line: str) -> list[str]:
+    """The words of a shell; the first of ``a|b|c``, and nothing for ``...``."""
+    words = [word.split("|")[0] for word in shlex.split(line)]
+    return [word for word in words if not word.endswith("...")]
+
+
+def not_understood(script: str, line: str) -> str | None:
+    """What a command would say before it began, if anything."""
+    try:
+        found = read_arguments(rewrite(arguments(line))).overrides
+        overrides = [o for o in found if not asks_for_validation(o)]
+        if is_one_experiment(overrides):
+            own = own_overrides(overrides)
+            check_overrides(script, own)
+            for stage in read_stages(composed(script, own), overrides):
+                check_overrides(stage.script, stage.overrides)
+                overrides = []
+        check_overrides(script, overrides)
+    except Exception as error:
+        return f"python {script}.py{line}\n    {type(error).__name__}: {error}"
+    return None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [README, *(pytest.param(page, marks=pytest.mark.slow) for page in DOCS)],
+    ids=lambda page: page.name,
+)
+def test_every_command_is_understood(page):
+    register_resolvers()
+    wrong = [problem for command in commands(page) if (problem := not_understood(*command))]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_there_are_commands():
+    assert sum(len(commands(page)) for page in (README, *DOCS)) > 90

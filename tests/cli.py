@@ -3,11 +3,8 @@
 import os
 import runpy
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from unittest import mock
-
-from ood_lab.run import commandline
 
 ROOT = Path(__file__).parents[1]
 
@@ -18,7 +15,6 @@ def call(script: str, *arguments: str) -> int:
     with (
         mock.patch.object(sys, "argv", [str(ROOT / script), *arguments]),
         mock.patch.dict(os.environ, environment, clear=True),
-        mock.patch.object(commandline, "quick_exit", nullcontext),  # this process lives on
     ):
         try:
             runpy.run_path(str(ROOT / script), run_name="__main__")

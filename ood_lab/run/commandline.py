@@ -57,7 +57,8 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     register_resolvers()
     # Hydra then raises what a job raised instead of printing a shortened traceback.
     os.environ["HYDRA_FULL_ERROR"] = "1"
-    with quick_exit() if main.__module__ == "__main__" else nullcontext():
+    is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
+    with quick_exit() if is_program else nullcontext():
         script, line = _of_rank(config_name, sys.argv[1:])
         if status := run_line(main if script == config_name else script_main(script), script, line):
             sys.exit(status)

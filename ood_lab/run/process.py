@@ -34,8 +34,8 @@ def quick_exit() -> Iterator[None]:
     """Ends the process as soon as Python's exit handlers have run, with the status of the block.
 
     Python would then take every loaded package apart, which takes seconds once torch is among
-    them; the operating system takes the memory back at once. For scripts alone: whoever calls from
-    a program of their own goes on living.
+    them; the operating system takes the memory back at once. For the program that the process was
+    started with: handlers that were registered before do not run.
     """
     status = 1  # of an error that nobody foresaw: its traceback is printed before handlers run
 

@@ -37,15 +37,7 @@ from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
 from ood_lab.lvlm.ode.queries import GENERATIVE, Wording, questions_of
-from ood_lab.lvlm.ode.rounds import (
-    CAPTIONS,
-    JUDGED,
-    PAIRS,
-    Round,
-    change,
-    lineage,
-    read_round,
-)
+from ood_lab.lvlm.ode.rounds import CAPTIONS, JUDGED, PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.similarity import Association, Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
@@ -59,7 +51,6 @@ log = logging.getLogger(__name__)
 
 #: Natural images that the made ones are compared with.
 _MOST_NATURAL = 500
-_SPLIT, _COVARIATE = "split", LEVELS[1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,9 +294,9 @@ class Ode(Benchmark):
         self, ws: Workspace, name: str, captions: pd.DataFrame, judged: pd.DataFrame
     ) -> None:
         """Criteria and covariate levels against the first, other models against this one."""
-        for by, file in ((_SPLIT, "differences.csv"), (_COVARIATE, "styles.csv")):
+        for by, file in (("split", "differences.csv"), (LEVELS[1], "styles.csv")):
             if by in captions and captions[by].nunique() > 1:
-                first = captions[by].iloc[0] if by == _SPLIT else captions[by].min()
+                first = captions[by].iloc[0] if by == "split" else captions[by].min()
                 table = differences(captions, judged, by, first=first, **ws.resampling)
                 write_csv(table, ws.folder / file)
         if self.against:

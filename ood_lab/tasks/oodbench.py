@@ -48,17 +48,11 @@ class OODBench(Benchmark):
     is computed or paid for twice.
 
     Args:
-        case1: see :class:`~ood_lab.lvlm.oodbench.division.Rule`.
-        combine: see there.
-        threshold: T, see there.
+        case1, combine, threshold: see :class:`~ood_lab.lvlm.oodbench.division.Rule`.
         verified_only: of federated annotations, only verified labels count as absent.
         audit: ``audit.csv`` with verdicts: rejected pairs are left out.
-        id_pairing: see :class:`~ood_lab.lvlm.oodbench.pairs.Pairing`.
-        id_pairs: see there.
-        most_pairs: see there.
-        form: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
-        cot_article: see there.
-        bap_per_image: see there.
+        id_pairing, id_pairs, most_pairs: see :class:`~ood_lab.lvlm.oodbench.pairs.Pairing`.
+        form, cot_article, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
         export: formats of other packages to write the questions in, below ``exports``.
         gate_c_on_e: BAP: a count is right only where the existence is.
@@ -106,8 +100,8 @@ class OODBench(Benchmark):
         rule = Rule(case1=self.case1, combine=self.combine, threshold=self.threshold)
         division = divide(scores, labels, rule)
         write_table(division, ws.folder / _DIVISION)
-        files = dict(zip(annotations.images["image"], annotations.images["file"], strict=True))
-        paths = {image: str(annotations.root / name) for image, name in files.items()}
+        files = zip(annotations.images["image"], annotations.images["file"], strict=True)
+        paths = {image: str(annotations.root / name) for image, name in files}
         write_audit(division, paths, ws.folder / "audit.csv")
         if self.audit is not None:
             division = without_rejected(division, Path(self.audit))

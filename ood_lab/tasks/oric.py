@@ -68,14 +68,11 @@ class Oric(Benchmark):
         article: of the object in a question; ``released`` has the code's slip.
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations.
-        ablations: ORIC's construction to ask too with ``uniform`` samplers, or only its own for
-            positives (``pos_only``) or negatives (``neg_only``).
+        ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`.
         form: ``plain``, or ``cot``, a chain of thought.
         prompts: of the four wordings, how many are asked.
-        second_step: who reads replies that the parser does not match: ``none``, or the chat model
-            of ``judge=...``.
-        area_of: size of a category with several objects: of the ``union`` of its boxes, or its
-            ``largest`` object.
+        second_step: ``judge``: its chat model reads replies that the parser does not match.
+        area_of: size of a category with several objects: see :data:`AreaOf`.
         thresholds: edges of the tiers of size: sides of squares, pixels.
         bins: of the curve over ``P(object | context)``, at most.
         against: run folders of other models that were asked the same, to compare with.
@@ -228,9 +225,8 @@ class Oric(Benchmark):
         return ChatJudge(model, store_of(model.made_with, ws.answers_root), self.judge_wording)
 
     def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
-        write_bench(
-            items_of(bench.questions, ws.annotations, self.article), ws.folder / "oric_bench.json"
-        )
+        items = items_of(bench.questions, ws.annotations, self.article)
+        write_bench(items, ws.folder / "oric_bench.json")
         audits = [bench.audit.assign(file="bench")]
         if train is not None:
             items = items_of(train.questions, ws.annotations, self.article)

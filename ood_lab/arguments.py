@@ -95,7 +95,8 @@ def _is_plain(value: Any) -> bool:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     """Hints by parameter; of a class that hands ``**options`` on, those of its parents too."""
     owners: list[Callable[..., Any]] = [function]
-    if inspect.isclass(function):
+    # A dataclass is read itself: the fields of its parents have hints of other modules.
+    if inspect.isclass(function) and "__dataclass_fields__" not in vars(function):
         parents = reversed(inspect.getmro(function))
         owners = [vars(p)["__init__"] for p in parents if "__init__" in vars(p)]
     hints: dict[str, Any] = {}

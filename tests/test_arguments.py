@@ -13,6 +13,7 @@ from torch import Tensor
 from ood_lab.arguments import Count, Positive, Remedy, Seed, check_values
 from ood_lab.errors import UserError
 from ood_lab.run.nodes import check_finite
+from ood_lab.tasks.is_ood import IsOOD
 
 Draws = Annotated[int, Interval(ge=1, le=100)]
 
@@ -93,6 +94,13 @@ def test_options_that_a_class_hands_on_are_those_of_its_parent():
     with pytest.raises(UserError, match=r"node\.k=0"):
         check_values(HandsOn, {"k": 0}, "node")
     check_values(Own, {"k": 0}, "node")  # said elsewhere: Own takes no k
+
+
+def test_a_task_of_another_has_hints_of_both_modules():
+    check_values(IsOOD, {"k": 3, "memory_limit_gb": 1, "levels": 8}, "task")
+    for name in ("k", "memory_limit_gb", "levels"):
+        with pytest.raises(UserError, match=rf"task\.{name}=0"):
+            check_values(IsOOD, {name: 0}, "task")
 
 
 def test_not_a_number_anywhere():

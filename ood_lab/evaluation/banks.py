@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +69,7 @@ def split_by_columns(
 def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes: int) -> None:
     """Warns of detectors that the sets they are fitted on are too small for.
 
-    Args:
-        detectors: by name.
-        data: set up.
-        classes: of the head, as far as it is known.
+    ``classes`` are those of the head, as far as they are known.
 
     Raises:
         UserError: that is all of them.
@@ -89,106 +87,90 @@ def check_sizes(detectors: Mapping[str, Detector], data: OODDataModule, classes:
         log.warning("%s will be left out: %s", name, reason)
 
 
-def extract_banks(
-    data: OODDataModule,
-    trainer: Trainer,
-    root: Path,
-    backbone: Backbone,
-    detectors: Mapping[str, Detector],
-    ood_sets: Sequence[str],
-    selection: Sequence[str] = (),
-    of_test: Sequence[BankColumn] = (),
-) -> dict[str, FeatureBank]:
-    """One bank per split: those some detector is fitted on, ID test, the OOD sets, ``selection``.
+def columns_for(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[BankColumn]:
+    """What the detectors need of the pass over this split, to score it or only to fit on it."""
+    return [
+        column
+        for d in detectors.values()
+        if (column := d.column) is not None
+        and (evaluated or (column.needed_for_fit and d.fit_split == split))
+    ]
 
-    Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
-    ``of_test`` is computed on ID test besides.
-    Empty on the other ranks, which have done their share of the pass.
+
+@dataclass(frozen=True)
+class Extraction:
+    """The passes of one network over the sets of a DataModule; banks hold what they computed.
+
+    Attributes:
+        data: set up.
+        backbone: the network.
+        trainer: of the passes; on its other ranks, which do their share of them, all is empty.
+        root: folder of all feature banks.
     """
-    fitted_on = {d.fit_split for d in detectors.values()}
-    weights = weights_sha256(backbone)
-    banks = {}
-    for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
-        evaluated = split == "test" or split in ood_sets
-        if evaluated or split in fitted_on or split in selection:
-            columns = _columns(detectors, split, evaluated)
-            columns += of_test if split == "test" else []
-            bank = _bank(data, trainer, root, backbone, split, columns, weights)
-            if bank is not None:
-                banks[split] = bank
-    return banks
 
+    data: OODDataModule
+    backbone: Backbone
+    trainer: Trainer
+    root: Path
 
-def second_pass(
-    data: OODDataModule,
-    trainer: Trainer,
-    root: Path,
-    backbone: Backbone,
-    detectors: Mapping[str, Detector],
-    banks: dict[str, FeatureBank],
-    scored: Sequence[str],
-    limit: int,
-) -> SecondPass:
-    """Fits the detectors that declare a second pass and makes it over the sets to be scored.
+    def __post_init__(self) -> None:
+        self.data.use_transform(eval=self.backbone.transform)
 
-    ``banks`` of :func:`extract_banks` get what it adds; call it on all ranks.
-    """
-    made = SecondPass.fit(trainer, detectors, lambda d: banks[d.fit_split or "test"], limit)
-    weights = weights_sha256(backbone) if made.detectors else ""
-    extracted = partial(_bank, data, trainer, root, backbone, weights=weights)
-    made.over(banks, {split: partial(extracted, split) for split in scored})
-    return made
+    def banks(
+        self,
+        detectors: Mapping[str, Detector],
+        ood_sets: Sequence[str],
+        selection: Sequence[str] = (),
+        of_test: Sequence[BankColumn] = (),
+    ) -> dict[str, FeatureBank]:
+        """One bank per split: those some detector is fitted on, ID test, OOD sets, ``selection``.
 
+        Detectors that work in the pass do so on the evaluated sets, not on those of ``selection``;
+        ``of_test`` is computed on ID test besides.
+        """
+        fitted_on = {d.fit_split for d in detectors.values()}
+        banks = {}
+        for split in dict.fromkeys(["train", "val", "test", *ood_sets, *selection]):
+            evaluated = split == "test" or split in ood_sets
+            if evaluated or split in fitted_on or split in selection:
+                columns = columns_for(detectors, split, evaluated)
+                banks[split] = self._bank(split, [*columns, *(of_test if split == "test" else ())])
+        return {split: bank for split, bank in banks.items() if bank is not None}
 
-def extract_features(
-    data: OODDataModule,
-    trainer: Trainer,
-    root: Path,
-    backbone: Backbone,
-    splits: Sequence[str],
-) -> dict[str, Tensor]:
-    """Features of sets, ``[n, D]`` each, from the feature bank where it has them.
+    def second_pass(
+        self,
+        detectors: Mapping[str, Detector],
+        banks: dict[str, FeatureBank],
+        scored: Sequence[str],
+        limit: int,
+    ) -> SecondPass:
+        """Fits the detectors that declare a second pass and makes it over the sets to be scored.
 
-    Empty on the other ranks, which have done their share of the pass.
-    """
-    data.use_transform(eval=backbone.transform)
-    weights = weights_sha256(backbone)
-    features = {}
-    for split in splits:
-        bank = _bank(data, trainer, root, backbone, split, (), weights)
-        if bank is not None:
-            features[split] = bank.features
-    return features
+        ``banks`` of :meth:`banks` get what it adds; call it on all ranks.
+        """
+        made = SecondPass.fit(
+            self.trainer, detectors, lambda d: banks[d.fit_split or "test"], limit
+        )
+        made.over(banks, {split: partial(self._bank, split) for split in scored})
+        return made
 
+    def features(self, splits: Sequence[str]) -> dict[str, Tensor]:
+        """Features of sets, ``[n, D]`` each."""
+        banks = {split: self._bank(split) for split in splits}
+        return {split: bank.features for split, bank in banks.items() if bank is not None}
 
-def _bank(
-    data: OODDataModule,
-    trainer: Trainer,
-    root: Path,
-    backbone: Backbone,
-    split: str,
-    columns: Sequence[BankColumn],
-    weights: str,
-) -> FeatureBank | None:
-    return extract(
-        trainer,
-        backbone,
-        data.predict_dataset(split),
-        root,
-        columns,
-        batch_size=data.eval_batch_size,
-        num_workers=data.num_workers,
-        weights=weights,
-    )
+    @cached_property
+    def _weights(self) -> str:
+        return weights_sha256(self.backbone)
 
-
-def _columns(detectors: Mapping[str, Detector], split: str, evaluated: bool) -> list[BankColumn]:
-    """What the detectors need of the pass over this split, each once."""
-    wanted: dict[str, BankColumn] = {}
-    for detector in detectors.values():
-        column = detector.column
-        if column is not None and (
-            evaluated or (column.needed_for_fit and detector.fit_split == split)
-        ):
-            wanted[column.key] = column
-    return list(wanted.values())
+    def _bank(self, split: str, columns: Sequence[BankColumn] = ()) -> FeatureBank | None:
+        return extract(
+            self.trainer,
+            self.backbone,
+            self.data.predict_dataset(split),
+            self.root,
+            columns,
+            batch_size=self.data.eval_batch_size,
+            num_workers=self.data.num_workers,
+            weights=self._weights,
+        )

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ood_lab.detectors import (
-    CalibratedDetector,
-    Detector,
-    Rule,
-    checked_score,
-    load_detector,
-)
+from ood_lab.detectors import CalibratedDetector, Detector, Rule, checked_score, load_detector
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import each_that_works, fit_within
-from ood_lab.evaluation.parts import cut_at
+from ood_lab.evaluation.fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
 
 
@@ -38,34 +30,25 @@ def chosen_rule(rule: str | None, tpr: float | None, alpha: float | None) -> Rul
     return Rule(named[0], DEFAULT_LEVELS.get(named[0], 0.0) if level is None else level)
 
 
-def load_detectors(
-    files: str | os.PathLike[str] | Sequence[str], rule: Rule | None
-) -> dict[str, CalibratedDetector]:
+def load_detectors(files: str | Sequence[str], rule: Rule | None) -> dict[str, CalibratedDetector]:
     """Saved detectors by name, under the given rule or, where it is None, their own.
 
-    Args:
-        files: one or more files of :func:`~ood_lab.detectors.save_detector`; of a folder, all.
-        rule: of the threshold.
+    ``files`` are those of :func:`~ood_lab.detectors.save_detector`; of a folder, all.
 
     Raises:
         UserError: a wrong file, two detectors of one name.
     """
     ready: dict[str, CalibratedDetector] = {}
-    for file in _expanded([files] if isinstance(files, (str, os.PathLike)) else files):
-        saved = load_detector(file)
-        if saved.detector.name in ready:
-            raise UserError(
-                f"task.detector_file: two files hold a detector '{saved.detector.name}'"
-            )
-        ready[saved.detector.name] = saved if rule is None else saved.under(rule)
+    for place in map(Path, [files] if isinstance(files, str) else files):
+        for file in sorted(place.glob("*.safetensors")) if place.is_dir() else [place]:
+            saved = load_detector(file)
+            name = saved.detector.name
+            if name in ready:
+                raise UserError(f"task.detector_file: two files hold a detector '{name}'")
+            ready[name] = saved if rule is None else saved.under(rule)
     if not ready:
         raise UserError(f"task.detector_file={files} holds no .safetensors file")
     return ready
-
-
-def _expanded(places: Sequence[str | os.PathLike[str]]) -> Iterator[Path]:
-    for place in map(Path, places):
-        yield from sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
 
 
 def fit_and_held_out(
@@ -90,16 +73,9 @@ def fit_detectors(
     """Fits every detector and takes its threshold from ID images that it was not fitted on.
 
     Those are the val split. A detector that is itself fitted on val gets a seeded random half of
-    it, and its threshold comes from the other half.
-
-    Args:
-        detectors: by name.
-        banks: ``val``, and ``train`` where a detector is fitted on it.
-        refused: detectors that cannot work here are added, with the reason.
-        rule: of the threshold.
-        classes: names of the ID classes.
-        seed: of the halves.
-        limit: bytes a fit may take.
+    it, and its threshold comes from the other half. ``banks`` has ``val``, and ``train`` where a
+    detector is fitted on it; detectors that cannot work here are added to ``refused``, with the
+    reason. A fit may take ``limit`` bytes.
 
     Raises:
         UserError: too few held-out images; no detector works.

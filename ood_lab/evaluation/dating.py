@@ -29,20 +29,18 @@ def level_titles(levels: int) -> list[str]:
 
 def heads_to_read(data: OODDataModule, backbone: Backbone) -> HeadPredictions | None:
     """Heads of the network for the labels of the ID test set; None where it has none of use."""
-    heads = [*_level_heads(data.labels, backbone), *_category_head(data.labels, backbone)]
+    heads = [name for names in _heads(data.labels, backbone) for name in names]
     return HeadPredictions(heads) if heads else None
 
 
-def _level_heads(labels: Labels, backbone: Backbone) -> Sequence[str]:
-    fits = isinstance(backbone, FGVCNet) and backbone.labels.level_sizes == labels.level_sizes
-    return backbone.level_heads if isinstance(backbone, FGVCNet) and fits else ()
-
-
-def _category_head(labels: Labels, backbone: Backbone) -> Sequence[str]:
-    if not isinstance(backbone, FGVCNet) or not backbone.category_head:
-        return ()
-    fits = labels.has_category and backbone.labels.categories == labels.categories
-    return (backbone.category_head,) if fits else ()
+def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[str]]:
+    """Heads for the coarser levels, and for the category, of labels that the network knows."""
+    if not isinstance(backbone, FGVCNet):
+        return (), ()
+    own, category = backbone.labels, backbone.category_head
+    knows_category = labels.has_category and own.categories == labels.categories
+    levels = backbone.level_heads if own.level_sizes == labels.level_sizes else ()
+    return levels, (category,) if category and knows_category else ()
 
 
 def dating_of(
@@ -53,14 +51,8 @@ def dating_of(
     ``level`` is ``category``, ``coarse``, ``fine`` (``level 1``, ... between them); ``subset`` is
     ``all`` or a category. ``source`` says where a prediction is from: a ``head`` of the network,
     or ``derived``, the parent of the predicted class. A category has no parent among the classes:
-    without a head for it there is no accuracy, and it only divides the images.
-
-    Args:
-        data: the DataModule.
-        bank: of the ID test set, with the columns of :func:`heads_to_read`.
-        backbone: the network.
-        model: written to every row.
-        seed: written to every row.
+    without a head for it there is no accuracy, and it only divides the images. ``bank`` has the
+    columns of :func:`heads_to_read`; ``model`` and ``seed`` are written to every row.
     """
     test = data.splits["test"]
     levels = _levels(data)
@@ -69,12 +61,13 @@ def dating_of(
     column = heads_to_read(data, backbone)
     read = bank.columns[column.key].numpy() if column else np.empty((len(bank), 0), np.int64)
     parts = []
-    if _category_head(data.labels, backbone):
+    level_heads, category_head = _heads(data.labels, backbone)
+    if category_head:
         truth = test.table[CATEGORY].to_numpy()
         table = dating_table(truth, read[:, -1], test.names_of(CATEGORY))
         parts.append(table.assign(level=CATEGORY, source="head"))
     subsets = _by_category(test)
-    own = read[:, : len(_level_heads(data.labels, backbone))]
+    own = read[:, : len(level_heads)]
     found = _level_predictions(data.labels, bank.predictions.numpy(), own)[-max(len(levels), 1) :]
     truths = [(test.table[c].to_numpy(), test.names_of(c)) for c in levels[:-1]]
     truths.append((test.labels.numpy(), tuple(test.classes)))
@@ -97,10 +90,7 @@ def _level_predictions(
 ) -> list[tuple[np.ndarray, str]]:
     """Predictions and their source, coarse to fine.
 
-    Args:
-        labels: the hierarchy.
-        classes: predicted classes, ``[N]``.
-        heads: predictions of the heads of the coarser levels, ``[N, H]``, coarsest first.
+    From predicted classes ``[N]``, and from heads of the coarser levels ``[N, H]``, coarsest first.
     """
     upwards = itertools.accumulate(
         reversed(labels.parents), lambda known, parents: np.asarray(parents)[known], initial=classes

@@ -1,32 +1,56 @@
-"""Fitting detectors: the memory is checked first, and one that refuses leaves the others alone."""
+"""Fitting and scoring detectors on the banks.
+
+The memory is checked first, and a detector that refuses leaves the others alone.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from typing import TypeVar
 
-from ood_lab.detectors import Detector, DetectorRefusal, check_memory
+import pandas as pd
+import psutil
+import torch
+
+from ood_lab.axes import LEVELS
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
 from ood_lab.detectors.device import within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import score_warning
 
 log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
 
+def cut_at(bank: FeatureBank, first: int, seed: int) -> tuple[FeatureBank, FeatureBank]:
+    """A random part of ``first`` rows, and the rest to judge what is fitted on it.
+
+    Both are in the order of the bank.
+    """
+    order = torch.randperm(len(bank), generator=torch.Generator().manual_seed(seed))
+    return bank.rows(order[:first].sort().values), bank.rows(order[first:].sort().values)
+
+
+def memory_limit(gigabytes: float | None) -> int:
+    """Bytes a detector's fit may take: as given, or 80% of what is available now."""
+    if gigabytes is not None:
+        return int(gigabytes * 2**30)
+    return int(0.8 * psutil.virtual_memory().available)
+
+
 def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
     """Fits the detector, or returns it as it is where nothing is, or it was for a second pass.
 
-    Args:
-        detector: not yet fitted.
-        bank: of its ``fit_split``; any bank where nothing is fitted.
-        limit: bytes the fit may take.
+    ``bank`` is that of its ``fit_split``, or any where nothing is fitted.
 
     Raises:
         DetectorRefusal: the detector cannot work on such a bank.
-        UserError: the fit would take more memory, or the GPU has too little of it.
+        UserError: the fit would take more than ``limit`` bytes, or the GPU has too little of it.
     """
     if detector.fitted and detector.second_column is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
@@ -41,12 +65,9 @@ def each_that_works(
     work: Callable[[str, Detector], _Result],
     refused: dict[str, str],
 ) -> dict[str, _Result]:
-    """``work`` of every detector; those that refuse are left out, with a warning.
+    """``work`` of every detector, given its name and it.
 
-    Args:
-        detectors: by name.
-        work: called with the name and the detector.
-        refused: those that refuse are added, with the reason.
+    Those that refuse are left out with a warning, and go to ``refused`` with the reason.
 
     Raises:
         UserError: none works.
@@ -62,3 +83,59 @@ def each_that_works(
         reasons = "; ".join(f"{name}: {reason}" for name, reason in refused.items())
         raise UserError(f"no chosen detector works here. {reasons}")
     return results
+
+
+def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
+    """The scores table of one set, without detectors yet: one row per image, in dataset order."""
+    table = pd.DataFrame({"dataset": dataset.name, "index": bank.index.numpy()})
+    table["path"] = dataset.table["path"].to_numpy()
+    table["label"] = bank.labels.numpy()
+    table["pred"] = bank.predictions.numpy()
+    for level in LEVELS:
+        has = level in dataset.table
+        table[level] = dataset.table[level].astype("float64").to_numpy() if has else float("nan")
+    return table
+
+
+def score_banks(
+    parts: dict[str, pd.DataFrame],
+    banks: Mapping[str, FeatureBank],
+    detectors: Mapping[str, Detector],
+    refused: dict[str, str],
+    limit: int,
+) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+    """Fits every detector within ``limit`` bytes and scores; those that refuse go to ``refused``.
+
+    ``parts`` are the evaluated sets, ID test first: one row an image, to which every detector adds
+    its column. ``banks`` are of these sets, and of those that detectors are fitted on.
+
+    Returns:
+        The scores table and ``{detector: {fit_seconds, score_seconds}}``.
+    """
+
+    def fit_and_score(name: str, detector: Detector) -> dict[str, float]:
+        start = time.perf_counter()
+        fit_within(detector, banks[detector.fit_split or "test"], limit)
+        fitted = time.perf_counter()
+        scored = {split: checked_score(detector, banks[split]) for split in parts}
+        for split, values in scored.items():
+            parts[split][name] = values.numpy()
+        return {"fit_seconds": fitted - start, "score_seconds": time.perf_counter() - fitted}
+
+    timing = each_that_works(detectors, fit_and_score, refused)
+    return pd.concat(parts.values(), ignore_index=True), timing
+
+
+def suspicious(
+    scores: pd.DataFrame, detectors: Sequence[str], ood_sets: Sequence[str]
+) -> list[str]:
+    """Warnings about scores that cannot mean what they should, one a detector and reason."""
+    found: dict[tuple[str, str], list[str]] = {}
+    identity = scores[scores.dataset == "test"]
+    for name in detectors:
+        for ood in ood_sets:
+            rows = scores[scores.dataset == ood]
+            if warning := score_warning(identity[name].to_numpy(), rows[name].to_numpy()):
+                fact, _, reason = warning.partition(": ")
+                found.setdefault((name, reason), []).append(f"{ood}: {fact}")
+    return [f"{name}: {reason} ({'; '.join(on)})" for (name, reason), on in found.items()]

@@ -53,12 +53,8 @@ def check_id_accuracy(
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
     It is not defined without labels, or when the head has other classes than the data (a
-    pretrained head on one's own classes): logits are then used as they are.
-
-    Args:
-        bank: the ID test bank.
-        classes: names of the ID classes.
-        expected: accuracy the weights are known to reach (percent); None = unknown.
+    pretrained head on one's own classes): logits are then used as they are. ``expected`` is what
+    the weights are known to reach, in percent.
 
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``.
@@ -90,11 +86,8 @@ def chance_warning(
 ) -> str | None:
     """What to do about a network that is no better than chance; None about any other.
 
-    Args:
-        bank: the ID test bank.
-        accuracy: see :func:`check_id_accuracy`.
-        backbone: the network.
-        manifest: ``training`` (``epochs``, ``steps``) where this run has just trained it.
+    ``bank`` and ``accuracy`` are those of :func:`check_id_accuracy`; the manifest has ``training``
+    (``epochs``, ``steps``) where this run has just trained the network.
     """
     n, heads = int((bank.labels >= 0).sum()), bank.logits.shape[1]
     if accuracy is None or not at_chance(accuracy, n, heads):

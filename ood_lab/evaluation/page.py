@@ -38,15 +38,8 @@ def write_page(
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
-    Args:
-        folder: run folder.
-        data: to show images.
-        banks: by name of the set; their features are drawn.
-        scores: the scores table.
-        results: the results table.
-        best: which detectors are not significantly worse than the best; None without detectors.
-        manifest: what made the numbers.
-        dating: the dating table, where there is one.
+    ``banks`` give features to draw, ``data`` images to show; ``best`` says which detectors are not
+    significantly worse than the best, and is None without detectors.
     """
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     figures = write_figures(

@@ -47,13 +47,9 @@ class SecondPass:
     ) -> SecondPass:
         """Fits the detectors that declare a second pass, unless they are, on all processes alike.
 
-        One that cannot be fitted is left as it is: whoever fits the others says why.
-
-        Args:
-            trainer: of the passes.
-            detectors: by name, the same on all processes.
-            fit_bank: what a detector is fitted on; called on the main process only.
-            limit: bytes a fit may take.
+        One that cannot be fitted is left as it is: whoever fits the others says why. ``fit_bank``,
+        what a detector is fitted on, is called on the main process only; a fit may take ``limit``
+        bytes.
         """
         chosen = {n: d for n, d in detectors.items() if d.second_column is not None}
         if not chosen:
@@ -84,9 +80,8 @@ class SecondPass:
     ) -> None:
         """Gives the banks what the pass adds; without detectors, leaves them as they are.
 
-        Args:
-            banks: of the first pass, by name; empty on the other processes.
-            sources: by name, what extracts ``columns`` of the same images; called on all processes.
+        ``sources`` extract ``columns`` of the images of these banks, by name, on all processes; on
+        all but the main one there is no bank.
         """
         if not self.detectors:
             return

@@ -6,18 +6,19 @@ import itertools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.overlap import shared_content
 from ood_lab.data.splits import ID_SPLITS
-from ood_lab.detectors import Detector
+from ood_lab.detectors import Detector, checked_score
 from ood_lab.errors import UserError
-from ood_lab.evaluation.grid_search import Candidate, GridSearch, Settings
-from ood_lab.evaluation.parts import cut_at
+from ood_lab.evaluation.fitting import cut_at, fit_within
 from ood_lab.evaluation.synthetic import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
 from ood_lab.hints import suggestion
+from ood_lab.metrics import SortedScores
 
 log = logging.getLogger(__name__)
 #: Where the outliers of the selection come from.
@@ -28,6 +29,33 @@ OUTLIERS = {
 }
 #: Added to the name of a detector whose settings were chosen.
 SUFFIX = "_tuned"
+
+Settings = dict[str, Any]
+Grid = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One point of a grid.
+
+    Attributes:
+        settings: as in the grid.
+        used: what the detector made of them (a ViM dimension may be reduced).
+        aurocs: by set of outliers.
+    """
+
+    settings: Settings
+    used: Settings
+    aurocs: dict[str, float]
+
+    @property
+    def auroc(self) -> float:
+        """Mean over the sets of outliers."""
+        return sum(self.aurocs.values()) / len(self.aurocs)
+
+    def describe(self) -> dict[str, Any]:
+        """Plain values for the manifest."""
+        return {**self.used, "auroc": self.auroc, "auroc_by_set": self.aurocs}
 
 
 @dataclass
@@ -63,7 +91,7 @@ class Tuning:
 
     mode: str
     sets: Sequence[str]
-    grids: Mapping[str, Mapping[str, Sequence[Any]]]
+    grids: Mapping[str, Grid]
     build: Callable[..., Detector]
 
     @property
@@ -141,11 +169,8 @@ class Tuning:
     ) -> Selection:
         """Tries every grid on the banks of the fit splits, ``val`` and the tuning sets.
 
-        Args:
-            detectors: those that work on this backbone; others' grids are left alone.
-            banks: by split; only those named above are read.
-            limit: bytes a fit may take.
-            seed: of the halves of ``val`` and of the synthetic outliers.
+        Grids of others than these detectors, which work on this backbone, are left alone. A fit may
+        take ``limit`` bytes; the seed is that of the halves of ``val`` and the synthetic outliers.
         """
         if self.mode == "none":
             return Selection({"mode": self.mode})
@@ -161,19 +186,47 @@ class Tuning:
         for name, grid in chosen.items():
             fit, identity = _fit_and_judge(detectors[name], banks, seed)
             outliers = {s: banks[s] for s in self.sets} or synthetic_outliers(identity, seed)
-            search = GridSearch(name, self.build, fit, {"val": identity, **outliers}, limit)
-            self._choose(search, grid, selection)
+            judge = partial(self._judged, name, grid, fit, {"val": identity, **outliers}, limit)
+            self._choose(name, grid, judge, selection)
         return selection
 
+    def _judged(
+        self,
+        name: str,
+        grid: Grid,
+        fit: FeatureBank | None,
+        banks: Mapping[str, FeatureBank],
+        limit: int,
+        settings: Settings,
+    ) -> Candidate | str:
+        """The AUROCs under ``settings``, or why these cannot work here.
+
+        ``fit`` is what the detector is fitted on, None = nothing; ``banks`` are ``val``, the ID
+        images, then the sets of outliers.
+        """
+        detector = self.build(name, **settings)
+        try:
+            fit_within(detector, banks["val"] if fit is None else fit, limit)
+            scores = {s: checked_score(detector, bank).numpy() for s, bank in banks.items()}
+        except UserError as error:
+            return str(error)
+        identity = scores.pop("val")
+        aurocs = {s: SortedScores.of(identity, values).auroc() for s, values in scores.items()}
+        described = settings | detector.describe()
+        return Candidate(settings, {key: described[key] for key in grid}, aurocs)
+
     def _choose(
-        self, search: GridSearch, grid: Mapping[str, Sequence[Any]], selection: Selection
+        self,
+        name: str,
+        grid: Grid,
+        judge: Callable[[Settings], Candidate | str],
+        selection: Selection,
     ) -> None:
-        name, refused = search.name, []
-        default = search.run({}, grid)
+        refused, default = [], judge({})
         candidates: list[Candidate] = []
         for values in itertools.product(*grid.values()):
             settings = dict(zip(grid, values, strict=True))
-            candidate = search.run(settings, grid)
+            candidate = judge(settings)
             if isinstance(candidate, str):
                 refused.append({**settings, "reason": candidate})
             elif candidate.used not in [c.used for c in candidates]:
@@ -195,7 +248,8 @@ class Tuning:
         tuned = self.build(name, **best.settings)
         tuned.name = name + SUFFIX
         selection.detectors[tuned.name] = tuned
-        log.info("%s: %s chosen, mean AUROC %.1f%%", name, _words(best.used), 100 * best.auroc)
+        words = ", ".join(f"{key}={value}" for key, value in best.used.items())
+        log.info("%s: %s chosen, mean AUROC %.1f%%", name, words, 100 * best.auroc)
 
 
 def with_tuned(
@@ -235,7 +289,3 @@ def _at_the_edge(name: str, best: Candidate, candidates: Sequence[Candidate]) ->
                 f"tuning.grids.{name}.{key}"
             )
     return found
-
-
-def _words(settings: Settings) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.items())

@@ -83,13 +83,10 @@ def compare(
     for row in rows:
         ours = row.scale * _value(row, results, facts["shift_order"])
         delta = ours - row.value
-        # A detector the run does not have has no settings to differ in.
-        differs = (
-            [".".join(f) for f, _, _ in _differing(row, facts)] if not math.isnan(ours) else []
-        )
-        if math.isnan(ours):
+        differs: list[str] = []
+        if math.isnan(ours):  # a detector the run does not have has no settings to differ in
             verdict = ABSENT
-        elif differs:
+        elif differs := [".".join(field) for field, _, _ in _differing(row, facts)]:
             verdict = OTHER
         else:
             verdict = WITHIN if abs(delta) <= row.tolerance + 1e-9 else OUTSIDE

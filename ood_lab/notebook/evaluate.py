@@ -12,8 +12,7 @@ from rich.console import Console
 
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
-from ood_lab.evaluation.detect import memory_limit, score_banks
-from ood_lab.evaluation.parts import cut_at
+from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors

@@ -10,13 +10,14 @@ from ood_lab.errors import UserError
 
 
 def finished_runs(
-    patterns: Sequence[str], tables: Sequence[str] = ("results.parquet",)
+    runs: str | Sequence[str], tables: Sequence[str] = ("results.parquet",)
 ) -> list[Path]:
-    """Folders with ``DONE`` and one of ``tables`` among what the patterns match, or below it.
+    """Folders with ``DONE`` and one of ``tables`` among what the globs match, or below it.
 
     Raises:
         UserError: there is none, or a pattern matches nothing.
     """
+    patterns = [runs] if isinstance(runs, str) else list(runs)
     found: set[Path] = set()
     for pattern in patterns:
         matches = sorted(Path(p) for p in glob.glob(pattern, recursive=True) if Path(p).is_dir())

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.lvlm.ode.amber import AmberConcepts
+    from ood_lab.lvlm.ode.concepts import Concepts
     from ood_lab.lvlm.ode.generators.base import Generator
     from ood_lab.lvlm.oric.judges import CooccurrenceJudge
     from ood_lab.models import Backbone, TrainingLog
@@ -114,6 +115,11 @@ class Workspace:
     def metrics(self) -> dict[str, Any]:
         """``protocol``, ``draws`` and ``min_count``."""
         return dict(self.settings["metrics"])
+
+    @property
+    def resampling(self) -> dict[str, Any]:
+        """``draws`` and ``seed`` of the bootstrap."""
+        return {"draws": int(self.metrics["draws"]), "seed": self.seed}
 
     @property
     def shift(self) -> dict[str, Any]:
@@ -205,9 +211,14 @@ class Workspace:
         return {name: self.build(f"image_text.{name}") for name in names}
 
     @cached_property
-    def concepts(self) -> AmberConcepts | None:
-        """The concepts of ``concepts=...``; None where they come from the annotations."""
-        return self.build("concepts") if self.cfg.get("concepts") else None
+    def concepts(self) -> Concepts:
+        """The concepts of ``concepts=...``, or those of the annotations."""
+        from ood_lab.lvlm.ode.concepts import concepts_of
+
+        if not self.cfg.get("concepts"):
+            return concepts_of(self.annotations)
+        source: AmberConcepts = self.build("concepts")
+        return source.read()
 
     @cached_property
     def generator(self) -> Generator:

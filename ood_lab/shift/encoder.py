@@ -13,7 +13,7 @@ from torch import Tensor
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import extract_features
+from ood_lab.evaluation.banks import Extraction
 from ood_lab.shift import Decomposition, load_decomposition, undecomposed
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ def clip_features(
     """
     warn_if_foreign(clip, data)
     backbone = clip_backbone(clip, data.classes or ["object"])
-    return extract_features(data, trainer, root, backbone, splits)
+    return Extraction(data, backbone, trainer, root).features(splits)
 
 
 @rank_zero_only

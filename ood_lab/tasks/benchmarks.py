@@ -42,8 +42,7 @@ class Benchmarks(Task):
         """See the class."""
         if not ws.is_main:
             return
-        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
-        folders = finished_runs(patterns, ("results.parquet", _LEADERBOARD))
+        folders = finished_runs(self.runs, ("results.parquet", _LEADERBOARD))
         runs = read_benchmarks(folders)
         board = answer_board(runs)
         write_csv(board, ws.folder / "benchmarks.csv")

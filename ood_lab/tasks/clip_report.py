@@ -56,15 +56,10 @@ class ClipReport(Task):
         clip = ws.backbone.clip
         clip.model.half().float()  # measured as it is stored
         shares = {**_on_test(clip, ws.data), **_on_world(clip, ws.data)}
-        rows = []
-        for metric, (share, n) in shares.items():
-            low, high = wilson_interval(share, n)
-            rows.append(
-                {"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n}
-            )
-        results = (
-            pd.DataFrame(rows).assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
-        )
+        rows = [(name, share, *wilson_interval(share, n), n) for name, (share, n) in shares.items()]
+        table = pd.DataFrame(rows, columns=["metric", "value", "ci_low", "ci_high", "n_id"])
+        table = table.assign(model=ws.model["name"], seed=ws.seed)
+        results = table.reindex(columns=COLUMNS)
         write_csv(results, ws.folder / "results.csv")
         place = Path(self.export) if self.export else ws.folder / "clip"
         about = {

@@ -14,12 +14,7 @@ from ood_lab.io import read_json
 from ood_lab.report.finished import finished_runs
 from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
-from ood_lab.report.leaderboard_runs import (
-    FinishedRun,
-    comparable_groups,
-    read_run,
-    why_apart,
-)
+from ood_lab.report.leaderboard_runs import FinishedRun, comparable_groups, read_run, why_apart
 from ood_lab.report.leaderboard_table import wide_table
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
@@ -47,26 +42,20 @@ class Compare(Task):
         """See the class."""
         if not ws.is_main:
             return
-        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
-        groups = comparable_groups(_with_detectors(finished_runs(patterns)))
-        names = [f"leaderboard-{n}" if n > 1 else "leaderboard" for n in range(1, len(groups) + 1)]
-        apart = [
-            f"{name}: {why_apart(group, groups[0])}"
-            for name, group in list(zip(names, groups, strict=True))[1:]
-        ]
+        main, *others = comparable_groups(_with_detectors(finished_runs(self.runs)))
+        groups = {"leaderboard": main}
+        groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
+        apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
         console = Console()
-        for name, group in zip(names, groups, strict=True):
+        for name, group in groups.items():
             board = make_leaderboard(group)
-            notes = apart if name == names[0] else [n for n in apart if n.startswith(f"{name}: ")]
+            notes = [apart[name]] if name in apart else list(apart.values())
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
             console.print(terminal(wide_table(board), title, console.width))
-        for line in apart:
+        for line in apart.values():
             log.warning("%s", line)
-        ws.manifest["runs"] = {
-            name: [str(run.path) for run in group]
-            for name, group in zip(names, groups, strict=True)
-        }
+        ws.manifest["runs"] = {n: [str(run.path) for run in group] for n, group in groups.items()}
 
 
 def _counted(board: Leaderboard, group: Sequence[FinishedRun]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import pandas as pd
 from rich.console import Console, Group, RenderableType
@@ -41,20 +42,17 @@ class DataCheck(Task):
         data: OODDataModule = ws.build("data")
         Console().print(_facts(data))
         wrong: list[str] = []
-        table = Table(
-            title="Sources", title_justify="left", box=None, pad_edge=False, padding=(0, 1)
-        )
+        table = _table("Sources")
         for heading in ("set", "path", "state", "sha256 of the list"):
             table.add_column(heading, overflow="fold")
         incomplete = data.missing_images()
         for name, path in data.sources.items():
             state, digest = _state(path, (data.info.get("sha256") or {}).get(name))
             state = f"incomplete: {incomplete[name]}" if name in incomplete else state
+            table.add_row(name, str(path), state, digest)
             if state != "present":
                 wrong.append(f"{name} is {state}")
-            table.add_row(
-                name, str(path), state, digest, style=None if state == "present" else "red"
-            )
+                table.rows[-1].style = "red"
         if data.sources:
             print_whole(table)
         missing = [path for path in data.sources.values() if not path.exists()]
@@ -72,15 +70,19 @@ class DataCheck(Task):
 
 def _facts(data: OODDataModule) -> Table:
     """The metadata of the data set's YAML."""
-    table = Table(title=data.name, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table = _table(data.name)
+    table.show_header = False
     table.add_column(style="bold")
     table.add_column(overflow="fold")
+    words = {None: "not stated", True: "yes", False: "no"}
     for key in ("licence", "source", "redistribute", "tree"):
         value = data.info.get(key)
-        words = {None: "not stated", True: "yes", False: "no"}
         table.add_row(key, words[value] if value is None or value in (True, False) else str(value))
-    table.show_header = False
     return table
+
+
+def _table(title: str | None = None) -> Table:
+    return Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
 
 
 def _classes(classes: pd.DataFrame, file: Path) -> RenderableType:
@@ -99,11 +101,10 @@ def _classes(classes: pd.DataFrame, file: Path) -> RenderableType:
 
 
 def _counts(classes: pd.DataFrame) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    table = _table()
     for heading in classes.columns:
-        table.add_column(
-            heading, overflow="fold", justify="left" if heading == "class" else "right"
-        )
+        side: Literal["left", "right"] = "left" if heading == "class" else "right"
+        table.add_column(heading, overflow="fold", justify=side)
     for row in classes.itertuples(index=False):
         table.add_row(*(Text(v if isinstance(v, str) else f"{v:,}") for v in row))
     return table
@@ -111,11 +112,7 @@ def _counts(classes: pd.DataFrame) -> Table:
 
 def _state(path: Path, expected: str | None) -> tuple[str, str]:
     """``present``, ``missing`` or ``not the expected list``, and the sha256 of a list file."""
-    if not path.exists():
-        return "missing", ""
-    if path.is_dir():
-        return "present", ""
+    if not path.is_file():
+        return "present" if path.exists() else "missing", ""
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if expected and digest != expected:
-        return "not the expected list", digest
-    return "present", digest
+    return "present" if expected in (None, "", digest) else "not the expected list", digest

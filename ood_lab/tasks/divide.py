@@ -22,14 +22,7 @@ from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.run.workspace import Workspace
-from ood_lab.shift import (
-    Edges,
-    cell_counts,
-    load_edges,
-    pool_edges,
-    save_edges,
-    write_imglist,
-)
+from ood_lab.shift import Edges, cell_counts, load_edges, pool_edges, save_edges, write_imglist
 from ood_lab.tasks.measure import Measure
 
 log = logging.getLogger(__name__)
@@ -66,10 +59,12 @@ class Divide(Measure):
         measured = self.measured(ws)
         if measured is None:
             return None
-        degrees, folder = measured.degrees, ws.folder
+        (degrees, summary), folder = measured, ws.folder
         pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
-        pool, counts = divided(pool, used)
+        semantic, covariate = used.levels(pool["semantic"], pool["covariate"])
+        counts = cell_counts(covariate, semantic, used.shape)
+        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
         write_division(folder, pool, counts, used)
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
@@ -78,17 +73,10 @@ class Divide(Measure):
             cells.append(write_cells_figure(folder / "figures", counts, min_count))
         if self.report:
             with optional("shift.html"):
-                write_shift_page(folder, *measured, ws.data.load_image, ws.manifest, cells)
+                write_shift_page(folder, degrees, summary, ws.data.load_image, ws.manifest, cells)
         Console().print(cells_table(counts, min_count))
         log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
         return pool
-
-
-def divided(pool: pd.DataFrame, edges: Edges) -> tuple[pd.DataFrame, np.ndarray]:
-    """The pool with ``semantic_level`` and ``covariate_level`` from 0, and images per cell."""
-    semantic, covariate = edges.levels(pool["semantic"], pool["covariate"])
-    counts = cell_counts(covariate, semantic, edges.shape)
-    return pool.assign(semantic_level=semantic, covariate_level=covariate), counts
 
 
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.io import write_csv, write_table
+from ood_lab.io import write_results
 from ood_lab.metrics import COLUMNS
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
@@ -39,10 +38,7 @@ class TrainLaid(Task):
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns held-out triplet accuracies, orthogonality error and energy shares."""
-        labels, templates = (
-            texts_of(ws.build, "texts.labels"),
-            texts_of(ws.build, "texts.templates"),
-        )
+        labels, templates = (_texts(ws, f"texts.{name}") for name in ("labels", "templates"))
         check_templates(templates, "texts.templates")
         log.info("encoding %d labels x %d templates", len(labels), len(templates))
         grid = encode_grid(labels, templates, ws.clip.encode_text)
@@ -59,32 +55,24 @@ class TrainLaid(Task):
         found = {k: float(v) for k, v in runner.callback_metrics.items() if k.startswith("val/")}
         ws.manifest |= {"clip": identity, "laid": dict(decomposition.details), "held_out": found}
         ws.manifest |= {"texts": {"labels": len(labels), "templates": len(templates)}}
-        results = _results(found, str(ws.model["name"]), ws.seed)
-        write_csv(results, ws.folder / "results.csv")
-        write_table(results, ws.folder / "results.parquet")
-        _show(found, place)
+        shares = {key.removeprefix("val/"): value for key, value in found.items()}
+        table = pd.DataFrame(shares.items(), columns=["metric", "value"])
+        results = table.assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
+        write_results(results, ws.folder)
+        _show(shares, place)
         return results
 
 
-def texts_of(build: Callable[..., Any], node: str) -> list[str]:
+def _texts(ws: Workspace, node: str) -> list[str]:
     """A list of texts from a configuration node: a list, a file, or a function that makes one."""
-    found = build(node)
+    found = ws.build(node)
     return read_texts(found) if isinstance(found, str) else list(found)
 
 
-def _results(found: Mapping[str, float], model: str, seed: int) -> pd.DataFrame:
-    rows = [
-        {"model": model, "metric": key.removeprefix("val/"), "value": value, "seed": seed}
-        for key, value in found.items()
-    ]
-    return pd.DataFrame(rows).reindex(columns=COLUMNS)
-
-
 def _show(found: Mapping[str, float], place: Path) -> None:
-    table = Table(title="LAID, on words that were held out", title_justify="left", box=None)
-    table.add_column("")
+    table = Table("", title="LAID, on words that were held out", title_justify="left", box=None)
     table.add_column("value", justify="right")
     for key, value in found.items():
-        table.add_row(key.removeprefix("val/").replace("_", " "), f"{value:.4f}")
+        table.add_row(key.replace("_", " "), f"{value:.4f}")
     Console().print(table)
     log.info("measure with task.laid=%s", place.parent)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 from ood_lab.axes import AXES
 from ood_lab.clip import zero_shot_weights
 from ood_lab.errors import UserError
-from ood_lab.io import write_csv, write_table
+from ood_lab.io import write_results
 from ood_lab.metrics import COLUMNS, wilson_interval
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
@@ -52,28 +52,22 @@ class LaidZeroShot(Task):
         if not data.classes:
             raise UserError("task=laid_zero_shot needs classes: the ID images have no labels")
         decompositions = load_decompositions(ws.clip, self.laid)
-        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, ["test"])
+        features = clip_features(data, ws.extractor, ws.features_root, ws.clip, ["test"])
         if not ws.is_main:
             return None
         images, labels = features["test"], data.splits["test"].labels
         texts = zero_shot_weights(ws.clip, list(self.classnames or data.classes), self.templates)
         rows = []
         for decomposition in decompositions:
-            parts = zip(
-                AXES,
-                decomposition.split(images),
-                decomposition.split(texts),
-                strict=True,
-            )
+            halves = decomposition.split(images), decomposition.split(texts)
+            parts: list[tuple[str, Tensor, Tensor]] = list(zip(AXES, *halves, strict=True))
             if decomposition.halves_are_equal:  # the undecomposed CLIP has one part, the whole
-                parts = iter([("whole", images, texts)])  # type: ignore[assignment]
+                parts = [("whole", images, texts)]
             for part, of_images, of_texts in parts:
                 rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
-        results = (
-            pd.DataFrame(rows).reindex(columns=COLUMNS).assign(model=ws.clip.name, seed=ws.seed)
-        )
-        write_csv(results, folder / "results.csv")
-        write_table(results, folder / "results.parquet")
+        table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+        results = table.assign(model=ws.clip.name, seed=ws.seed)
+        write_results(results, folder)
         ws.manifest |= {"clip": dict(decompositions[0].clip), "classes": data.classes}
         _show(results, len(data.classes))
         return results
@@ -87,8 +81,8 @@ def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, An
     for top in TOP:
         right, n = int(hits[:, :top].any(dim=1).sum()), int(known.sum())
         low, high = wilson_interval(right / n, n)
-        numbers: Mapping[str, Any] = {"value": right / n, "ci_low": low, "ci_high": high}
-        rows.append({"detector": name, "n_id": n, "n_ood": 0, "metric": f"acc{top}", **numbers})
+        found = {"detector": name, "n_id": n, "n_ood": 0, "metric": f"acc{top}"}
+        rows.append(found | {"value": right / n, "ci_low": low, "ci_high": high})
     return rows
 
 

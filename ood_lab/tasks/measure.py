@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 import pandas as pd
 import torch
@@ -31,19 +30,6 @@ from ood_lab.shift.encoder import clip_features, load_decompositions
 log = logging.getLogger(__name__)
 
 
-class Measurement(NamedTuple):
-    """What was measured, and what it says of each set.
-
-    Attributes:
-        degrees: one row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate``
-            by LAID, and ``<axis>_pca``, ``<axis>_clip`` by the baselines.
-        summary: see :func:`summarised`.
-    """
-
-    degrees: pd.DataFrame
-    summary: pd.DataFrame
-
-
 @dataclass(frozen=True, kw_only=True)
 class Measure(Task):
     """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :meth:`measured`.
@@ -66,12 +52,13 @@ class Measure(Task):
         measured = self.measured(ws)
         if measured is None:
             return None
+        degrees, summary = measured
         if self.report:
             with optional("shift.html"):
-                write_shift_page(ws.folder, *measured, ws.data.load_image, ws.manifest)
-        return measured.summary
+                write_shift_page(ws.folder, degrees, summary, ws.data.load_image, ws.manifest)
+        return summary
 
-    def measured(self, ws: Workspace) -> Measurement | None:
+    def measured(self, ws: Workspace) -> tuple[pd.DataFrame, pd.DataFrame] | None:
         """Writes and prints how far the images of every set are from ID train.
 
         Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank
@@ -81,7 +68,9 @@ class Measure(Task):
         like.
 
         Returns:
-            None on the other ranks, which only extract.
+            One row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate`` by
+            LAID, and ``<axis>_pca``, ``<axis>_clip`` by the baselines; and :func:`summarised`. None
+            on the other ranks, which only extract.
 
         Raises:
             UserError: no OOD set, no LAID matrix for this CLIP, fewer ID images than k.
@@ -97,7 +86,7 @@ class Measure(Task):
         device = ws.extractor.strategy.root_device
         degrees = measured_degrees(data, features, decompositions, self.k, device)
         write_table(degrees, folder / "degrees.parquet")
-        summary = summarised(degrees, int(ws.metrics["draws"]), ws.seed)
+        summary = summarised(degrees, **ws.resampling)
         write_csv(summary, folder / "shift.csv")
         main = decompositions[0]
         ws.manifest |= {
@@ -115,7 +104,7 @@ class Measure(Task):
             write_csv(known, folder / "agreement.csv")
             console.print(agreement_table(known))
         log.info("every image: %s", folder / "degrees.parquet")
-        return Measurement(degrees, summary)
+        return degrees, summary
 
 
 def measured_degrees(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import ClassVar
 
 import numpy as np
 import pandas as pd
@@ -15,9 +15,9 @@ from rich.console import Console
 from ood_lab.arguments import BatchSize
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.io import read_json, read_table, write_csv, write_results, write_table
 from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.benchmark import Benchmark, check_against, results_options, runs_by_model
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
@@ -26,7 +26,6 @@ from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import differences
-from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import Construction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
 from ood_lab.lvlm.ode.export import Export, write_export
@@ -38,37 +37,24 @@ from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
 from ood_lab.lvlm.ode.queries import GENERATIVE, Wording, questions_of
-from ood_lab.lvlm.ode.rounds import (
-    CAPTIONS,
-    JUDGED,
-    PAIRS,
-    Round,
-    change,
-    lineage,
-    read_round,
-)
+from ood_lab.lvlm.ode.rounds import CAPTIONS, JUDGED, PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.similarity import Association, Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
-from ood_lab.lvlm.parsers import YES_NO_PARSERS
-from ood_lab.lvlm.questions import Question, write_questions
-from ood_lab.lvlm.stages import by_question, noted_questions, recorded_or_asked
+from ood_lab.lvlm.questions import Question
 from ood_lab.report.ode_page import write_ode_page
 from ood_lab.report.ode_tables import ode_tables
 from ood_lab.report.optional import optional
-from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
-_QUESTIONS, _PICTURES, _FEATURES = "questions.jsonl", "pictures.jsonl", "features.parquet"
 #: Natural images that the made ones are compared with.
 _MOST_NATURAL = 500
-_SPLIT, _COVARIATE = "split", LEVELS[1]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ode(Task):
+class Ode(Benchmark):
     """Builds images and questions, asks a chat model, scores its answers.
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
@@ -79,11 +65,6 @@ class Ode(Task):
 
     Args:
         construction: graph, criteria and attributes.
-        until: last stage to run.
-        questions: ``questions.jsonl`` of another run, in place of the first stage.
-        answers: ``answers.jsonl`` of another run, in place of the second stage.
-        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
-            then also given by these levels, in place of known ones.
         pictures: ODE's own annotations, or ``pictures.jsonl`` of another run: only the images of
             this list are asked about, and none is made.
         images: folder of these images; None = that of the list.
@@ -94,23 +75,17 @@ class Ode(Task):
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         wording: of the questions, see :mod:`ood_lab.lvlm.ode.queries`.
-        parser: reads the answers to yes/no questions; None = the one that the questions name.
         nouns: finds the nouns of a caption.
         similarity: tells synonyms.
         unparsed: which of the two ways of treating unparsed answers is printed.
         clustering: of the concepts beside which something is made up.
         export: which questions become data for fine-tuning.
-        report: write figures and ``ode.html`` too.
 
     Raises:
         UserError: see :meth:`check`, the annotations, the generator and the models.
     """
 
     construction: Construction
-    until: Literal["build", "ask", "score"] = "score"
-    questions: str | None = None
-    answers: str | None = None
-    levels: str | None = None
     pictures: str | None = None
     images: str | None = None
     previous: str | None = None
@@ -120,87 +95,60 @@ class Ode(Task):
     balance: bool = False
     batch_size: BatchSize = 16
     wording: Wording = "corrected"
-    parser: str | None = None
     nouns: NounExtractor = field(default_factory=Lexicon)
     similarity: Similarity = field(default_factory=Association)
     unparsed: Unparsed = "wrong"
     clustering: Clustering = field(default_factory=Clustering)
     export: Export = field(default_factory=lambda: Export(choose=None))
-    report: bool = True
+    files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
-        if self.parser is not None and self.parser not in YES_NO_PARSERS:
-            known = suggestion(self.parser, YES_NO_PARSERS)
-            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
-        for name in ("questions", "answers", "levels", "audit", "pictures"):
-            file = getattr(self, name)
-            if file is not None and not Path(file).is_file():
-                raise UserError(f"task.{name}={file}: there is no such file")
-        for run in self.against:
-            if not all((Path(run) / name).is_file() for name in (CAPTIONS, JUDGED)):
-                raise UserError(f"task.against: {run} is no run folder of task=ode that was scored")
-        if self.questions is not None and self.until == "build":
-            raise UserError("task.until=build and task.questions exclude each other")
+        super().check(ws)
+        check_against(self.against, "ode", (CAPTIONS, JUDGED))
         if self.audit is not None and self.filter is None:
             raise UserError("task.audit has verdicts on a filter: give task.filter, too")
         given = ws.settings
         if not given.get("concepts") and not given.get("annotations"):
             raise UserError("nothing to start from: choose annotations=... or concepts=amber")
-        if self.previous is not None:
-            read_round(Path(self.previous))
-        if self._makes:
+        _ = self._before
+        makes = self.questions is None and self.pictures is None
+        if makes:
             if not given.get("generator"):
                 raise UserError(
                     "nobody makes the images: choose generator=renderer, diffusers or openai"
                 )
             ws.generator.check()
-        if self._makes and self.filter is not None and not given.get("image_text"):
+        if makes and self.filter is not None and not given.get("image_text"):
             raise UserError("task.filter needs eyes: choose image_text=[...], or task.filter=null")
 
-    def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Returns the results table; None on the other ranks, and before the last stage."""
-        self.check(ws)
-        if not ws.is_main:
-            return None
-        concepts = ws.concepts.read() if ws.concepts else concepts_of(ws.annotations)
-        before = read_round(Path(self.previous)) if self.previous else None
-        file = Path(self.questions) if self.questions else self._build(ws, concepts, before)
-        questions = noted_questions(file, self.levels, ws.manifest)
+    @property
+    def _before(self) -> Round | None:
+        return read_round(Path(self.previous)) if self.previous else None
+
+    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+        """Tells the manifest the round and how it came about."""
+        concepts, before = ws.concepts, self._before
         digest = str(ws.manifest["questions"]["sha256"])
-        ws.manifest |= {
-            "ode": {
-                "concepts": {"name": concepts.name, "identity": concepts.identity},
-                "round": before.number + 1 if before else 1,
-                "previous": self.previous,
-                "lineage": lineage(before, [digest, concepts.identity]),
-                **ws.manifest.get("ode", {}),
-            },
+        ws.manifest["ode"] = {
+            "concepts": {"name": concepts.name, "identity": concepts.identity},
+            "round": before.number + 1 if before else 1,
+            "previous": self.previous,
+            "lineage": lineage(before, [digest, concepts.identity]),
         }
-        if self.until == "build":
-            return None
-        answers = self._answers(ws, questions, file.parent)
-        if self.until == "ask":
-            return None
-        return self._score(ws, concepts, questions, answers, before)
 
     # First stage.
 
-    @property
-    def _makes(self) -> bool:
-        return self.questions is None and self.pictures is None
-
-    def _build(self, ws: Workspace, concepts: Concepts, before: Round | None) -> Path:
-        pictures = self._given() if self.pictures else self._made(ws, concepts, before)
-        write_pictures(pictures, ws.folder / _PICTURES)
+    def build(self, ws: Workspace) -> list[Question]:
+        """Questions about images that are given or made here."""
+        pictures = self._given() if self.pictures else self._made(ws)
+        write_pictures(pictures, ws.folder / "pictures.jsonl")
         if self.wording == "published":
             images = self._given_images if self.pictures else Path(IMAGES)
             folder = ws.folder / "published"
             write_published(pictures, images, folder)
             log.info("ODE's own annotations and queries: %s", folder)
-        questions = questions_of(pictures, self.wording, self.parser or "default")
-        write_questions(questions, ws.folder / _QUESTIONS)
-        return ws.folder / _QUESTIONS
+        return questions_of(pictures, self.wording, self.parser or "default")
 
     @property
     def _given_images(self) -> Path:
@@ -215,13 +163,13 @@ class Ode(Task):
                     f"{file} names '{each.file}', which is not in '{root}': give the folder of "
                     "the images, task.images=DIR"
                 )
-        return [Picture(**{**vars(each), "file": str(root / each.file)}) for each in found]
+        return [replace(each, file=str(root / each.file)) for each in found]
 
-    def _made(self, ws: Workspace, concepts: Concepts, before: Round | None) -> list[Picture]:
-        graphs = self.construction.graphs(concepts)
+    def _made(self, ws: Workspace) -> list[Picture]:
+        before, graphs = self._before, self.construction.graphs(ws.concepts)
         if before is not None:
-            same = _concepts_of_run(before) == concepts.identity
-            graphs = before.merged_with(graphs, same)
+            known_concepts = read_json(before.folder / "manifest.json")["ode"]["concepts"]
+            graphs = before.merged_with(graphs, known_concepts["identity"] == ws.concepts.identity)
         for name, graph in graphs.items():
             write_graphml(graph, ws.folder / f"graph_{name}.graphml")
         write_csv(statistics_table(graphs), ws.folder / "graphs.csv")
@@ -290,55 +238,34 @@ class Ode(Task):
         features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
         write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
         tables = [pd.DataFrame(rows).assign(set=name) for name, rows in features.items()]
-        write_table(pd.concat(tables).rename(columns=str), ws.folder / _FEATURES)
-
-    # Second stage.
-
-    def _answers(
-        self, ws: Workspace, questions: Sequence[Question], folder: Path
-    ) -> dict[str, Answer]:
-        found = recorded_or_asked(
-            questions, folder, self.answers, lambda: ws.lvlm, ws.answers_root, ws.manifest
-        )
-        return by_question(found, ws.folder, ws.manifest)
+        write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
 
     # Third stage.
 
-    def _score(
+    def score(
         self,
         ws: Workspace,
-        concepts: Concepts,
         questions: Sequence[Question],
         answers: dict[str, Answer],
-        before: Round | None,
+        folder: Path,
     ) -> pd.DataFrame:
-        captions = caption_table(
-            questions, answers, Rules.of(concepts, self.similarity), self.nouns
-        )
-        asked = [question for question in questions if question.task != GENERATIVE]
-        judged = judge(asked, answers, self.parser)
+        """See the class."""
+        concepts, before, name = ws.concepts, self._before, model_name(ws.manifest["lvlm"])
+        rules = Rules.of(concepts, self.similarity)
+        captions = caption_table(questions, answers, rules, self.nouns)
+        judged = judge([q for q in questions if q.task != GENERATIVE], answers, self.parser)
         splits = list(dict.fromkeys(str(question.meta["split"]) for question in questions))
         write_table(captions, ws.folder / CAPTIONS)
         write_table(judged, ws.folder / JUDGED)
-        draws, seed = int(ws.metrics["draws"]), ws.seed
-        results = results_of(
-            captions,
-            judged,
-            model_name(ws.manifest["lvlm"]),
-            splits,
-            draws=draws,
-            seed=seed,
-            min_count=int(ws.metrics["min_count"]),
-        )
-        write_table(results, ws.folder / "results.parquet")
-        write_csv(results, ws.folder / "results.csv")
+        results = results_of(captions, judged, name, splits, **results_options(ws))
+        write_results(results, ws.folder)
         write_csv(amber_table(captions, judged, splits), ws.folder / "amber.csv")
         ws.manifest |= {
-            "title": f"ODE: {model_name(ws.manifest['lvlm'])} on {concepts.name}",
+            "title": f"ODE: {name} on {concepts.name}",
             "unparsed": self.unparsed,
             "scoring": {**self.nouns.made_with, **self.similarity.made_with},
         }
-        tendencies = self.clustering.tendencies(captions, seed)
+        tendencies = self.clustering.tendencies(captions, ws.seed)
         if tendencies is not None:
             write_csv(tendencies.matrix.reset_index(), ws.folder / "tendencies_matrix.csv")
             write_csv(tendencies.groups, ws.folder / "tendencies.csv")
@@ -348,45 +275,34 @@ class Ode(Task):
                 "silhouette": tendencies.silhouette,
             }
         if before is not None:
-            changed = change(before, captions, judged, splits, draws=draws, seed=seed)
+            changed = change(before, captions, judged, splits, **ws.resampling)
             write_csv(changed, ws.folder / "change.csv")
-        self._write_comparisons(ws, captions, judged)
+        self._write_comparisons(ws, name, captions, judged)
         if self.export.choose is not None:
-            chosen = self.export.questions(questions, captions, judged, seed)
-            root = Path(ws.manifest["questions"]["file"]).absolute().parent
-            write_export(chosen, root, ws.folder)
+            chosen = self.export.questions(questions, captions, judged, ws.seed)
+            write_export(chosen, folder.absolute(), ws.folder)
             ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
         Console().print(ode_tables(results, ws.folder, ws.manifest))
         if self.report:
             with optional("ode.html"):
-                root = Path(ws.manifest["questions"]["file"]).parent
-                write_ode_page(ws.folder, root, results, captions, judged, tendencies, ws.manifest)
+                write_ode_page(
+                    ws.folder, folder, results, captions, judged, tendencies, ws.manifest
+                )
         return results
 
     def _write_comparisons(
-        self, ws: Workspace, captions: pd.DataFrame, judged: pd.DataFrame
+        self, ws: Workspace, name: str, captions: pd.DataFrame, judged: pd.DataFrame
     ) -> None:
         """Criteria and covariate levels against the first, other models against this one."""
-        options: dict[str, Any] = {"draws": int(ws.metrics["draws"]), "seed": ws.seed}
-        for by, file in ((_SPLIT, "differences.csv"), (_COVARIATE, "styles.csv")):
+        for by, file in (("split", "differences.csv"), (LEVELS[1], "styles.csv")):
             if by in captions and captions[by].nunique() > 1:
-                first = captions[by].iloc[0] if by == _SPLIT else captions[by].min()
-                write_csv(
-                    differences(captions, judged, by, first=first, **options), ws.folder / file
-                )
-        if not self.against:
-            return
-        name = model_name(ws.manifest["lvlm"])
-        texts, answers = {name: captions}, {name: judged}
-        for run in map(Path, self.against):
-            key = model_name(read_json(run / "manifest.json").get("lvlm", {}))
-            key = key if key not in texts else f"{key} ({run.parent.name})"
-            texts[key], answers[key] = read_table(run / CAPTIONS), read_table(run / JUDGED)
-        both = pd.concat([table.assign(model=key) for key, table in texts.items()])
-        table = differences(both, same_questions(answers), "model", **options)
-        write_csv(table, ws.folder / "models.csv")
-
-
-def _concepts_of_run(before: Round) -> str:
-    found = read_json(before.folder / "manifest.json")["ode"]["concepts"]
-    return str(found["identity"])
+                first = captions[by].iloc[0] if by == "split" else captions[by].min()
+                table = differences(captions, judged, by, first=first, **ws.resampling)
+                write_csv(table, ws.folder / file)
+        if self.against:
+            others = runs_by_model(name, self.against)
+            texts = {name: captions} | {n: read_table(r / CAPTIONS) for n, r in others.items()}
+            answers = {name: judged} | {n: read_table(r / JUDGED) for n, r in others.items()}
+            both = pd.concat([table.assign(model=key) for key, table in texts.items()])
+            table = differences(both, same_questions(answers), "model", **ws.resampling)
+            write_csv(table, ws.folder / "models.csv")

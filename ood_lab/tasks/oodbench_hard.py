@@ -30,11 +30,8 @@ class OODBenchHard(Task):
         threshold: of its proposals.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
-        gamma: see :class:`~ood_lab.lvlm.oodbench.hard_samples.HardSamples`.
-        per_image: k, see there.
-        share: q, see there.
-        form: of the questions.
-        bap_per_image: BAP samples of an image at most.
+        gamma, per_image, share: see :class:`~ood_lab.lvlm.oodbench.hard_samples.HardSamples`.
+        form, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
 
     Raises:
         UserError: see the annotations, the detector and the mining.

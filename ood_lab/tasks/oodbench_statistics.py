@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -23,7 +24,14 @@ from ood_lab.lvlm.oodbench.runs import ModelRun, audited_pairs, common_pairs, re
 from ood_lab.lvlm.oodbench.scoring import Unparsed
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
-from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
+from ood_lab.lvlm.statistics.degradation import (
+    Degradation,
+    Eta,
+    Tost,
+    degradation,
+    signature,
+    signature_tost,
+)
 from ood_lab.lvlm.statistics.hard import (
     Correlation,
     Resampled,
@@ -39,7 +47,7 @@ from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
-Pairs = dict[str, tuple[NDArray[np.int64], NDArray[np.int64]]]
+Counts = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +66,12 @@ class OODBenchStatistics(Task):
         unparsed: see :func:`ood_lab.lvlm.oodbench.scoring.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
-        eta: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
-        eta_resample: see there.
+        eta, eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
         hard: runs of the same models on hard pairs, in the same order.
         hard_pairs: of a random subset of the hard pairs.
         train: a run that divided the training split by the same rule.
-        encoder: network of timm that MMD's features come from; None = ``clip=...``.
-        encoder_weights: file of its weights.
+        encoder, encoder_weights: network of timm that MMD's features come from, and the file of
+            its weights; None = ``clip=...``.
         mmd_draws: splits, permutations and resamples behind MMD's interval.
         unbiased: see :class:`ood_lab.lvlm.statistics.mmd.ClassMmd`.
         match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
@@ -98,10 +105,11 @@ class OODBenchStatistics(Task):
         runs = read_runs(self.runs)
         hard = read_runs(self.hard)
         self._check(runs, hard)
-        tables = self._degradations(runs, ws.seed)
-        tables |= self._comparison(runs, ws.seed)
+        pairs, counts = common_pairs(runs, self.unparsed)
+        tables = self._degradations(runs, pairs, counts, ws.seed)
+        tables |= self._comparison(runs, pairs["pair_id"], ws.seed)
         if hard:
-            tables["hard"] = self._hard(runs, hard, ws.seed)
+            tables["hard"] = self._hard(pairs, counts, hard, ws.seed)
         if self.corpora:
             tables |= self._overlap()
         if self.train is not None:
@@ -130,60 +138,52 @@ class OODBenchStatistics(Task):
         if (self.encoder is None) != (self.encoder_weights is None):
             raise UserError("give task.encoder and task.encoder_weights together")
 
-    def _degradations(self, runs: Sequence[ModelRun], seed: int) -> dict[str, pd.DataFrame]:
-        pairs, counts = common_pairs(runs, self.unparsed)
+    def _degradations(
+        self, runs: Sequence[ModelRun], pairs: pd.DataFrame, counts: Counts, seed: int
+    ) -> dict[str, pd.DataFrame]:
         inside, ood = (pairs["split"].to_numpy() == split for split in ("id", self.split))
         if not inside.any() or not ood.any():
             raise UserError(f"the questions have no pairs of id and {self.split}")
         sets = {run.name: (c[inside], c[ood]) for run, c in zip(runs, counts, strict=True)}
         found = {n: degradation(*s, draws=self.draws, seed=seed) for n, s in sets.items()}
-        rows = [
-            {"model": name, "metric": metric, **value._asdict()}
-            for name, values in found.items()
-            for metric, value in values.items()
-        ]
-        tables = {"degradation": pd.DataFrame(rows)}
+        tables = {"degradation": _by_model(found)}
         if self.open:
             ends = signature({name: found[name] for name in self.open})
             tables["signature"] = pd.DataFrame(
-                [
-                    {"metric": metric, "low": low, "high": high}
-                    for metric, (low, high) in ends.items()
-                ]
+                [(metric, *interval) for metric, interval in ends.items()],
+                columns=["metric", "low", "high"],
             )
-            tables["tost"] = self._tost(sets, seed)
-        return tables
-
-    def _comparison(self, runs: Sequence[ModelRun], seed: int) -> dict[str, pd.DataFrame]:
-        """Models on the same questions, all splits together; what unparsed answers count as."""
-        pairs, _ = common_pairs(runs, self.unparsed)
-        errors = _errors_of(runs, pairs["pair_id"])
-        numbers = pd.factorize(errors["pair_id"])[0]
-        by_model = {name: errors[name].to_numpy(bool) for name in (run.name for run in runs)}
-        found = {"errors": shared_errors(by_model)}
-        if len(runs) > 1:
-            found["comparison"] = compare_models(by_model, numbers, self.draws, seed)
-        return found
-
-    def _tost(self, sets: Pairs, seed: int) -> pd.DataFrame:
-        references = {name: sets[name] for name in self.open}
-        rows = [
-            {"model": name, "metric": metric, **value._asdict()}
-            for name in sets
-            if name not in self.open
-            for metric, value in signature_tost(
-                sets[name],
-                references,
+            test = partial(
+                signature_tost,
+                references={name: sets[name] for name in self.open},
                 eta=self.eta,
                 eta_resample=self.eta_resample,
                 draws=self.draws,
                 seed=seed,
-            ).items()
-        ]
-        return pd.DataFrame(rows)
+            )
+            others = {name: test(s) for name, s in sets.items() if name not in self.open}
+            tables["tost"] = _by_model(others)
+        return tables
 
-    def _hard(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun], seed: int) -> pd.DataFrame:
-        pairs, counts = common_pairs(runs, self.unparsed)
+    def _comparison(
+        self, runs: Sequence[ModelRun], pair_ids: pd.Series, seed: int
+    ) -> dict[str, pd.DataFrame]:
+        """Models on the same questions, all splits together; what unparsed answers count as."""
+        answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
+        asked = [a[a["pair_id"].isin(pair_ids)].set_index("question_id") for a in answers]
+        wrong = {
+            run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
+            for run, a in zip(runs, asked, strict=True)
+        }
+        found = {"errors": shared_errors(wrong)}
+        if len(runs) > 1:
+            numbers = pd.factorize(asked[0]["pair_id"])[0]
+            found["comparison"] = compare_models(wrong, numbers, self.draws, seed)
+        return found
+
+    def _hard(
+        self, pairs: pd.DataFrame, counts: Counts, hard: Sequence[ModelRun], seed: int
+    ) -> pd.DataFrame:
         hard_pairs, hard_counts = common_pairs(hard, self.unparsed)
         split = pairs["split"].to_numpy()
         accuracy = {
@@ -217,14 +217,17 @@ class OODBenchStatistics(Task):
         ]
         return pd.DataFrame(rows)
 
+    def _ood_pairs(self, folder: str | Path | None) -> pd.DataFrame:
+        pairs = audited_pairs(Path(str(folder)))
+        return pairs[pairs["split"] == self.split]
+
     def _mmd(self, ws: Workspace, val: Path) -> pd.DataFrame:
         """Train's OOD pairs against those of the questions, by the features of their images."""
-        built = next(
-            (p for p in (val, _questions_of(val)) if p is not None and (p / "audit.csv").is_file()),
-            val,
-        )
-        sides = [audited_pairs(Path(str(self.train))), audited_pairs(built)]
-        sides = [side[side["split"] == self.split] for side in sides]
+        # A run that was given its questions has no audit of its own.
+        asked = (read_config(val).get("task") or {}).get("questions")
+        places = [val, Path(asked).parent] if asked else [val]
+        built = next((place for place in places if (place / "audit.csv").is_file()), val)
+        sides = [self._ood_pairs(folder) for folder in (self.train, built)]
         files = sorted({file for side in sides for file in side["file"]})
         paths = [Path(file) for file in files]
         if self.encoder is None:
@@ -247,19 +250,16 @@ class OODBenchStatistics(Task):
         return pd.DataFrame([{"quantity": k, "value": v} for k, v in found._asdict().items()])
 
     def _overlap(self) -> dict[str, pd.DataFrame]:
-        side = audited_pairs(Path(str(self.train)))
-        side = side[side["split"] == self.split]
+        side = self._ood_pairs(self.train)
         pairs = list(zip(side["image"], side["category"], strict=True))
         rows = []
         for model, file in self.corpora.items():
             texts = read_table(Path(file), dtype=str)
             if missing := [name for name in ("image", "text") if name not in texts]:
                 raise UserError(f"task.corpora.{model}={file} has no column '{missing[0]}'")
-            groups = texts.groupby("image")["text"]
-            by_image = {str(image): list(part) for image, part in groups}
-            rows.append(
-                {"model": model, **semantic_overlap(pairs, by_image, self.epsilon)._asdict()}
-            )
+            by_image = {str(i): list(part) for i, part in texts.groupby("image")["text"]}
+            found = semantic_overlap(pairs, by_image, self.epsilon)
+            rows.append({"model": model, **found._asdict()})
         table = pd.DataFrame(rows)
         below, n = int(table["below"].sum()), len(table)
         bounds = {"clopper_pearson": clopper_pearson(below, n), "bayes": bayes_interval(below, n)}
@@ -272,22 +272,13 @@ class OODBenchStatistics(Task):
         return {"overlap": table, "screening": screening.assign(epsilon=self.epsilon)}
 
 
-def _errors_of(runs: Sequence[ModelRun], pair_ids: pd.Series) -> pd.DataFrame:
-    """One row an answer to the given pairs: ``pair_id``, and whether each model was wrong."""
-    table: pd.DataFrame | None = None
-    for run in runs:
-        rows = run.judged[(run.judged["task"] == YES_NO) & run.judged["pair_id"].isin(pair_ids)]
-        rows = rows.set_index("question_id")
-        part = rows[["pair_id"]] if table is None else table
-        table = part.assign(**{run.name: ~rows["correct"].astype(bool)})
-    assert table is not None
-    return table
-
-
-def _questions_of(run: Path) -> Path | None:
-    """The run folder whose questions a run has asked."""
-    questions = (read_config(run).get("task") or {}).get("questions")
-    return Path(questions).parent if questions else None
+def _by_model(found: Mapping[str, Mapping[str, Degradation | Tost]]) -> pd.DataFrame:
+    rows = [
+        {"model": name, "metric": metric, **value._asdict()}
+        for name, values in found.items()
+        for metric, value in values.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def _shown(table: pd.DataFrame, title: str) -> Table:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pandas as pd
 from annotated_types import Ge, Interval
 from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.io import read_table, write_csv, write_results, write_table
 from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.benchmark import Benchmark, check_against, results_options, runs_by_model
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
@@ -35,25 +34,18 @@ from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import Asked, Form
-from ood_lab.lvlm.parsers import YES_NO_PARSERS
-from ood_lab.lvlm.questions import Question, write_questions
-from ood_lab.lvlm.stages import built_with, by_question, noted_questions, recorded_or_asked
+from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
 from ood_lab.report.oric_tables import oric_tables
-from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
-log = logging.getLogger(__name__)
-
-#: What a run that builds questions notes of them in its manifest.
-_OF_BUILDING = ("annotations", "clip", "judge", "oric")
-_QUESTIONS, _SETS = "questions.jsonl", "sets.parquet"
+_JUDGED = "judged.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Oric(Task):
+class Oric(Benchmark):
     """Constructs questions, asks a chat model, scores its answers: stages that can run alone.
 
     ``build`` writes ``oric_bench.json``, ``oric_train.json`` (where wanted), ``audit.csv``,
@@ -63,14 +55,9 @@ class Oric(Task):
     of the judge and answers are kept for all runs.
 
     Args:
-        until: last stage to run.
-        questions: ``questions.jsonl`` of another run, in place of the first stage.
         bench: a published ``oric_bench.json``, in place of the construction.
         images: folder of its images, of which nothing else is known then; None = they are those of
             the annotations, which also say how large and how expected its objects are.
-        answers: ``answers.jsonl`` of another run, in place of the second stage.
-        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
-            then also given by these levels, in place of known ones.
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
@@ -81,19 +68,14 @@ class Oric(Task):
         article: of the object in a question; ``released`` has the code's slip.
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations.
-        ablations: ORIC's construction to ask too with ``uniform`` samplers, or only its own for
-            positives (``pos_only``) or negatives (``neg_only``).
+        ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`.
         form: ``plain``, or ``cot``, a chain of thought.
         prompts: of the four wordings, how many are asked.
-        parser: reads the replies.
-        second_step: who reads replies that the parser does not match: ``none``, or the chat model
-            of ``judge=...``.
-        area_of: size of a category with several objects: of the ``union`` of its boxes, or its
-            ``largest`` object.
+        second_step: ``judge``: its chat model reads replies that the parser does not match.
+        area_of: size of a category with several objects: see :data:`AreaOf`.
         thresholds: edges of the tiers of size: sides of squares, pixels.
         bins: of the curve over ``P(object | context)``, at most.
         against: run folders of other models that were asked the same, to compare with.
-        report: write figures and ``oric.html`` too.
 
     The least distances of classes are also measured in the spaces of ``image_text=[...]``.
 
@@ -101,12 +83,8 @@ class Oric(Task):
         UserError: see :meth:`check`, the construction and the models.
     """
 
-    until: Literal["build", "ask", "score"] = "score"
-    questions: str | None = None
     bench: str | None = None
     images: str | None = None
-    answers: str | None = None
-    levels: str | None = None
     predictions: Sequence[str] = ()
     construct: Construction = field(default_factory=Construction)
     train_pairs: Annotated[int, Ge(0)] = 0
@@ -125,26 +103,13 @@ class Oric(Task):
     thresholds: Sequence[float] = TIER_EDGES
     bins: Annotated[int, Ge(1)] = 6
     against: Sequence[str] = ()
-    report: bool = True
+    files: ClassVar[Sequence[str]] = ("questions", "bench", "answers", "levels", "predictions")
+    of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
-        if self.parser not in YES_NO_PARSERS:
-            known = suggestion(self.parser, YES_NO_PARSERS)
-            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
-        files = [("questions", self.questions), ("bench", self.bench)]
-        files += [("answers", self.answers), ("levels", self.levels)]
-        files += [("predictions", path) for path in self.predictions]
-        for name, file in files:
-            if file is not None and not Path(file).is_file():
-                raise UserError(f"task.{name}={file}: there is no such file")
-        for run in self.against:
-            if not (Path(run) / "judged.parquet").is_file():
-                raise UserError(
-                    f"task.against: {run} is no run folder of task=oric that was scored"
-                )
-        if self.questions is not None and self.until == "build":
-            raise UserError("task.until=build and task.questions exclude each other")
+        super().check(ws)
+        check_against(self.against, "oric", [_JUDGED])
         if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
         if self.bench is None and self.questions is None:
@@ -176,30 +141,19 @@ class Oric(Task):
             if self.images is not None and not Path(self.images).is_dir():
                 raise UserError(f"task.images={self.images} is not a directory")
 
-    def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Returns the results table; None on the other ranks, and before the last stage."""
-        self.check(ws)
-        if not ws.is_main:
-            return None
-        file = Path(self.questions) if self.questions else self._build(ws)
-        questions = noted_questions(file, self.levels, ws.manifest)
-        if self.questions is not None:
-            ws.manifest |= built_with(file, _OF_BUILDING)
+    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+        """Tells the manifest that it is one of ORIC, whatever else is known of the questions."""
+        super().note(ws, questions, folder)
         ws.manifest.setdefault("oric", {})
-        if self.until == "build":
-            return None
-        answers = self._answers(ws, questions, file.parent)
-        return self._score(ws, questions, answers) if self.until == "score" else None
 
     # First stage.
 
-    def _build(self, ws: Workspace) -> Path:
+    def build(self, ws: Workspace) -> Iterator[Question]:
+        """The published questions, or new ones."""
         items, table = self._given(ws) if self.bench else self._constructed(ws)
-        write_table(table, ws.folder / _SETS)
+        write_table(table, ws.folder / "sets.parquet")
         asked = Asked(form=self.form, parser=self.parser, prompts=self.prompts)
-        meta, files = meta_of(table), self._files(ws, items)
-        write_questions(asked.questions(items, files, meta), ws.folder / _QUESTIONS)
-        return ws.folder / _QUESTIONS
+        return asked.questions(items, self._files(ws, items), meta_of(table))
 
     def _files(self, ws: Workspace, items: Sequence[Item]) -> dict[str, str]:
         """Path of each image."""
@@ -271,9 +225,8 @@ class Oric(Task):
         return ChatJudge(model, store_of(model.made_with, ws.answers_root), self.judge_wording)
 
     def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
-        write_bench(
-            items_of(bench.questions, ws.annotations, self.article), ws.folder / "oric_bench.json"
-        )
+        items = items_of(bench.questions, ws.annotations, self.article)
+        write_bench(items, ws.folder / "oric_bench.json")
         audits = [bench.audit.assign(file="bench")]
         if train is not None:
             items = items_of(train.questions, ws.annotations, self.article)
@@ -296,83 +249,63 @@ class Oric(Task):
                     "images could be measured: leave it out"
                 )
             spaces[other] = space_of(model.clip, ws.annotations, self.clip_text, folder)
-        draws = int(ws.metrics["draws"])
-        write_csv(
-            analyses_of(table, spaces, name, draws=draws, seed=ws.seed),
-            ws.folder / "analyses.csv",
-        )
+        write_csv(analyses_of(table, spaces, name, **ws.resampling), ws.folder / "analyses.csv")
 
     # Second stage.
 
-    def _answers(
+    def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
-    ) -> dict[str, Answer]:
-        if self.predictions:
-            own = [q for q in questions if q.meta["split"] == ORIC]
-            files = [Path(p) for p in self.predictions]
-            return by_question(read_predictions(own, files).values(), ws.folder, ws.manifest)
-        found = recorded_or_asked(
-            questions, folder, self.answers, lambda: ws.lvlm, ws.answers_root, ws.manifest
-        )
-        return by_question(found, ws.folder, ws.manifest)
+    ) -> list[Answer]:
+        """Predictions of ORIC's code where they are given, else the answers of a chat model."""
+        if not self.predictions:
+            return super().find_answers(ws, questions, folder)
+        own = [q for q in questions if q.meta["split"] == ORIC]
+        return list(read_predictions(own, [Path(p) for p in self.predictions]).values())
 
     # Third stage.
 
-    def _score(
-        self, ws: Workspace, questions: Sequence[Question], answers: dict[str, Answer]
+    def score(
+        self,
+        ws: Workspace,
+        questions: Sequence[Question],
+        answers: dict[str, Answer],
+        folder: Path,
     ) -> pd.DataFrame:
+        """See the class."""
+        name = model_name(ws.manifest["lvlm"])
         asked = [q for q in questions if q.question_id in answers or not self.predictions]
         judged = judge(asked, answers, self.parser)
         if self.second_step == "judge":
             model = cast("ChatModel", ws.judge)
             judged = second_step(judged, model, store_of(model.made_with, ws.answers_root))
-        write_table(judged, ws.folder / "judged.parquet")
-        name = model_name(ws.manifest["lvlm"])
-        results = results_of(
-            judged,
-            name,
-            draws=int(ws.metrics["draws"]),
-            seed=ws.seed,
-            min_count=int(ws.metrics["min_count"]),
-        )
-        write_table(results, ws.folder / "results.parquet")
-        write_csv(results, ws.folder / "results.csv")
+        write_table(judged, ws.folder / _JUDGED)
+        results = results_of(judged, name, **results_options(ws))
+        write_results(results, ws.folder)
         write_predictions(judged[judged["split"] == ORIC], ws.folder)
-        ws.manifest["title"] = self._title(ws)
+        about = ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions
+        ws.manifest["title"] = f"ORIC: {name} on {about}"
         self._write_comparisons(ws, judged, name)
         Console().print(oric_tables(results, ws.folder, ws.manifest))
         if self.report:
             with optional("oric.html"):
-                built = Path(self.questions).parent if self.questions else ws.folder
-                write_oric_page(ws.folder, built, results, judged, ws.manifest)
+                write_oric_page(ws.folder, folder, results, judged, ws.manifest)
         return results
 
     def _write_comparisons(self, ws: Workspace, judged: pd.DataFrame, name: str) -> None:
         """Sets against ORIC, other models against this one, and the curves."""
-        draws, seed = int(ws.metrics["draws"]), ws.seed
         if judged["split"].nunique() > 1:
-            table = differences(judged, "split", first=ORIC, draws=draws, seed=seed)
+            table = differences(judged, "split", first=ORIC, **ws.resampling)
             write_csv(table, ws.folder / "differences.csv")
         if self.against:
-            own = {name: judged[judged["split"] == ORIC]}
-            for run in self.against:
-                other = read_table(Path(run) / "judged.parquet")
-                key = model_name(read_json(Path(run) / "manifest.json").get("lvlm", {}))
-                key = key if key not in own else f"{key} ({Path(run).parent.name})"
-                own[key] = other[other["split"] == ORIC]
-            table = differences(same_questions(own), "model", draws=draws, seed=seed)
+            others = runs_by_model(name, self.against)
+            tables = {name: judged} | {n: read_table(r / _JUDGED) for n, r in others.items()}
+            own = {n: table[table["split"] == ORIC] for n, table in tables.items()}
+            table = differences(same_questions(own), "model", **ws.resampling)
             write_csv(table, ws.folder / "models.csv")
         if "p_context" in judged:
-            write_csv(
-                curve_of(judged, self.bins, draws=draws, seed=seed), ws.folder / "context.csv"
-            )
+            write_csv(curve_of(judged, self.bins, **ws.resampling), ws.folder / "context.csv")
         if "tier" in judged:
-            write_csv(by_tier(judged, draws=draws, seed=seed), ws.folder / "tiers.csv")
-
-    def _title(self, ws: Workspace) -> str:
-        known = ws.manifest.get("annotations", {}).get("name")
-        about = known or self.bench or self.questions
-        return f"ORIC: {model_name(ws.manifest['lvlm'])} on {about}"
+            write_csv(by_tier(judged, **ws.resampling), ws.folder / "tiers.csv")
 
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,27 +15,20 @@ from rich.table import Table
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.detectors import (
-    CalibratedDetector,
-    Detector,
-    Rule,
-    checked_score,
-    save_detector,
-)
+from ood_lab.detectors import CalibratedDetector, Detector, Rule, checked_score, save_detector
 from ood_lab.detectors.calibration import DEFAULT_LEVELS
 from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import check_sizes, split_by_columns
+from ood_lab.evaluation.banks import check_sizes, columns_for, split_by_columns
 from ood_lab.evaluation.calibrate import (
     chosen_rule,
     fit_and_held_out,
     fit_detectors,
     load_detectors,
 )
-from ood_lab.evaluation.detect import memory_limit
+from ood_lab.evaluation.fitting import memory_limit
 from ood_lab.evaluation.images import Images, read_images
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
@@ -84,13 +77,10 @@ class Predict(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        chosen, limit = (
-            chosen_rule(self.rule, self.tpr, self.alpha),
-            memory_limit(self.memory_limit_gb),
-        )
-        pictures = read_images(
-            self.images, None if self.max_batches is None else self.max_batches * self.batch_size
-        )
+        chosen = chosen_rule(self.rule, self.tpr, self.alpha)
+        limit = memory_limit(self.memory_limit_gb)
+        most = None if self.max_batches is None else self.max_batches * self.batch_size
+        pictures = read_images(self.images, most)
         ready = load_detectors(self.detector_file, chosen) if self.detector_file else {}
         data = None if ready else ws.data
         classes = data.classes if data else next(iter(ready.values())).classes
@@ -118,7 +108,7 @@ class Predict(Task):
         if data:
             sources["val"] = partial(bank_of, data.predict_dataset("val"))
         banks = _id_banks(data, usable, backbone, bank_of) if data else {}
-        bank = sources["images"](columns=_columns(usable.values()))
+        bank = sources["images"](columns=columns_for(usable, "images", True))
         banks |= {} if bank is None else {"images": bank}
         second = SecondPass.fit(
             ws.extractor, usable, lambda d: fit_and_held_out(d, banks, ws.seed)[0], limit
@@ -150,20 +140,14 @@ def _id_banks(
 ) -> dict[str, FeatureBank]:
     """ID val, and train where a detector is fitted on it; empty on the other ranks."""
     data.use_transform(eval=backbone.transform)
-    on_train = [d for d in detectors.values() if d.fit_split == "train"]
-    columns = {"train": _columns(on_train, to_fit=True), "val": _columns(detectors.values())}
+    needed = ["train"] if any(d.fit_split == "train" for d in detectors.values()) else []
     banks = {
-        split: bank_of(data.predict_dataset(split), columns=wanted)
-        for split, wanted in columns.items()
-        if split == "val" or on_train
+        split: bank_of(
+            data.predict_dataset(split), columns=columns_for(detectors, split, split == "val")
+        )
+        for split in [*needed, "val"]
     }
     return {split: bank for split, bank in banks.items() if bank is not None}
-
-
-def _columns(detectors: Iterable[Detector], to_fit: bool = False) -> list[BankColumn]:
-    """What the detectors need of a pass over images to score (or only to fit on)."""
-    columns = [column for d in detectors if (column := d.column) is not None]
-    return [column for column in columns if column.needed_for_fit or not to_fit]
 
 
 def predictions(
@@ -198,9 +182,8 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
 
 def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
     unreadable = int((table["error"] != "").sum())
-    shown = Table(title=f"{len(table):,} images, {unreadable:,} of them unreadable")
-    for heading in ("detector", "rule"):
-        shown.add_column(heading)
+    title = f"{len(table):,} images, {unreadable:,} of them unreadable"
+    shown = Table("detector", "rule", title=title)
     for heading in ("held-out ID", "threshold", "flagged as OOD"):
         shown.add_column(heading, justify="right")
     for name, found in manifest["detectors"].items():

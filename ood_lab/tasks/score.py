@@ -14,28 +14,15 @@ import pandas as pd
 from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
 from ood_lab.detectors import Detector
-from ood_lab.evaluation.banks import (
-    check_sizes,
-    chosen_sets,
-    extract_banks,
-    second_pass,
-    split_by_columns,
-)
+from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
-from ood_lab.evaluation.detect import memory_limit, score_banks, suspicious
+from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks, suspicious
 from ood_lab.evaluation.id_accuracy import chance_warning, check_id_accuracy
 from ood_lab.evaluation.page import write_page
-from ood_lab.evaluation.tables import rows_of
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
-from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import (
-    Evaluation,
-    accuracy_of,
-    best_detectors,
-    results_of,
-    significance_of,
-)
+from ood_lab.io import write_csv, write_results, write_table
+from ood_lab.metrics import Evaluation, accuracy_of, best_detectors, results_of, significance_of
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.run.task import Task
@@ -84,23 +71,12 @@ class Score(Task):
         """Returns the results table; None on the other ranks, and where there is no number."""
         ood_sets = self._evaluated(ws)
         limit = memory_limit(self.memory_limit_gb)  # before the banks take their share
-        ws.data.use_transform(eval=ws.backbone.transform)
+        extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root)
         usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
         heads = heads_to_read(ws.data, ws.backbone)
-        banks = extract_banks(
-            ws.data,
-            ws.extractor,
-            ws.features_root,
-            ws.backbone,
-            usable,
-            [*ws.data.csid_names, *ood_sets],
-            ws.tuning.splits,
-            [heads] if heads else [],
-        )
-        scored = ["test", *ws.data.csid_names, *ood_sets]
-        second = second_pass(
-            ws.data, ws.extractor, ws.features_root, ws.backbone, usable, banks, scored, limit
-        )
+        evaluated = [*ws.data.csid_names, *ood_sets]
+        banks = extraction.banks(usable, evaluated, ws.tuning.splits, [heads] if heads else [])
+        second = extraction.second_pass(usable, banks, ["test", *evaluated], limit)
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
@@ -191,8 +167,7 @@ class Score(Task):
             dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
         if dating is not None:
             write_csv(dating, ws.folder / "dating.csv")
-        write_csv(results, ws.folder / "results.csv")
-        write_table(results, ws.folder / "results.parquet")
+        write_results(results, ws.folder)
         show(results, manifest, best)
         if self.report:
             with optional("report.html"):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import torch
 from rich.console import Console
 from rich.table import Table
 
@@ -59,8 +60,7 @@ class SelectClasses(Task):
         out: folder of the results; kept between runs.
         concept: what the classes should have to do with, in words.
         keywords: see :func:`~ood_lab.synthesis.select_by_keyword`.
-        include: wnids or names of classes that are taken whatever is said of them.
-        exclude: wnids or names of classes that are not.
+        include, exclude: wnids or names of classes that are taken, or not, whatever is said.
         exclude_words: words that rule a class out, matched like ``keywords``.
         keep_imagenet1k: leave ImageNet-1K's classes in.
         llm: folder of a causal language model.
@@ -102,88 +102,135 @@ class SelectClasses(Task):
         if not ws.is_main:
             return
         folder, target = Path(self.out).expanduser(), chosen_device(self.device)
-        _check(self.keywords, self.include, self.llm, self.question, self.images, self.detector)
+        self._check_settings()
         found, of_1k = imagenet21k_synsets()
         synsets = {synset.wnid: synset for synset in found}
         always = wnids_of(self.include, synsets, "task.include")
         banned = set(wnids_of(self.exclude, synsets, "task.exclude"))
-        banned |= set(select_by_keyword(found, self.exclude_words)) | (
-            set() if self.keep_imagenet1k else of_1k
-        )
+        banned |= set(select_by_keyword(found, self.exclude_words))
+        banned |= set() if self.keep_imagenet1k else of_1k
         _check_apart(always, banned, synsets)
         everything = dict.fromkeys(synsets if self.llm else (), "")
         reasons = select_by_keyword(found, self.keywords) if self.keywords else everything
         reasons = {wnid: why for wnid, why in reasons.items() if wnid not in banned}
         if self.llm is not None:
-            asked = {
-                "llm": str(self.llm),
-                "question": self.question,
-                "concept": self.concept,
-                "tokens": self.max_new_tokens,
-            }
-            ledger = Ledger(folder / "answers.jsonl", asked)
-            model = LanguageModel(self.llm, target, self.max_new_tokens)
-            reasons = _asked(
-                reasons, synsets, model, ledger, self.question, self.concept, self.batch_size
-            )
+            reasons = self._asked(reasons, synsets, folder, target)
         reasons |= dict.fromkeys(always, "included")
         if not reasons:
             raise UserError("no class is left: give other keywords, or fewer words to exclude")
         classes = _class_table(reasons, synsets)
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(classes, folder / "classes.csv")
-        ws.manifest |= {
-            "title": f"{len(classes):,} classes of '{self.concept}'",
-            "out": str(folder),
-        }
+        title = f"{len(classes):,} classes of '{self.concept}'"
+        ws.manifest |= {"title": title, "out": str(folder)}
         _show(classes, folder)
-        if self.images is None:
-            return
-        listed = list_images(classes, Path(self.images).expanduser())
+        if self.images is not None:
+            listed = list_images(classes, Path(self.images).expanduser())
+            kept = self._of_main_objects(listed, folder, target)
+            write_csv(kept, folder / "manifest.csv")
+            self._write_sheet(folder, len(classes), len(listed), len(kept))
+
+    def _check_settings(self) -> None:
+        if not self.keywords and self.llm is None and not self.include:
+            raise UserError(
+                "nothing to select by: give task.keywords=[...], task.llm=DIR or include"
+            )
+        if self.detector is not None and self.images is None:
+            raise UserError(
+                "task.detector looks at images: give task.images=DIR (DIR/<wnid>/<image>)"
+            )
+        if self.images is not None and not Path(self.images).expanduser().is_dir():
+            raise UserError(
+                f"task.images={self.images} is not a directory: give that of ImageNet-21K"
+            )
+        models = {"task.llm": self.llm, "task.detector": self.detector}
+        wanted = {option: folder for option, folder in models.items() if folder is not None}
+        if wanted:
+            check_package("transformers")
+            check_model(wanted)
+        lacking = [place for place in _PLACES if place not in self.question]
+        if self.llm is not None and lacking:
+            raise UserError(f"task.question lacks {', '.join(lacking)}")
+
+    def _asked(
+        self,
+        candidates: Mapping[str, str],
+        synsets: Mapping[str, Synset],
+        folder: Path,
+        target: torch.device,
+    ) -> dict[str, str]:
+        """The candidates that the language model says yes to, with its answer."""
+        llm = str(self.llm)
+        made_with = {
+            "llm": llm,
+            "question": self.question,
+            "concept": self.concept,
+            "tokens": self.max_new_tokens,
+        }
+        ledger = Ledger(folder / "answers.jsonl", made_with)
+        model = LanguageModel(llm, target, self.max_new_tokens)
+        todo = [wnid for wnid in candidates if wnid not in ledger.answers]
+        with progress_bar("asking about classes", len(todo)) as progress:
+            for start in range(0, len(todo), self.batch_size):
+                batch = todo[start : start + self.batch_size]
+                texts = [_fill(self.question, self.concept, synsets[wnid]) for wnid in batch]
+                ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
+                progress((start + len(batch)) / len(todo))
+        answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
+        if unclear := [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]:
+            log.warning(
+                "%d of %d answers hold neither yes nor no and count as no, such as '%s' on %s",
+                len(unclear),
+                len(answers),
+                " ".join(answers[unclear[0]].split())[:60],
+                synsets[unclear[0]].label,
+            )
+        return {wnid: answer for wnid, answer in answers.items() if parse_answer(answer)}
+
+    def _of_main_objects(
+        self, listed: pd.DataFrame, folder: Path, target: torch.device
+    ) -> pd.DataFrame:
+        """The listed images, with a detector those of one main object."""
         kept = listed
         if self.detector is not None:
-            boxes = Ledger(
-                folder / "boxes.jsonl", {"detector": str(self.detector), "query": self.query}
-            )
-            measured = with_boxes(
-                listed, MainObject(self.detector, self.query, target), boxes, self.batch_size
-            )
-            kept = measured[
-                (measured["score"] >= self.threshold) & (measured["share"] >= self.min_share)
-            ]
+            made_with = {"detector": str(self.detector), "query": self.query}
+            boxes = Ledger(folder / "boxes.jsonl", made_with)
+            finder = MainObject(self.detector, self.query, target)
+            kept = with_boxes(listed, finder, boxes, self.batch_size)
+            kept = kept[(kept["score"] >= self.threshold) & (kept["share"] >= self.min_share)]
         if kept.empty:
             raise UserError(
                 f"none of {len(listed):,} images has a main object: lower task.threshold "
                 f"({self.threshold}) or task.min_share ({self.min_share})"
             )
-        write_csv(kept, folder / "manifest.csv")
-        facts = {"threshold": self.threshold, "least share": self.min_share, "query": self.query}
-        _write_sheet(
-            folder, self.concept, classes, len(listed), len(kept), self.llm, self.detector, facts
-        )
+        return kept
 
-
-def _check(
-    keywords: Sequence[str],
-    include: Sequence[str],
-    llm: str | None,
-    question: str,
-    images: str | None,
-    detector: str | None,
-) -> None:
-    if not keywords and llm is None and not include:
-        raise UserError("nothing to select by: give task.keywords=[...], task.llm=DIR or include")
-    if detector is not None and images is None:
-        raise UserError("task.detector looks at images: give task.images=DIR (DIR/<wnid>/<image>)")
-    if images is not None and not Path(images).expanduser().is_dir():
-        raise UserError(f"task.images={images} is not a directory: give that of ImageNet-21K")
-    models = {"task.llm": llm, "task.detector": detector}
-    wanted = {option: folder for option, folder in models.items() if folder is not None}
-    if wanted:
-        check_package("transformers")
-        check_model(wanted)
-    if llm is not None and (lacking := [place for place in _PLACES if place not in question]):
-        raise UserError(f"task.question lacks {', '.join(lacking)}")
+    def _write_sheet(self, folder: Path, classes: int, listed: int, kept: int) -> None:
+        llm, detector = self.llm, self.detector
+        made: dict[str, Any] = {
+            "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
+            "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
+        }
+        if detector:
+            made |= {"threshold": self.threshold, "least share": self.min_share}
+            made |= {"query": self.query}
+        sections: dict[str, Mapping[str, Any] | str] = {
+            "What it is": {
+                "concept": self.concept,
+                "classes": f"{classes:,} of ImageNet-21K (classes.csv)",
+                "images": f"{kept:,} of {listed:,}",
+            },
+            "How it was made": made,
+            "Versions": package_versions(_PACKAGES),
+            "Licence": "The images are ImageNet's: non-commercial research, from their own "
+            "sources. The manifest holds paths only.",
+            "Intended use": "An OOD set related to the ID concept. Labels are WordNet's and were "
+            "not checked by people; look for ID objects among the images before measuring on them.",
+            "How to use it": "`data=folder data.ood.related=manifest.csv` with this folder's path.",
+        }
+        sheet = datasheet(f"Images related to {self.concept}", sections)
+        (folder / "datasheet.md").write_text(sheet)
+        log.info("%d of %d images: %s", kept, listed, folder / "manifest.csv")
 
 
 def _check_apart(always: Sequence[str], banned: set[str], synsets: Mapping[str, Synset]) -> None:
@@ -192,36 +239,6 @@ def _check_apart(always: Sequence[str], banned: set[str], synsets: Mapping[str, 
             f"task.include: '{synsets[clash[0]].label}' ({clash[0]}) is excluded, or one of "
             "ImageNet-1K's classes (task.keep_imagenet1k=true leaves those in)"
         )
-
-
-def _asked(
-    candidates: Mapping[str, str],
-    synsets: Mapping[str, Synset],
-    model: LanguageModel,
-    ledger: Ledger,
-    question: str,
-    concept: str,
-    batch_size: int,
-) -> dict[str, str]:
-    """The candidates that the language model says yes to, with its answer."""
-    todo = [wnid for wnid in candidates if wnid not in ledger.answers]
-    with progress_bar("asking about classes", len(todo)) as progress:
-        for start in range(0, len(todo), batch_size):
-            batch = todo[start : start + batch_size]
-            texts = [_fill(question, concept, synsets[wnid]) for wnid in batch]
-            ledger.add((w, {"answer": a}) for w, a in zip(batch, model(texts), strict=True))
-            progress((start + len(batch)) / len(todo))
-    answers = {wnid: str(ledger.answers[wnid]["answer"]) for wnid in candidates}
-    unclear = [wnid for wnid, answer in answers.items() if parse_answer(answer) is None]
-    if unclear:
-        log.warning(
-            "%d of %d answers hold neither yes nor no and count as no, such as '%s' on %s",
-            len(unclear),
-            len(answers),
-            " ".join(answers[unclear[0]].split())[:60],
-            synsets[unclear[0]].label,
-        )
-    return {wnid: answer for wnid, answer in answers.items() if parse_answer(answer)}
 
 
 def _fill(question: str, concept: str, synset: Synset) -> str:
@@ -253,35 +270,3 @@ def _show(classes: pd.DataFrame, folder: Path) -> None:
         table.add_row(str(row.wnid), str(row.label), str(row.definition))
     Console().print(table)
     log.info("all of them: %s", folder / "classes.csv")
-
-
-def _write_sheet(
-    folder: Path,
-    concept: str,
-    classes: pd.DataFrame,
-    listed: int,
-    kept: int,
-    llm: str | None,
-    detector: str | None,
-    facts: Mapping[str, Any],
-) -> None:
-    models = {
-        "language model": f"{llm} ({licence(llm)})" if llm else "none, by keyword",
-        "detector": f"{detector} ({licence(detector)})" if detector else "none, all images",
-    }
-    sections: dict[str, Mapping[str, Any] | str] = {
-        "What it is": {
-            "concept": concept,
-            "classes": f"{len(classes):,} of ImageNet-21K (classes.csv)",
-            "images": f"{kept:,} of {listed:,}",
-        },
-        "How it was made": {**models, **(facts if detector else {})},
-        "Versions": package_versions(_PACKAGES),
-        "Licence": "The images are ImageNet's: non-commercial research, from their own sources. "
-        "The manifest holds paths only.",
-        "Intended use": "An OOD set related to the ID concept. Labels are WordNet's and were not "
-        "checked by people; look for ID objects among the images before measuring on them.",
-        "How to use it": "`data=folder data.ood.related=manifest.csv` with this folder's path.",
-    }
-    (folder / "datasheet.md").write_text(datasheet(f"Images related to {concept}", sections))
-    log.info("%d of %d images: %s", kept, listed, folder / "manifest.csv")

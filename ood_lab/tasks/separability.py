@@ -13,7 +13,7 @@ from ood_lab.arguments import Count
 from ood_lab.clip import clip_backbone
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import extract_features
+from ood_lab.evaluation.banks import Extraction
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv
 from ood_lab.report.figures.separability import write_separability_figure
@@ -71,18 +71,14 @@ class Separability(Task):
             backbones[f"CLIP {model.name}"] = clip_backbone(model, data.classes or ["object"])
         found = {}
         for name, backbone in backbones.items():
-            features = extract_features(
-                ws.data, ws.extractor, ws.features_root, backbone, [self.id_split, *sets]
-            )
+            extraction = Extraction(data, backbone, ws.extractor, ws.features_root)
+            features = extraction.features([self.id_split, *sets])
             if ws.is_main:
                 found[name] = separate(features.pop(self.id_split), features, self.components)
         if not ws.is_main:
             return
         spaces = {name: space.table for name, space in found.items()}
-        table = pd.concat(
-            [t.assign(backbone=name) for name, t in spaces.items()], ignore_index=True
-        )
-        table = table[["backbone", *[column for column in table if column != "backbone"]]]
+        table = pd.concat(spaces, names=["backbone"]).reset_index("backbone")
         write_csv(table, ws.folder / "separability.csv")
         with optional("figure separability"):
             write_separability_figure(ws.folder / "figures", found)

@@ -68,8 +68,7 @@ class Synthesize(Task):
         plan_only: stop after the plan; no pipeline is needed.
         pipeline: folder or id of a text-to-image pipeline of diffusers.
         arguments: of every call of the pipeline; null leaves one out.
-        variant: of its weights, such as ``fp16``.
-        dtype: of its weights; None = float16 on a GPU, float32 elsewhere.
+        variant, dtype: of its weights; None = float16 on a GPU, float32 elsewhere.
         device: None = the first GPU, else the CPU.
         download: fetch a pipeline that is not here.
         batch_size: images a call.
@@ -116,11 +115,9 @@ class Synthesize(Task):
         )
         target = chosen_device(self.device)
         weights = chosen_dtype(self.dtype, target)
-        source = (
-            self.pipeline
-            if self.plan_only
-            else check_pipeline(self.pipeline, self.variant, self.download)
-        )
+        source = self.pipeline
+        if not self.plan_only:
+            source = check_pipeline(self.pipeline, self.variant, self.download)
         given = choice.given_edges()
         pool = Prompts(
             read_styles(self.styles),

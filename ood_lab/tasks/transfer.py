@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+import torch
 from annotated_types import Ge
 from PIL import Image
 
@@ -133,17 +134,25 @@ class Transfer(Task):
             "size": self.size,
             "suffix": self.suffix,
         }
-        plan = keep_plan(
-            folder,
-            made_with,
-            lambda: _plan(contents, materials, self.per_content, ws.seed, self.suffix),
-        )
+        plan = keep_plan(folder, made_with, lambda: self._plan(contents, materials, ws.seed))
         ws.manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
         log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
-        if self.plan_only:
-            return
+        if not self.plan_only:
+            models |= {"segmenter": self.segmenter} if self.segmenter else {}
+            self._repaint(plan, materials, models, mask_files, folder, target, weights)
+
+    def _repaint(
+        self,
+        plan: pd.DataFrame,
+        materials: Materials,
+        models: Mapping[str, str],
+        mask_files: Mapping[str, str],
+        folder: Path,
+        target: torch.device,
+        weights: torch.dtype,
+    ) -> None:
+        """Makes what is missing of a plan, and writes what was made."""
         given = {key: value for key, value in (self.arguments or {}).items() if value is not None}
-        models |= {"segmenter": self.segmenter} if self.segmenter else {}
         settings = {
             "prompt": self.prompt,
             "adapter scale": self.adapter_scale,
@@ -156,61 +165,45 @@ class Transfer(Task):
         )
         find = Segmenter(self.segmenter, self.background, target) if self.segmenter else None
 
-        def mask_of(path: str, image: Image.Image) -> Image.Image:
-            return find(image) if find else load_rgb(mask_files[path])
+        def make(rows: list[int]) -> list[Image.Image | None]:
+            row = plan.iloc[rows[0]]
+            image = fit_size(load_rgb(row["content"]), self.size)
+            try:
+                mask = find(image) if find else load_rgb(mask_files[row["content"]])
+                mask = fit_mask(mask, image.size)
+            except UserError as error:
+                raise UserError(f"content image '{row['content']}': {error}") from error
+            return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
 
-        keep_settings(folder / "images.json", models | settings)
-        withheld = _repaint(plan, materials, model, mask_of, folder, self.size)
+        keep_settings(folder / "images.json", {**models, **settings})
+        files = [folder / file for file in plan["file"]]
+        # One at a time: the IP-Adapter reads several exemplars as views of one.
+        withheld = make_images(files, make, 1, "transferring materials", self.size * self.size)
         _finish(plan, withheld, folder, models, settings)
+
+    def _plan(self, contents: pd.DataFrame, materials: Materials, seed: int) -> pd.DataFrame:
+        rows = []
+        pairs = zip(contents["path"], contents["label"], strict=True)
+        for number, (path, label) in enumerate(pairs):
+            draw = np.random.default_rng([seed, number])
+            drawn = draw.choice(len(materials), self.per_content, replace=False)
+            for position in np.sort(drawn).tolist():
+                rows.append(
+                    {
+                        "file": f"images/{number:06d}_{position:06d}.{self.suffix}",
+                        "label": label,
+                        "content": path,
+                        "exemplar": materials.names[position],
+                        "exemplar_row": position,
+                        "exemplar_label": materials.label(position),
+                        "seed": image_seed(seed, number * len(materials) + position),
+                    }
+                )
+        return pd.DataFrame(rows)
 
 
 def _digest(paths: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(paths).encode()).hexdigest()
-
-
-def _repaint(
-    plan: pd.DataFrame,
-    materials: Materials,
-    model: MaterialTransfer,
-    mask_of: Callable[[str, Image.Image], Image.Image],
-    folder: Path,
-    size: int,
-) -> list[int]:
-    """Makes what is missing; returns the rows that the pipeline withheld."""
-
-    def make(rows: list[int]) -> list[Image.Image | None]:
-        row = plan.iloc[rows[0]]
-        image = fit_size(load_rgb(row["content"]), size)
-        try:
-            mask = fit_mask(mask_of(row["content"], image), image.size)
-        except UserError as error:
-            raise UserError(f"content image '{row['content']}': {error}") from error
-        return [model(image, materials.load(int(row["exemplar_row"])), mask, int(row["seed"]))]
-
-    files = [folder / file for file in plan["file"]]
-    # One at a time: the IP-Adapter reads several exemplars as views of one.
-    return make_images(files, make, 1, "transferring materials", size * size)
-
-
-def _plan(
-    contents: pd.DataFrame, materials: Materials, per_content: int, seed: int, suffix: str
-) -> pd.DataFrame:
-    rows = []
-    for number, (path, label) in enumerate(zip(contents["path"], contents["label"], strict=True)):
-        draw = np.random.default_rng([seed, number])
-        for position in np.sort(draw.choice(len(materials), per_content, replace=False)).tolist():
-            rows.append(
-                {
-                    "file": f"images/{number:06d}_{position:06d}.{suffix}",
-                    "label": label,
-                    "content": path,
-                    "exemplar": materials.names[position],
-                    "exemplar_row": position,
-                    "exemplar_label": materials.label(position),
-                    "seed": image_seed(seed, number * len(materials) + position),
-                }
-            )
-    return pd.DataFrame(rows)
 
 
 def _finish(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import write_csv, write_table
+from ood_lab.io import write_csv, write_results, write_table
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
@@ -30,8 +28,6 @@ from ood_lab.report.oric_tables import oric_tables
 from ood_lab.run import checkpoints
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
-
-log = logging.getLogger(__name__)
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
 BEFORE, AFTER = "before", "after"
@@ -113,26 +109,20 @@ class TuneGrpo(Task):
         asked = self._asked()
         if not asked:
             return None
-        folder, options = Path(str(self.held_out)).parent, _draws(ws)
+        folder = Path(str(self.held_out)).parent
         judged: dict[str, pd.DataFrame] = {}
         for name, place in models.items():
             chat = TransformersChat(str(place), max_new_tokens=ws.model["max_new_tokens"])
             store = store_of(chat.made_with, ws.answers_root)
             answers = answers_to(asked, folder, chat, store)
             judged[name] = judge(asked, {a.question_id: a for a in answers})
-        results = pd.concat([results_of(t, n, **options) for n, t in judged.items()])
-        write_table(results, ws.folder / "results.parquet")
-        write_csv(results, ws.folder / "results.csv")
+        results = pd.concat([results_of(t, n, **ws.resampling) for n, t in judged.items()])
+        write_results(results, ws.folder)
         write_table(same_questions(judged), ws.folder / "judged.parquet")
         changes = {name: judged[name] for name in (AFTER, BEFORE)}
-        write_csv(
-            differences(same_questions(changes), "model", **options), ws.folder / "models.csv"
-        )
+        table = differences(same_questions(changes), "model", **ws.resampling)
+        write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
         ws.manifest |= {"title": "ORIC after reinforcement fine-tuning", "oric": {}}
         Console().print(oric_tables(after, ws.folder, ws.manifest))
         return results
-
-
-def _draws(ws: Workspace) -> dict[str, Any]:
-    return {"draws": int(ws.metrics["draws"]), "seed": ws.seed}

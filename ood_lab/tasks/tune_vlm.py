@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ood_lab.data.scenes.scene import RENDERER
-from ood_lab.io import write_csv, write_table, write_text
+from ood_lab.io import write_results, write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.training.data import Chats
 from ood_lab.lvlm.training.held_out import held_out_accuracy
@@ -86,8 +86,7 @@ class TuneVlm(Task):
         log.info("asking about %d held-out scenes", self.scenes)
         shares = held_out_accuracy(TransformersChat(str(place), batch_size=64), self.scenes)
         results = shares.assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
-        write_csv(results, ws.folder / "results.csv")
-        write_table(results, ws.folder / "results.parquet")
+        write_results(results, ws.folder)
         _show(shares)
         return results
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -79,17 +79,14 @@ class Verify(Task):
 
 def _page(rows: Sequence[PublishedRow], differences: pd.DataFrame, table: pd.DataFrame) -> Group:
     """What is printed: sources, fields that differ, numbers, one line of summary."""
-    sources = [
-        Text(
-            "; ".join(
-                f"{key}: {value}" for key, value in reference.about.items() if value is not None
-            )
-        )
-        for reference in {row.reference.name: row.reference for row in rows}.values()
-    ]
-    parts: list[Any] = [*sources, Text("every protocol field that is stated agrees", style="green")]
+    parts: list[RenderableType] = []
+    for reference in {row.reference.name: row.reference for row in rows}.values():
+        known = [f"{key}: {value}" for key, value in reference.about.items() if value is not None]
+        parts.append(Text("; ".join(known)))
     if len(differences):
-        parts[-1] = _grid("Protocol fields that differ", differences, ["rows"])
+        parts.append(_grid("Protocol fields that differ", differences, ["rows"]))
+    else:
+        parts.append(Text("every protocol field that is stated agrees", style="green"))
     shown = table.assign(differs=table["differs"].where(table["verdict"] == OTHER, ""))
     parts.append(_grid("Numbers", shown, ["ours", "theirs", "delta", "tolerance"]))
     counts = table["verdict"].value_counts()
@@ -113,10 +110,4 @@ def _cell(column: str, value: Any) -> str:
         return str(value)
     if math.isnan(value):
         return "–"
-    return (
-        f"{value:+.2f}"
-        if column == "delta"
-        else f"{value:.6g}"
-        if column == "tolerance"
-        else f"{value:.2f}"
-    )
+    return format(value, {"delta": "+.2f", "tolerance": ".6g"}.get(column, ".2f"))

@@ -39,8 +39,7 @@ class WandbPush(Task):
 
         if not ws.is_main:
             return
-        patterns = [self.runs] if isinstance(self.runs, str) else list(self.runs)
-        paths = finished_runs(patterns, TABLES)
+        paths = finished_runs(self.runs, TABLES)
         for path in track(paths, f"Pushing {len(paths)} runs", transient=True):
             push_run(ws, path, TABLES)
         log.info(

@@ -1,0 +1,151 @@
+"""What the benchmarks share: questions are built, a chat model is asked, its answers are scored."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import pandas as pd
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import read_json
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.levelled import with_levels
+from ood_lab.lvlm.parsers import YES_NO_PARSERS
+from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.run.task import Task
+from ood_lab.run.workspace import Workspace
+
+QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark(Task):
+    """Three stages that run together or alone; each leaves a file that the next one reads.
+
+    Answers are kept for all runs, so that none is paid for twice.
+
+    Args:
+        until: last stage to run.
+        questions: ``questions.jsonl`` of another run, in place of the first stage.
+        answers: ``answers.jsonl`` of another run, in place of the second stage.
+        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
+            then also given by these levels, in place of known ones.
+        parser: reads the answers to yes/no questions; None = the one that the questions name.
+        report: write figures and the page too.
+    """
+
+    until: Literal["build", "ask", "score"] = "score"
+    questions: str | None = None
+    answers: str | None = None
+    levels: str | None = None
+    parser: str | None = None
+    report: bool = True
+    #: Settings that name files.
+    files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
+    #: What a run that builds questions notes of them in its manifest, for those that ask them.
+    of_building: ClassVar[Sequence[str]] = ()
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError where a stage lacks what it needs, before any of them runs."""
+        if self.parser is not None and self.parser not in YES_NO_PARSERS:
+            known = suggestion(self.parser, YES_NO_PARSERS)
+            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        for name in self.files:
+            given = getattr(self, name) or ()
+            for file in [given] if isinstance(given, str) else given:
+                if not Path(file).is_file():
+                    raise UserError(f"task.{name}={file}: there is no such file")
+        if self.questions is not None and self.until == "build":
+            raise UserError("task.until=build and task.questions exclude each other")
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results table; None on the other ranks, and before the last stage."""
+        self.check(ws)
+        if not ws.is_main:
+            return None
+        file = Path(self.questions or ws.folder / QUESTIONS)
+        if self.questions is None:
+            write_questions(self.build(ws), file)
+        questions = with_levels(read_questions(file), self.levels)
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        ws.manifest["questions"] = {"file": str(file), "n": len(questions), "sha256": digest}
+        self.note(ws, questions, file.parent)
+        if self.until == "build":
+            return None
+        found = self.find_answers(ws, questions, file.parent)
+        ws.manifest["lvlm"] = dict(found[0].made_with) if found else {}
+        write_answers(found, ws.folder / ANSWERS)
+        if self.until == "ask":
+            return None
+        return self.score(ws, questions, {a.question_id: a for a in found}, file.parent)
+
+    @abstractmethod
+    def build(self, ws: Workspace) -> Iterable[Question]:
+        """The questions, once what they are made of lies in the run folder."""
+
+    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+        """Tells the manifest of questions in ``folder``: what the run that built them says."""
+        manifest = folder / "manifest.json"
+        if self.questions is not None and manifest.is_file():
+            found = read_json(manifest)
+            ws.manifest |= {key: found[key] for key in self.of_building if key in found}
+
+    def find_answers(
+        self, ws: Workspace, questions: Sequence[Question], folder: Path
+    ) -> list[Answer]:
+        """The answers of another run, or those of the chat model; images lie in ``folder``.
+
+        Raises:
+            UserError: see :func:`~ood_lab.lvlm.recorded.recorded_answers` and
+                :func:`~ood_lab.lvlm.asking.answers_to`.
+        """
+        if self.answers is not None:
+            ws.manifest["answers"] = self.answers
+            return recorded_answers(questions, Path(self.answers))
+        store = store_of(ws.lvlm.made_with, ws.answers_root)
+        found = answers_to(questions, folder, ws.lvlm, store)
+        ws.manifest["answers"] = str(store.path)
+        return found
+
+    @abstractmethod
+    def score(
+        self,
+        ws: Workspace,
+        questions: Sequence[Question],
+        answers: dict[str, Answer],
+        folder: Path,
+    ) -> pd.DataFrame:
+        """Writes and shows what the answers, by id of the question, say of the model.
+
+        ``folder`` is that of the questions. Returns the results table.
+        """
+
+
+def results_options(ws: Workspace) -> dict[str, Any]:
+    """Bootstrap and least size of a cell, as the tables of results take them."""
+    return ws.resampling | {"min_count": int(ws.metrics["min_count"])}
+
+
+def check_against(runs: Iterable[str], task: str, files: Iterable[str]) -> None:
+    """Raises a UserError unless every run folder has the files of a ``task`` that was scored."""
+    for run in runs:
+        if not all((Path(run) / name).is_file() for name in files):
+            raise UserError(f"task.against: {run} is no run folder of task={task} that was scored")
+
+
+def runs_by_model(own: str, runs: Iterable[str]) -> dict[str, Path]:
+    """Run folders by the name of their chat model, none of them that of the ``own`` one."""
+    found: dict[str, Path] = {}
+    for run in map(Path, runs):
+        name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
+        found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
+    return found

@@ -53,8 +53,13 @@ class ClipReport(Task):
             return None
         if not isinstance(ws.backbone, ClipBackbone):
             raise UserError("task=clip_report measures a CLIP: choose model=clip")
+        if "world" not in ws.data.splits:
+            raise UserError(
+                "task=clip_report needs images with captions: choose data=vessels_world"
+            )
         clip = ws.backbone.clip
         clip.model.half().float()  # measured as it is stored
+        ws.data.use_transform(eval=ws.backbone.transform)
         shares = {**_on_test(clip, ws.data), **_on_world(clip, ws.data)}
         rows = [(name, share, *wilson_interval(share, n), n) for name, (share, n) in shares.items()]
         table = pd.DataFrame(rows, columns=["metric", "value", "ci_low", "ci_high", "n_id"])

@@ -74,6 +74,18 @@ def test_samples_carry_their_captions(module):
     assert longer.table["caption"].tolist()[:3] == data.table["caption"].tolist()
 
 
+def test_a_clip_as_it_is_is_measured(tmp_path, capsys):
+    line = ["task=clip_report", "model=clip", f"paths.outputs={tmp_path}", "logger=none"]
+    line += [f"data.{size}" for size in ("test=66", "per_shift_set=4", "per_cell=0")]
+    assert call("eval.py", *line) == 1
+    assert "needs images with captions: choose data=vessels_world" in capsys.readouterr().err
+    assert call("eval.py", *line, "data=vessels_world", "data.world=96") == 0
+    (run,) = run_folders(tmp_path)
+    results = pd.read_csv(run / "results.csv").set_index("metric").value
+    assert results.category_accuracy > 0.9
+    assert results.style_accuracy > 0.8
+
+
 @pytest.mark.slow
 def test_the_command_trains_measures_and_exports(tmp_path, capsys):
     sizes = ("train=256", "val=64", "world=96", "test=66", "per_shift_set=4", "per_cell=0")

@@ -13,7 +13,7 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
     """Spearman's rank correlation of degrees with the levels that sets bring along.
 
     Args:
-        degrees: of :func:`ood_lab.tasks.measure.measured`, before any measured level replaces a
+        degrees: of :meth:`ood_lab.tasks.measure.Measure.measured`, before any measured level replaces a
             known one.
         data: its OOD sets may have ``semantic_level`` and ``covariate_level``.
 

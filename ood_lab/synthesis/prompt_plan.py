@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Choice:
-    """How prompts are chosen; see :func:`~ood_lab.tasks.synthesize.synthesize`."""
+    """How prompts are chosen; see :class:`~ood_lab.tasks.synthesize.Synthesize`."""
 
     prompts: int | None
     k: int | None

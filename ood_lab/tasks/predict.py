@@ -153,7 +153,7 @@ def _id_banks(
 def predictions(
     images: Images, bank: FeatureBank, ready: Mapping[str, CalibratedDetector]
 ) -> pd.DataFrame:
-    """The table of :func:`predict`; unreadable images have no values but an ``error``."""
+    """The table of :class:`Predict`; unreadable images have no values but an ``error``."""
     classes = next(iter(ready.values())).classes
     # A head of other classes than the data's (a pretrained one) has no names here.
     named = len(classes) == bank.logits.shape[1]

@@ -49,11 +49,11 @@ def write_report(
         path: the file to write; replaced as a whole.
         results: long results table of one model and seed.
         scores: scores table, higher = more OOD.
-        figures: what :func:`ood_lab.report.write_figures` returned; embedded.
+        figures: what :func:`ood_lab.report.figures.write_figures` returned; embedded.
         manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
             and the list ``warnings`` is shown first on the page.
         protocol: which FPR95 the results hold.
-        significance: see :func:`ood_lab.report.console_tables`.
+        significance: see :func:`ood_lab.report.console.console_tables`.
         reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
         load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the

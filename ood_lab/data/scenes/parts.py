@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
     Attributes:
         distance: signed distance, negative inside, in local units, ``[H, W]``.
-        tone: its colour, see :func:`~ood_lab.data.scenes.colours.tone_of`.
+        tone: its colour, see :func:`~ood_lab.data.scenes.colours.tones`.
     """
 
     distance: Array

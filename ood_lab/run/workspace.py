@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, inputs, nodes
-from ood_lab.run.changes import changes_of, named_paths
 from ood_lab.run.compose import running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
@@ -427,7 +426,7 @@ class Workspace:
     @cached_property
     def changes(self) -> list[str]:
         """What the run folder was made from and is no longer the same, in words."""
-        return changes_of(self)
+        return inputs.changes_of(self)
 
     def note_inputs(self, identities: Mapping[str, str]) -> None:
         """Writes down in the run folder what the run is made from.
@@ -435,4 +434,4 @@ class Workspace:
         Args:
             identities: of the sets of its data, once they are known.
         """
-        inputs.note(self.folder, named_paths(self), self.code, identities)
+        inputs.note(self, identities)

@@ -15,12 +15,12 @@ from typing import Any
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed
-from ood_lab.run.help import help_page
 from ood_lab.run.line import check_overrides, is_strict, read_arguments
 from ood_lab.run.pipeline import (
     Stage,
@@ -94,7 +94,9 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
         check_overrides(script, overrides, sweep=not one_job)
     if arguments.help:
-        print(help_page())
+        # Hydra would print the same text, but first lists all groups of conf/ for a template that
+        # does not ask for them, which takes longer than the rest.
+        print(HydraConfig.get().help.template)
         return 0
     if dry:
         return min(validate(script, overrides), 1)

@@ -25,8 +25,7 @@ from ood_lab.run.compose import running_overrides
 from ood_lab.run.failures import record_failure
 from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
-from ood_lab.run.process import loading
-from ood_lab.run.ranks import rank
+from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.workspace import Workspace

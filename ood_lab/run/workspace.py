@@ -19,7 +19,7 @@ from ood_lab.run import checkpoints, inputs, nodes
 from ood_lab.run.compose import running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
-from ood_lab.run.ranks import rank
+from ood_lab.run.process import rank
 from ood_lab.run.task import Task
 
 if TYPE_CHECKING:

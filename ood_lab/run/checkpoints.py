@@ -13,6 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
 from ood_lab.run.compose import composed_again
+from ood_lab.run.values import key_of
 
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
@@ -150,7 +151,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
             f"ckpt={run} is a debug run, trained on two batches: train it without debug=true, or "
             "add debug=true here"
         )
-    keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
+    keys = list(map(key_of, overrides))
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     if not {"data", "preset"}.intersection(keys) and saved.get("preset", cfg.preset) != cfg.preset:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])

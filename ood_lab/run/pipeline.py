@@ -26,7 +26,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import InterpolationToMissingValueError
 from rich.console import Console
@@ -35,11 +34,11 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
-from ood_lab.run.compose import composed, jobs_of
+from ood_lab.run.compose import composed, jobs_of, parsed
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
-from ood_lab.run.values import quote, quoted, values_of
+from ood_lab.run.values import key_of, quote, quoted, values_of
 
 log = logging.getLogger(__name__)
 
@@ -73,20 +72,18 @@ class Stage:
     def line(self, *more: str) -> list[str]:
         """Its command line, with ``-m`` where it is a sweep."""
         overrides = [*self.overrides, *more]
-        parsed = OverridesParser.create().parse_overrides(overrides)
-        return ["-m"] * any(o.is_sweep_override() for o in parsed) + overrides
+        return ["-m"] * any(o.is_sweep_override() for o in parsed(overrides)) + overrides
 
 
 def own_overrides(overrides: Sequence[str]) -> list[str]:
     """Those that choose and describe a staged experiment, not its stages."""
-    return [o for o in overrides if _key(o) in ("experiment", "skip") or _within(o, ["study"])]
+    return [o for o in overrides if key_of(o) in ("experiment", "skip") or _within(o, ["study"])]
 
 
 def is_one_experiment(overrides: Sequence[str]) -> bool:
     """Whether the command line names an experiment, and one alone."""
-    chosen = [o for o in overrides if _key(o) == "experiment"]
-    parsed = OverridesParser.create().parse_overrides(chosen)
-    return len(chosen) == 1 and len(values_of(parsed[0])) == 1
+    chosen = [o for o in overrides if key_of(o) == "experiment"]
+    return len(chosen) == 1 and len(values_of(parsed(chosen)[0])) == 1
 
 
 def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
@@ -104,7 +101,7 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     """
     if not cfg.get("stages"):
         return []
-    if any(_key(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
+    if any(key_of(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
         raise UserError(
             "debug=true is for one command line: give it to that of a stage; task=validate checks "
             "all stages and starts none"
@@ -158,9 +155,9 @@ def _stage(
     passed = [o for o in users if takes is None or _within(o, takes)]
     if waits["best_of"]:
         # Every seed of the best has its own run, and is evaluated under its own seed.
-        passed = [o for o in passed if _key(o) not in ("seed", "ckpt")]
-    replaced = {_key(o) for o in passed}
-    own = [quoted(o) for o in _flat(node.get("overrides") or []) if _key(o) not in replaced]
+        passed = [o for o in passed if key_of(o) not in ("seed", "ckpt")]
+    replaced = {key_of(o) for o in passed}
+    own = [quoted(o) for o in _flat(node.get("overrides") or []) if key_of(o) not in replaced]
     return Stage(node["name"], node["script"], (*own, *passed), **waits)
 
 
@@ -172,12 +169,8 @@ def _flat(items: Any) -> Iterator[str]:
             yield str(item)
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").split("=", 1)[0]
-
-
 def _within(override: str, keys: Sequence[str]) -> bool:
-    key = _key(override)
+    key = key_of(override)
     return any(key == k or key.startswith(f"{k}.") for k in keys)
 
 

@@ -28,6 +28,7 @@ from ood_lab.run.prepare import prepare
 from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.terminal import configure_logging, fail, log_file
+from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,9 @@ def _open(cfg: DictConfig) -> Workspace:
         with loading():
             this.check_settings()
         if this.builds:
-            _seed(this.seed)
+            import lightning as L
+
+            L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
         this.run_folder.open()
         if this.cfg.debug:
@@ -106,16 +109,9 @@ def _open(cfg: DictConfig) -> Workspace:
 def _warn_of_ignored(this: Workspace) -> None:
     """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
     ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
-    keys = [override.lstrip("+~").split("=", 1)[0] for override in running_overrides()]
-    for key in keys:
+    for key in map(key_of, running_overrides()):
         if re.split(r"[./]", key)[0] in ignored:
             log.warning("%s changes nothing: this task does not read it", key)
-
-
-def _seed(seed: int) -> None:
-    import lightning as L
-
-    L.seed_everything(seed, workers=True, verbose=False)
 
 
 def _leave_frameworks(failed: bool) -> None:

@@ -12,6 +12,11 @@ from hydra.errors import HydraException
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 
 
+def key_of(override: str) -> str:
+    """What an override is for: a key, or a group and its package."""
+    return override.lstrip("+~").split("=", 1)[0]
+
+
 def values_of(override: Override) -> list[str]:
     """The override as one or, for a sweep, several plain overrides.
 

@@ -22,11 +22,11 @@ from omegaconf import DictConfig
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.failures import record_failure
 from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
 from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
@@ -146,9 +146,8 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
     elif not rank():
-        overrides = running_overrides()
-        file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
-        record_failure(file, overrides, folder, error)
+        file = Path(cfg.paths.outputs) / str(cfg.name) / FAILURES
+        record_failure(file, running_overrides(), folder, error)
     raise error
 
 

@@ -7,16 +7,19 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
 from rich import get_console
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ood_lab.errors import UserError
+from ood_lab.printing import print_whole
+from ood_lab.run.compose import differences
 
 #: Name of the log of a run, in its folder.
 LOG_FILE = "log.txt"
@@ -24,6 +27,8 @@ LOG_FILE = "log.txt"
 PROGRESS = "ood_lab.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as shells have it.
 INTERRUPTED = 130
+#: Columns of a table of jobs that hold words; numbers stand at the right.
+_WORDS = ("differs by", "state", "run folder", "best detector")
 
 _logger = logging.getLogger("ood_lab")
 
@@ -137,14 +142,40 @@ def interrupted() -> NoReturn:
     raise SystemExit(INTERRUPTED)
 
 
-def print_problems(problems: Sequence[Sequence[str]]) -> None:
-    """Prints what is wrong with which jobs, each problem once.
+def print_jobs(
+    lines: Sequence[Sequence[str]],
+    cells: Sequence[Mapping[str, str]],
+    problems: Sequence[Sequence[str]],
+) -> None:
+    """Prints what the jobs of a sweep have in common, a row for each, and what is wrong with which.
 
     Args:
-        problems: those of each job, in the order of the jobs.
+        lines: the overrides of each job.
+        cells: of each job, by heading.
+        problems: those of each job; one that several have is printed once.
     """
+    common, own = differences(lines)
+    print_whole(job_table(own, cells, problems), " ".join([f"{len(lines)} jobs:", *common]))
     for problem in dict.fromkeys(text for job in problems for text in job):
         hit = [str(number) for number, job in enumerate(problems, 1) if problem in job]
         which = "all jobs" if len(hit) == len(problems) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
         Console(soft_wrap=True).print(line)
+
+
+def job_table(
+    own: Sequence[str], cells: Sequence[Mapping[str, str]], problems: Sequence[Sequence[str]]
+) -> Table:
+    """One row per job: what it differs by, and its cells; red where it has problems."""
+    rows = [
+        {"job": str(number), "differs by": line, **more}
+        for number, (line, more) in enumerate(zip(own, cells, strict=True), 1)
+    ]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    table = Table(box=None, padding=(0, 1))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True, justify="left" if heading in _WORDS else "right")
+    for row, wrong in zip(rows, problems, strict=True):
+        shown = [Text(row.get(heading, "")) for heading in headings]
+        table.add_row(*shown, style="red" if wrong else None)
+    return table

@@ -13,14 +13,11 @@ from typing import Any
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
-from rich.text import Text
 
 from ood_lab.errors import UserError
-from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed, differences, jobs_of
+from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import print_problems
+from ood_lab.run.terminal import print_jobs
 from ood_lab.run.workspace import Workspace
 from ood_lab.scripts import CONF
 
@@ -39,16 +36,20 @@ class DryJob:
     """One job of a sweep, as far as it can be built without working.
 
     Attributes:
-        overrides: its command line.
         state: ``new``, ``resumes``, ``done`` or ``blocked``.
         folder: its run folder; None when not even that is known.
         problems: what would stop it.
     """
 
-    overrides: list[str]
     state: str = "blocked"
     folder: Path | None = None
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def cells(self) -> dict[str, str]:
+        """Its row of the table, by heading."""
+        state = f"{len(self.problems)} missing" if self.problems else self.state
+        return {"state": state, "run folder": str(self.folder or "")}
 
 
 def validate(
@@ -71,16 +72,14 @@ def validate(
         _dry_build(config_name, line, built)
         for line in track(lines, f"Validating {len(lines)} jobs", console=console, transient=True)
     ]
-    common, own = differences([job.overrides for job in jobs])
-    print_whole(_table(own, jobs), " ".join([f"{len(jobs)} jobs:", *common]))
-    print_problems([job.problems for job in jobs])
+    print_jobs(lines, [job.cells for job in jobs], [job.problems for job in jobs])
     blocked = sum(bool(job.problems) for job in jobs)
     console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
     return blocked
 
 
 def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
-    dry = DryJob(overrides)
+    dry = DryJob()
     cfg = composed(config_name, overrides)
     try:
         job = prepare(cfg, overrides)
@@ -167,14 +166,3 @@ def _unwritable(folder: Path) -> str | None:
     if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
         return None
     return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
-
-
-def _table(own: Sequence[str], jobs: Sequence[DryJob]) -> Table:
-    table = Table(box=None, padding=(0, 1))
-    for heading in ("job", "differs by", "state", "run folder"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading == "job" else "left")
-    for number, (job, line) in enumerate(zip(jobs, own, strict=True), 1):
-        state = f"{len(job.problems)} missing" if job.problems else job.state
-        row = (str(number), line, state, str(job.folder or ""))
-        table.add_row(*map(Text, row), style="red" if job.problems else None)
-    return table

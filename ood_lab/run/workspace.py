@@ -321,7 +321,7 @@ class Workspace:
 
             check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
-            from ood_lab.run.wandb_login import check_login
+            from ood_lab.run.loggers import check_login
 
             check_login(settings["logger"])
 

@@ -10,7 +10,8 @@ from finished_runs import write_run
 from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
-from ood_lab.run.sweep import SweptJob, headline, sweep_table
+from ood_lab.run.sweep import SweptJob, headline
+from ood_lab.run.terminal import job_table
 
 
 @pytest.fixture
@@ -77,9 +78,9 @@ def test_the_table_has_the_headline_numbers_of_the_jobs(tmp_path):
         write_run(tmp_path / "b", {"msp": (0.7, 0.6)}),
     ]
     jobs = [SweptJob(run, headline=headline(run)) for run in runs]
-    table = sweep_table(
-        ["detector=[msp,knn]", "detector=[msp]", "seed=x"], [*jobs, SweptJob(None, "no")]
-    )
+    own = ["detector=[msp,knn]", "detector=[msp]", "seed=x"]
+    cells = [job.cells for job in (*jobs, SweptJob(None, "no"))]
+    table = job_table(own, cells, [[], [], ["no"]])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(table)
     assert [line.split() for line in console.export_text().splitlines()] == [

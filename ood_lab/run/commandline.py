@@ -7,8 +7,8 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -104,9 +104,13 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     hydra = partial(_run_hydra, arguments, get_args_parser(), job, str(CONF), script)
     if arguments.multirun and only_jobs:
         return run_sweep(hydra, script, overrides)
-    with _errors_in_one_line(every=not only_jobs):
+    try:
         if not (one_job and _run_one_job(job, script, overrides)):
             hydra()
+    except Exception as error:
+        if only_jobs and not isinstance(error, HydraException):
+            raise
+        raise UserError(one_line(error)) from error
     return 0
 
 
@@ -117,19 +121,8 @@ def run_stage(script: str, line: Sequence[str]) -> int:
 
 def _other_flags(arguments: Namespace) -> bool:
     """Whether Hydra is asked for something else than to run jobs, as by ``--cfg job``."""
-    flags = {key: value for key, value in vars(arguments).items() if key != "overrides"}
-    return any(value for key, value in flags.items() if key not in ("multirun", "run"))
-
-
-@contextmanager
-def _errors_in_one_line(every: bool) -> Iterator[None]:
-    """Hydra's own complaints, and with ``every`` all errors, become one line."""
-    try:
-        yield
-    except Exception as error:
-        if every or isinstance(error, HydraException):
-            raise UserError(one_line(error)) from error
-        raise
+    of_jobs = ("overrides", "multirun", "run")
+    return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 
 
 def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequence[str]) -> bool:

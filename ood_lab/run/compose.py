@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -66,6 +67,11 @@ def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
         HydraException: a key does not exist, or cannot hold the value.
     """
     ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
+
+
+def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
+    """The resolved configuration as plain Python; a ``whole`` one has no value that is missing."""
+    return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, throw_on_missing=whole))
 
 
 def running_overrides() -> list[str]:

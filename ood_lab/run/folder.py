@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.errors import UserError
-from ood_lab.io import write_text
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
@@ -95,10 +94,6 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def write(self, name: str, text: str) -> None:
-        """Writes a text file that is either whole or absent."""
-        write_text(text, self.path / name)
 
 
 def environment() -> dict[str, Any]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import InterpolationToMissingValueError
 from rich.console import Console
 from rich.table import Table
@@ -34,7 +34,8 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
-from ood_lab.run.compose import composed, jobs_of, parsed
+from ood_lab.run.compose import composed, jobs_of, parsed, plain
+from ood_lab.run.folder import RunFolder
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
@@ -118,14 +119,12 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
 
 def _resolved(node: DictConfig) -> dict[str, Any]:
     try:
-        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+        return plain(node, whole=True)
     except InterpolationToMissingValueError as error:
         missing = str(error).split("Missing mandatory value: ")[-1].split()[0]
         raise UserError(
             f"give a value to {missing}=..., or leave this stage out: skip=[{node.name}]"
         ) from error
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _stage(
@@ -268,10 +267,10 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
         best = best_runs({name: folders.get(name, []) for name in stage.best_of})
         given.append(f"ckpt={','.join(quote(str(f)) for f in best)}")
     if stage.runs_of:
-        found = [f for name in stage.runs_of for f in folders.get(name, []) if _done(f)]
+        found = [f for name in stage.runs_of for f in folders.get(name, []) if RunFolder(f).done]
         if not found:
             raise UserError(f"none of {', '.join(stage.runs_of)} is finished")
-        if left := [n for n in stage.runs_of if not all(map(_done, folders.get(n) or [Path()]))]:
+        if left := [n for n in stage.runs_of if not _all_done(folders.get(n, []))]:
             log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
         given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
     return given
@@ -289,18 +288,21 @@ def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
     Raises:
         UserError: a stage is not finished, or a run does not say its validation accuracy.
     """
-    if waiting := [name for name, runs in folders.items() if not (runs and all(map(_done, runs)))]:
+    if waiting := [name for name, runs in folders.items() if not _all_done(runs)]:
         raise UserError(f"the best cannot be chosen before {', '.join(waiting)} is finished")
     accuracies: dict[Path, list[float]] = {}
     runs = [run for found in folders.values() for run in found]
     for run in runs:
         accuracies.setdefault(run.parent, []).append(_val_accuracy(run))
     means = {place: fmean(values) for place, values in accuracies.items()}
-    best = max(means, key=lambda place: means[place])
     ranking = sorted(means, key=lambda place: means[place], reverse=True)
     shown = ", ".join(f"{place.parent.name} {means[place]:.1%}" for place in ranking)
-    log.info("best by validation accuracy: %s (%s)", best, shown)
-    return [run for run in runs if run.parent == best]
+    log.info("best by validation accuracy: %s (%s)", ranking[0], shown)
+    return [run for run in runs if run.parent == ranking[0]]
+
+
+def _all_done(runs: Sequence[Path]) -> bool:
+    return bool(runs) and all(RunFolder(run).done for run in runs)
 
 
 def _val_accuracy(run: Path) -> float:
@@ -311,10 +313,6 @@ def _val_accuracy(run: Path) -> float:
             "by val/acc (callbacks=default) has one; force=true repeats it"
         )
     return float(value)
-
-
-def _done(folder: Path) -> bool:
-    return (folder / "DONE").exists()
 
 
 def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:

@@ -18,7 +18,7 @@ from omegaconf.errors import (
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, nodes
-from ood_lab.run.compose import trains
+from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash, unread, used
 from ood_lab.run.values import key_of
@@ -126,7 +126,7 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
     try:
-        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        return plain(cfg, whole=True)
     except MissingMandatoryValue as error:
         raise UserError(f"give a value to {error.full_key}=...") from error
     except InterpolationToMissingValueError as error:
@@ -138,5 +138,3 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"{error.full_key}: {text}" if error.full_key else text) from error
     except OmegaConfBaseException as error:
         raise UserError(str(error).splitlines()[0]) from error
-    assert isinstance(settings, dict)
-    return {str(key): value for key, value in settings.items()}

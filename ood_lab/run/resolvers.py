@@ -107,8 +107,8 @@ def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
 
 def _families(names: Sequence[str]) -> list[str]:
     """The names, those of one family as ``family_*``."""
-    families = Counter(name.partition("_")[0] for name in names if "_" in name)
     short = {name: name.partition("_")[0] for name in names if "_" in name}
+    families = Counter(short.values())
     return [f"{short[n]}_*" if families[short.get(n, "")] >= _MANY else n for n in names]
 
 

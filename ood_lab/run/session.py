@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -48,7 +48,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         this = _open(cfg)
     except Exception as error:
         _fail(_explained(error), cfg)
-    before = {name: os.environ.get(name) for name in DDP_VARIABLES}
+    before = {name: os.environ[name] for name in DDP_VARIABLES if name in os.environ}
     script = HydraConfig.get().job.config_name
     os.environ[JOB_VARIABLE] = json.dumps([script, running_overrides()])
     failed = True
@@ -68,9 +68,9 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
 @contextmanager
 def _watched(this: Workspace) -> Iterator[None]:
     """Keeps the log of a run that has work to do, and tells what the user has stopped."""
-    with ExitStack() as stack:
-        if this.is_main and not this.run_folder.done:
-            stack.enter_context(log_file(this.folder))
+    begins = this.is_main and not this.run_folder.done
+    with log_file(this.folder) if begins else nullcontext():
+        if begins:
             log.info("run folder: %s", this.folder)
             if recipe := this.manifest.get("recipe"):
                 log.info("recipe: %s", recipe)
@@ -151,11 +151,8 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
     raise error
 
 
-def _restore(variables: dict[str, str | None]) -> None:
+def _restore(before: dict[str, str]) -> None:
     """Undoes what Lightning's DDP launcher left, so the next job of a sweep starts its own."""
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    os.environ.pop(JOB_VARIABLE, None)
+    for name in (*DDP_VARIABLES, JOB_VARIABLE):
+        os.environ.pop(name, None)
+    os.environ.update(before)

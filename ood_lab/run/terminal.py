@@ -30,6 +30,15 @@ INTERRUPTED = 130
 #: Columns of a table of jobs that hold words; numbers stand at the right.
 _WORDS = ("differs by", "state", "run folder", "best detector")
 
+#: Warnings of Lightning.
+_IGNORED = (
+    ".*LeafSpec.*",  # its own use of a deprecated name
+    "Checkpoint directory .*",  # we resume in it on purpose
+    ".*does not have many workers.*",
+    ".*is smaller than the logging interval.*",  # metrics are logged once an epoch
+    "Found .* in eval mode.*",  # frozen towers stay in it on purpose
+)
+
 _logger = logging.getLogger("ood_lab")
 
 
@@ -83,12 +92,7 @@ def configure_logging() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     # Its errors are raised as well.
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
-    # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
-    # And what cannot matter here: metrics are logged once an epoch.
-    messages = [".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"]
-    messages += [".*is smaller than the logging interval.*"]
-    # Frozen towers stay in eval mode on purpose.
-    for message in (*messages, "Found .* in eval mode.*"):
+    for message in _IGNORED:
         warnings.filterwarnings("ignore", message=message)
     os.environ.setdefault("WANDB_SILENT", "true")
 

@@ -75,30 +75,23 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
     """
     file = folder / "dating.csv"
     dating = read_table(file) if file.exists() else None
-    for logger in loggers:
-        if not isinstance(logger, WandbLogger):
-            continue
+    for run in [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]:
         if "split" in results:  # of a vision-language benchmark
-            logger.experiment.summary.update(answer_values(results))
-            logger.experiment.log({"results": table_of(results), **_pages(folder)})
+            run.summary.update(answer_values(results))
+            run.log({"results": table_of(results), **_pages(folder)})
         elif "metric" not in results:
             if {"set", "axis", "mean"} <= set(results):
-                logger.experiment.summary.update(shift_values(results))
+                run.summary.update(shift_values(results))
                 plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-                logger.experiment.log({"shift_table": table_of(plain)})
-            logger.experiment.log(_pages(folder))
+                run.log({"shift_table": table_of(plain)})
+            run.log(_pages(folder))
         else:
-            logger.experiment.summary.update(summary_values(results))
+            run.summary.update(summary_values(results))
+            shown = {"results": table_of(results), **charts(results)}
             if dating is not None:
-                logger.experiment.summary.update(dating_values(dating))
-            logger.experiment.log(
-                {
-                    "results": table_of(results),
-                    **charts(results),
-                    **({} if dating is None else {"dating": table_of(dating)}),
-                    **_pages(folder),
-                }
-            )
+                run.summary.update(dating_values(dating))
+                shown["dating"] = table_of(dating)
+            run.log(shown | _pages(folder))
 
 
 def push_run(ws: Workspace, path: Path, tables: Sequence[str]) -> None:

@@ -20,16 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
-from ood_lab.run.compose import composed
 from ood_lab.run.line import check_overrides, is_strict, read_arguments
-from ood_lab.run.pipeline import (
-    Stage,
-    is_one_experiment,
-    own_overrides,
-    read_stages,
-    run_stages,
-    validate_stages,
-)
+from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
 from ood_lab.run.process import quick_exit
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import run_sweep
@@ -64,12 +56,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
 
 
 def run_line(main: Callable[[], Any], script: str, line: Sequence[str]) -> int:
-    """Does what one command line asks for; returns the exit status.
-
-    Args:
-        main: a ``@hydra.main`` function, what it decorates runs one job.
-        script: ``train`` or ``eval``, whose command line it is.
-        line: the command line behind the script's name.
+    """Does what ``<script>.py <line>`` asks for, ``main`` being that script's; returns the status.
 
     Raises:
         SystemExit: after an error, which has been printed, or when the user has stopped it.
@@ -86,7 +73,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
     only_jobs = not _other_flags(arguments)
-    if only_jobs and (stages := _stages(script, overrides)):
+    if only_jobs and (stages := stages_of(script, overrides)):
         return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
@@ -154,21 +141,6 @@ def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequ
     finally:
         GlobalHydra.instance().clear()
     return True
-
-
-def _stages(script: str, overrides: Sequence[str]) -> list[Stage]:
-    """The stages of the chosen experiment, each with a command line that composes."""
-    if not is_one_experiment(overrides):
-        return []
-    own = own_overrides(overrides)
-    check_overrides(script, own)
-    stages = read_stages(composed(script, own), overrides)
-    for stage in stages:
-        try:
-            check_overrides(stage.script, stage.overrides)
-        except UserError as error:
-            raise UserError(f"stage {stage.name}: {error}") from error
-    return stages
 
 
 def rewrite(line: Sequence[str]) -> list[str]:

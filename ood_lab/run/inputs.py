@@ -63,11 +63,9 @@ def changes_of(ws: Workspace) -> list[str]:
 
 
 def note(ws: Workspace, identities: Mapping[str, str]) -> None:
-    """Writes down in the run folder what the run is made from.
+    """Writes down what a run is made from, in its folder, which holds the lists of its sets.
 
-    Args:
-        ws: its folder holds the lists of its sets.
-        identities: of the sets of its data; empty where it has not read any.
+    The identities are those of its sets; none where it has not read any.
     """
     named = _named_paths(ws)
     table = _look(named, _listed_images(ws.folder) if identities else ())

@@ -25,12 +25,7 @@ SYNONYMS = {
 
 
 def advice(key: str, cfg: DictConfig) -> str:
-    """What the user may have meant by a key that the configuration does not have.
-
-    Args:
-        key: the unknown key, with dots.
-        cfg: the configuration with the user's choices of groups.
-    """
+    """What the user may have meant by a key that the configuration they chose does not have."""
     if elsewhere := _choices_with(key):
         general = [e for e in elsewhere if e.endswith("=folder")]  # the one for everybody's data
         named = " and ".join((general or elsewhere)[:3])

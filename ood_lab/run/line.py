@@ -47,12 +47,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
 
 def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
-    """Composes the configuration once for every value on the command line.
-
-    Args:
-        script: ``train`` or ``eval``.
-        overrides: of the command line.
-        sweep: whether a key may have several values.
+    """Composes the configuration once for every value, of which ``sweep`` allows a key several.
 
     Raises:
         UserError: an override does not parse, names an unknown key or an unknown choice; the

@@ -27,9 +27,6 @@ _REMEDY = (
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
     """Looks for the API key where a W&B logger is meant to write online.
 
-    Args:
-        loggers: the ``logger`` node.
-
     Raises:
         UserError: there is no key, or one of the wrong form.
     """

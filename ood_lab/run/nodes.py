@@ -18,12 +18,7 @@ _OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
 def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
-    """Instantiates the configuration node ``key``.
-
-    Args:
-        cfg: the composed configuration.
-        key: of the node, with dots.
-        arguments: of the object, in place of those of the node.
+    """Instantiates the configuration node ``key``, with ``arguments`` in place of those it has.
 
     Raises:
         UserError: the node cannot be built; the message names it.
@@ -56,9 +51,7 @@ def check_finite(settings: Mapping[str, Any]) -> None:
 def check_nodes(settings: Any, key: str = "") -> None:
     """Checks the values of every node with a ``_target_`` as this target would have them.
 
-    Args:
-        settings: a resolved configuration, or a part of one.
-        key: of the part, for messages.
+    The settings are resolved; of a part of them, ``key`` says where it stands.
 
     Raises:
         UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is not a name.

@@ -36,6 +36,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import read_json
 from ood_lab.run.compose import composed, jobs_of, parsed, plain
 from ood_lab.run.folder import RunFolder
+from ood_lab.run.line import check_overrides
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
@@ -81,21 +82,31 @@ def own_overrides(overrides: Sequence[str]) -> list[str]:
     return [o for o in overrides if key_of(o) in ("experiment", "skip") or _within(o, ["study"])]
 
 
-def is_one_experiment(overrides: Sequence[str]) -> bool:
-    """Whether the command line names an experiment, and one alone."""
-    chosen = [o for o in overrides if key_of(o) == "experiment"]
-    return len(chosen) == 1 and len(values_of(parsed(chosen)[0])) == 1
+def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
+    """The stages of the experiment that a command line names alone; none where it has none.
+
+    Raises:
+        UserError: see :func:`read_stages`; or the command line of a stage does not compose.
+    """
+    named = [o for o in overrides if key_of(o) == "experiment"]
+    if len(named) != 1 or len(values_of(parsed(named)[0])) != 1:
+        return []
+    own = own_overrides(overrides)
+    check_overrides(script, own)
+    stages = read_stages(composed(script, own), overrides)
+    for stage in stages:
+        try:
+            check_overrides(stage.script, stage.overrides)
+        except UserError as error:
+            raise UserError(f"stage {stage.name}: {error}") from error
+    return stages
 
 
 def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
-    """The stages of a composed experiment; none where it has none.
+    """The stages of an experiment, composed with its :func:`own_overrides`; none where it has none.
 
     The user's overrides go to the end of every command line, and replace what the stage says of
     the same key.
-
-    Args:
-        cfg: composed with :func:`own_overrides` of the command line.
-        overrides: the whole command line.
 
     Raises:
         UserError: a value is missing, the list of stages is not one, or ``debug=true``.
@@ -193,12 +204,8 @@ def validate_stages(stages: Sequence[Stage]) -> int:
 def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]) -> int:
     """Runs the stages in order; one that fails is noted, those that need it are left out.
 
-    Args:
-        stages: all of them.
-        run: runs the command line of ``train`` or ``eval``, and returns its exit status.
-
-    Returns:
-        Exit status: 0 where all stages are finished, 130 after an interruption, else 1.
+    As ``run`` does of a script and its command line, it returns an exit status: 0 where all stages
+    are finished, 130 after an interruption, else 1.
     """
     console = Console()
     folders: dict[str, list[Path]] = {}
@@ -279,11 +286,8 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
 def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
     """All seeds of the configuration with the best validation accuracy, the mean over its seeds.
 
-    The test set has no say. Of equals the first wins.
-
-    Args:
-        folders: run folders of each stage to choose from, all of which must be finished: the
-            best of some would not be the best of all.
+    The test set has no say. Of equals the first wins. All runs of the stages to choose from must
+    be finished: the best of some would not be the best of all.
 
     Raises:
         UserError: a stage is not finished, or a run does not say its validation accuracy.

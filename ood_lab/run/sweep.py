@@ -8,7 +8,6 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from ood_lab.append import append_lines, create_with
 from ood_lab.errors import UserError
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import fail, one_line, print_jobs
+from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -26,34 +25,8 @@ FAILURES = "failures.csv"
 _COLUMNS = ("time", "overrides", "folder", "error", "traceback")
 
 
-@dataclass(frozen=True)
-class SweptJob:
-    """What became of one job.
-
-    Attributes:
-        folder: its run folder; None where the job could not begin.
-        error: what ended it; None for a finished job.
-        headline: ID accuracy, best detector and its means over the OOD sets, as shown; what the
-            results do not hold is left out.
-    """
-
-    folder: Path | None
-    error: str | None = None
-    headline: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def cells(self) -> dict[str, str]:
-        """Its row of the table, by heading."""
-        return {"state": "failed" if self.error else "finished", **self.headline}
-
-
 def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> int:
-    """Runs all jobs of a command line and shows their results; returns the exit status.
-
-    Args:
-        main: hands the command line over to Hydra.
-        script: ``train`` or ``eval``.
-        overrides: of the command line.
+    """Has Hydra's ``main`` run all jobs, and shows their results; returns the exit status.
 
     Raises:
         Exception: what ended the sweep where it was no job.
@@ -65,12 +38,10 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         stopped = error
     lines = jobs_of(overrides)
     jobs = [swept_job(script, line) for line in lines]
-    failed = [job for job in jobs if job.error]
+    failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
         raise stopped
-    print_jobs(
-        lines, [job.cells for job in jobs], [[job.error] if job.error else [] for job in jobs]
-    )
+    print_jobs(lines, jobs)
     if failed:
         files = sorted({str(job.folder.parents[1] / FAILURES) for job in failed if job.folder})
         kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
@@ -100,15 +71,16 @@ def _csv_line(cells: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def swept_job(script: str, line: Sequence[str]) -> SweptJob:
+def swept_job(script: str, line: Sequence[str]) -> JobRow:
     """Reads what a job has left in its run folder."""
     try:
         job = prepare(composed(script, line), line)
     except UserError as error:
-        return SweptJob(None, one_line(error))
+        return JobRow({"state": "failed"}, [one_line(error)])
     if job.run_folder.done:
-        return SweptJob(job.folder, headline=headline(job.folder))
-    return SweptJob(job.folder, _last_error(job.folder) or "it has no results")
+        return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
+    reason = _last_error(job.folder) or "it has no results"
+    return JobRow({"state": "failed"}, [reason], job.folder)
 
 
 def headline(folder: Path) -> dict[str, str]:

@@ -7,8 +7,9 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -40,6 +41,21 @@ _IGNORED = (
 )
 
 _logger = logging.getLogger("ood_lab")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """What a table says of one job of a sweep.
+
+    Attributes:
+        cells: by heading.
+        problems: what ended it, or would stop it.
+        folder: its run folder; None where it could not begin.
+    """
+
+    cells: dict[str, str]
+    problems: Sequence[str] = ()
+    folder: Path | None = None
 
 
 class LineFormatter(logging.Formatter):
@@ -146,40 +162,28 @@ def interrupted() -> NoReturn:
     raise SystemExit(INTERRUPTED)
 
 
-def print_jobs(
-    lines: Sequence[Sequence[str]],
-    cells: Sequence[Mapping[str, str]],
-    problems: Sequence[Sequence[str]],
-) -> None:
-    """Prints what the jobs of a sweep have in common, a row for each, and what is wrong with which.
-
-    Args:
-        lines: the overrides of each job.
-        cells: of each job, by heading.
-        problems: those of each job; one that several have is printed once.
-    """
+def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
+    """Prints what the jobs of a sweep have in common, a row for each, and each problem once."""
     common, own = differences(lines)
-    print_whole(job_table(own, cells, problems), " ".join([f"{len(lines)} jobs:", *common]))
-    for problem in dict.fromkeys(text for job in problems for text in job):
-        hit = [str(number) for number, job in enumerate(problems, 1) if problem in job]
-        which = "all jobs" if len(hit) == len(problems) > 1 else f"job {', '.join(hit)}"
+    print_whole(job_table(own, jobs), " ".join([f"{len(lines)} jobs:", *common]))
+    for problem in dict.fromkeys(text for job in jobs for text in job.problems):
+        hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
+        which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
         Console(soft_wrap=True).print(line)
 
 
-def job_table(
-    own: Sequence[str], cells: Sequence[Mapping[str, str]], problems: Sequence[Sequence[str]]
-) -> Table:
+def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
     """One row per job: what it differs by, and its cells; red where it has problems."""
     rows = [
-        {"job": str(number), "differs by": line, **more}
-        for number, (line, more) in enumerate(zip(own, cells, strict=True), 1)
+        {"job": str(number), "differs by": line, **job.cells}
+        for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)
     ]
     headings = list(dict.fromkeys(heading for row in rows for heading in row))
     table = Table(box=None, padding=(0, 1))
     for heading in headings:
         table.add_column(heading, no_wrap=True, justify="left" if heading in _WORDS else "right")
-    for row, wrong in zip(rows, problems, strict=True):
+    for row, job in zip(rows, jobs, strict=True):
         shown = [Text(row.get(heading, "")) for heading in headings]
-        table.add_row(*shown, style="red" if wrong else None)
+        table.add_row(*shown, style="red" if job.problems else None)
     return table

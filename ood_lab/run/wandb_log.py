@@ -97,12 +97,8 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
 def push_run(ws: Workspace, path: Path, tables: Sequence[str]) -> None:
     """Uploads a finished run; one that was pushed before is replaced, not doubled.
 
-    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``.
-
-    Args:
-        ws: its configuration has the logger as the node ``push.wandb``.
-        path: run folder.
-        tables: files of which the first one there is what the run found.
+    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``; what the run found is the first of
+    ``tables`` that is there.
     """
     name, digest, seed = path.absolute().parts[-3:]
     config, manifest = read_config(path), read_json(path / "manifest.json")

@@ -51,18 +51,20 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     os.environ["HYDRA_FULL_ERROR"] = "1"
     with quick_exit() if main.__module__ == "__main__" else nullcontext():
         script, line = _of_rank(config_name, sys.argv[1:])
-        if status := run_line(main if script == config_name else script_main(script), script, line):
+        if status := run_line(script, line, main if script == config_name else None):
             sys.exit(status)
 
 
-def run_line(main: Callable[[], Any], script: str, line: Sequence[str]) -> int:
-    """Does what ``<script>.py <line>`` asks for, ``main`` being that script's; returns the status.
+def run_line(script: str, line: Sequence[str], main: Callable[[], Any] | None = None) -> int:
+    """Does what ``<script>.py <line>`` asks for, in this process; returns the exit status.
+
+    The script's own ``main`` is loaded where none is given.
 
     Raises:
         SystemExit: after an error, which has been printed, or when the user has stopped it.
     """
     try:
-        return _run(main, script, read_arguments(rewrite(line)))
+        return _run(main or script_main(script), script, read_arguments(rewrite(line)))
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -74,7 +76,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     dry = len(overrides) < len(arguments.overrides)
     only_jobs = not _other_flags(arguments)
     if only_jobs and (stages := stages_of(script, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
+        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
     own = [o for o in overrides if not o.removeprefix("++").startswith(OPEN_KEYS)]
@@ -99,11 +101,6 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
             raise
         raise UserError(one_line(error)) from error
     return 0
-
-
-def run_stage(script: str, line: Sequence[str]) -> int:
-    """``python <script>.py <line>`` in this process, which has imported everything already."""
-    return run_line(script_main(script), script, line)
 
 
 def _other_flags(arguments: Namespace) -> bool:

@@ -76,9 +76,8 @@ def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
 
 def running_overrides() -> list[str]:
     """The command line of the running job, ``${...}`` in it as they were typed."""
-    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    assert isinstance(typed, list)
-    return [str(override) for override in typed]
+    typed = HydraConfig.get().overrides.task
+    return cast(list[str], OmegaConf.to_container(typed, resolve=False))
 
 
 def command_to_repeat() -> str:

@@ -67,13 +67,9 @@ def is_strict(overrides: Sequence[str]) -> bool:
     Hydra takes more where a sign adds or removes a key, or a group is given null.
     """
     given = [_parsed(override) for override in overrides]
-    return not any(
-        o.is_add()
-        or o.is_force_add()
-        or o.is_delete()
-        or (o.value() is None and (CONF / o.key_or_group).is_dir())
-        for o in given
-    )
+    signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
+    null = any(o.value() is None and (CONF / o.key_or_group).is_dir() for o in given)
+    return not (signed or null)
 
 
 def _parsed(override: str) -> Override:

@@ -18,11 +18,6 @@ if TYPE_CHECKING:
 
     from ood_lab.run.workspace import Workspace
 
-_REMEDY = (
-    "log in with `wandb login`, or write offline with WANDB_MODE=offline (`wandb sync` uploads it "
-    "later), or leave W&B out with logger=none"
-)
-
 
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
     """Looks for the API key where a W&B logger is meant to write online.
@@ -57,4 +52,8 @@ def _refusals_explained() -> Iterator[None]:
     except (wandb.errors.Error, ValueError) as error:  # ValueError: a setting that W&B cannot read
         wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
         reason = one_line(error).split(" Consider ")[0]
-        raise UserError(f"W&B does not work online ({reason}): {_REMEDY}") from error
+        raise UserError(
+            f"W&B does not work online ({reason}): log in with `wandb login`, or write offline "
+            "with WANDB_MODE=offline (`wandb sync` uploads it later), or leave W&B out with "
+            "logger=none"
+        ) from error

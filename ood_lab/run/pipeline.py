@@ -66,11 +66,6 @@ class Stage:
     best_of: tuple[str, ...] = ()
     runs_of: tuple[str, ...] = ()
 
-    @property
-    def waits_for(self) -> tuple[str, ...]:
-        """The stages whose results it is made of."""
-        return self.best_of + self.runs_of
-
     def line(self, *more: str) -> list[str]:
         """Its command line, with ``-m`` where it is a sweep."""
         overrides = [*self.overrides, *more]
@@ -194,8 +189,8 @@ def validate_stages(stages: Sequence[Stage]) -> int:
     blocked = 0
     for number, stage in enumerate(stages, 1):
         _announce(console, stages, number, stage.line())
-        if stage.waits_for:
-            console.print(f"its command line is sound; it waits for {', '.join(stage.waits_for)}")
+        if others := stage.best_of + stage.runs_of:
+            console.print(f"its command line is sound; it waits for {', '.join(others)}")
         else:
             blocked += validate(stage.script, stage.overrides, built)
     return blocked

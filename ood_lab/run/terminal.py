@@ -22,8 +22,6 @@ from ood_lab.errors import UserError
 from ood_lab.printing import print_whole
 from ood_lab.run.compose import differences
 
-#: Name of the log of a run, in its folder.
-LOG_FILE = "log.txt"
 #: Logger of the lines about the progress of long work. On a terminal, bars stand in for them.
 PROGRESS = "ood_lab.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as shells have it.
@@ -119,7 +117,7 @@ def log_file(folder: Path) -> Iterator[None]:
 
     Lines about progress are among them, whatever the terminal shows.
     """
-    handler = LogFile(folder / LOG_FILE, encoding="utf-8")
+    handler = LogFile(folder / "log.txt", encoding="utf-8")
     handler.setFormatter(LineFormatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     _logger.addHandler(handler)
     try:

@@ -22,10 +22,13 @@ from ood_lab.run import checkpoints
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
 
-
 #: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
 DETECTOR_DEVICES = ("auto", "cpu", "cuda")
 _GPU = ("gpu", "cuda")
+_NO_GPU = (
+    "PyTorch finds no GPU on this machine; use {}, or check the driver and that PyTorch was "
+    "installed with CUDA"
+)
 
 
 def fitting_trainer(ws: Workspace) -> L.Trainer:
@@ -68,10 +71,7 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
     accelerator = str(trainer.get("accelerator", "auto"))
     gpus = torch.cuda.device_count()
     if accelerator in _GPU and not gpus:
-        raise UserError(
-            f"trainer.accelerator={accelerator}: PyTorch finds no GPU on this machine; use "
-            "trainer=cpu, or check the driver and that PyTorch was installed with CUDA"
-        )
+        raise UserError(f"trainer.accelerator={accelerator}: {_NO_GPU.format('trainer=cpu')}")
     wanted = _count(trainer.get("devices", 1))
     if wanted is None:
         return
@@ -94,10 +94,7 @@ def check_detector_device(device: str) -> None:
     if device not in DETECTOR_DEVICES:
         raise UserError(f"detector_device={device}: choose {', '.join(DETECTOR_DEVICES)}")
     if device == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "detector_device=cuda: PyTorch finds no GPU on this machine; use detector_device=cpu, "
-            "or check the driver and that PyTorch was installed with CUDA"
-        )
+        raise UserError(f"detector_device=cuda: {_NO_GPU.format('detector_device=cpu')}")
 
 
 def _trainer(ws: Workspace, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:

@@ -11,11 +11,14 @@ import pandas as pd
 import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
 
+from ood_lab.axes import LEVELS
 from ood_lab.io import read_config, read_json, read_table
-from ood_lab.run.wandb_charts import charts
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
+
+#: Headline metrics, and which way they point.
+HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
@@ -128,3 +131,51 @@ def _pages(folder: Path) -> dict[str, Any]:
         if (folder / f"{page}.html").exists():
             shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
     return shown
+
+
+def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
+    """W&B's own charts of a results table, by panel; what it holds no rows for is left out.
+
+    - ``charts/mean_<metric>``: bars, the mean over the whole OOD sets, one a detector.
+    - ``charts/dad_fpr95``: points, DAD against mean FPR95.
+    - ``charts/<metric>_<axis>``: lines over the shift levels, one a detector.
+    """
+    found: dict[str, wandb.plot.CustomChart] = {}
+    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
+    for metric, direction in HEADLINES.items():
+        rows = whole[(whole.metric == metric) & whole.ood.notna()]
+        mean = rows.groupby("detector")["value"].mean().sort_values()
+        if len(mean):
+            title = f"Mean {metric.upper()} over {rows.ood.nunique()} OOD sets ({direction})"
+            table = wandb.Table(columns=["detector", metric], data=list(mean.items()))
+            found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
+        for axis in LEVELS:
+            found |= _lines(results, metric, axis)
+    return found | _scatter(whole)
+
+
+def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
+    other = LEVELS[1 - LEVELS.index(axis)]
+    rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
+    lines = rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
+    if lines.empty:
+        return {}
+    chart = wandb.plot.line_series(
+        xs=lines.index.tolist(),
+        ys=[lines[name].tolist() for name in lines],
+        keys=[str(name) for name in lines],
+        title=f"{metric.upper()} by {axis.replace('_', ' ')}",
+        xname=axis,
+    )
+    return {f"charts/{metric}_{axis}": chart}
+
+
+def _scatter(whole: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
+    dad = whole[whole.metric == "dad"].set_index("detector")["value"]
+    sets = whole[(whole.metric == "fpr95") & whole.shift_level.notna()]
+    points = pd.DataFrame({"fpr95": sets.groupby("detector")["value"].mean(), "dad": dad}).dropna()
+    if points.empty:
+        return {}
+    table = wandb.Table(dataframe=points.rename_axis("detector").reset_index())
+    title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
+    return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}

@@ -345,6 +345,11 @@ class Workspace:
         if not (self.folder / inputs.FILE).exists():
             inputs.note(self, {})
 
+    @cached_property
+    def changes(self) -> list[str]:
+        """What the run folder was made from and is no longer the same, in words."""
+        return inputs.changes_of(self)
+
     @property
     def done(self) -> bool:
         """Whether this very configuration has been run before, on these data and weights."""
@@ -420,10 +425,3 @@ class Workspace:
             else:
                 write_text(self.manifest["finished"] + "\n", self.folder / "DONE")
             log.info("everything lies in %s", self.folder)
-
-    # What the run is made from.
-
-    @cached_property
-    def changes(self) -> list[str]:
-        """What the run folder was made from and is no longer the same, in words."""
-        return inputs.changes_of(self)

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.run.commandline import run_stage
+from ood_lab.run.commandline import run_line
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.pipeline import Stage, best_runs, own_overrides, read_stages, run_stages
 from ood_lab.run.resolvers import register_resolvers
@@ -137,7 +137,7 @@ def test_a_failing_stage_is_noted_and_others_go_on(sources, capsys):
         Stage("sweep", "eval", (*base, good, "seed=0,1", "name=sweep")),
         Stage("needs", "eval", base, best_of=("good", "bad")),
     ]
-    assert run_stages(stages, run_stage) == 1
+    assert run_stages(stages, run_line) == 1
     done = {f.relative_to(sources / "outputs").parts[::2] for f in run_folders(sources)}
     assert done == {("data_check", "seed=0"), ("sweep", "seed=0"), ("sweep", "seed=1")}
     out = " ".join(capsys.readouterr().out.split())

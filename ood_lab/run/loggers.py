@@ -36,9 +36,7 @@ def make_loggers(ws: Workspace) -> list[Logger]:
     """The loggers of the ``logger`` node, which have been told the settings of the run."""
     # Lightning passes W&B an option that W&B warns of.
     with _refusals_explained(), redirect_stderr(io.StringIO()):
-        loggers = [
-            ws.build(f"logger.{name}", save_dir=str(ws.folder)) for name in ws.cfg.logger or {}
-        ]
+        loggers = [ws.build(f"logger.{key}", save_dir=str(ws.folder)) for key in ws.cfg.logger]
         for logger in loggers:
             logger.log_hyperparams(ws.settings)
     return loggers

@@ -83,8 +83,8 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
     Raises:
         UserError: see :func:`read_stages`; or the command line of a stage does not compose.
     """
-    named = [o for o in overrides if key_of(o) == "experiment"]
-    if len(named) != 1 or len(values_of(parsed(named)[0])) != 1:
+    named = parsed([o for o in overrides if key_of(o) == "experiment"])
+    if len(named) != 1 or len(values_of(named[0])) != 1:
         return []
     own = own_overrides(overrides)
     check_overrides(script, own)

@@ -28,7 +28,6 @@ PROGRESS = "ood_lab.progress"
 INTERRUPTED = 130
 #: Columns of a table of jobs that hold words; numbers stand at the right.
 _WORDS = ("differs by", "state", "run folder", "best detector")
-
 #: Warnings of Lightning.
 _IGNORED = (
     ".*LeafSpec.*",  # its own use of a deprecated name

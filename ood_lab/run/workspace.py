@@ -17,7 +17,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, write_text
 from ood_lab.run import checkpoints, inputs, nodes
-from ood_lab.run.compose import plain, running_overrides, trains
+from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
 from ood_lab.run.process import rank
@@ -71,11 +71,6 @@ class Workspace:
     def is_main(self) -> bool:
         """True on the process that writes (rank 0)."""
         return not rank()
-
-    @property
-    def overrides(self) -> list[str]:
-        """The command line of this job, ``${...}`` in it as they were typed."""
-        return running_overrides()
 
     @property
     def seed(self) -> int:

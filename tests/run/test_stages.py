@@ -45,7 +45,7 @@ def test_the_overrides_of_the_user_come_last_and_replace():
     assert stages["best"].line("ckpt='r/seed=0'") == [
         *("detector=[knn]", "paths.outputs=o", "data.shots=4", "ckpt='r/seed=0'")
     ]
-    assert stages["table"].waits_for == ("a", "best")
+    assert stages["table"].runs_of == ("a", "best")
 
 
 def test_stages_can_be_left_out():

@@ -15,7 +15,7 @@ import ood_lab
 from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
 from ood_lab.errors import UserError
 from ood_lab.metrics import auroc
-from ood_lab.run.detector_sets import detector_names
+from ood_lab.run.resolvers import detector_names
 
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 

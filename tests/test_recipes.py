@@ -14,7 +14,7 @@ from ood_lab.run.checkpoints import inherit
 from ood_lab.run.compose import composed
 from ood_lab.run.identity import config_hash
 from ood_lab.run.line import check_overrides
-from ood_lab.run.recipe import recipe_of
+from ood_lab.run.prepare import recipe_of
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 

@@ -9,9 +9,8 @@ from omegaconf import OmegaConf
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.run.detector_sets import detector_names
 from ood_lab.run.nodes import build
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.resolvers import detector_names, register_resolvers
 from ood_lab.scripts import CONF
 
 Chosen = str | Sequence[str] | Mapping[str, Detector]

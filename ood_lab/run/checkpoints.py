@@ -13,6 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
 from ood_lab.run.compose import composed_again
+from ood_lab.run.values import key_of
 
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
@@ -71,16 +72,6 @@ def run_of(ckpt: Path) -> Path | None:
     return run if inside else None
 
 
-def training_seed(ckpt: str | None) -> int | None:
-    """The seed that the weights of ``ckpt`` were trained with; None where nothing says it.
-
-    Raises:
-        UserError: ``ckpt`` is a folder without a whole ``config.yaml``.
-    """
-    run = run_of(Path(ckpt)) if ckpt else None
-    return None if run is None else int(read_config(run)["seed"])
-
-
 def to_resume(run: Path) -> Path | None:
     """The checkpoint from which an interrupted training goes on; None where there is none.
 
@@ -102,11 +93,9 @@ def val_accuracy(trainer: Trainer) -> float | None:
     """Validation accuracy of the epoch that was kept; None where another measure chose it."""
     from lightning.pytorch.callbacks import ModelCheckpoint
 
-    for callback in trainer.checkpoint_callbacks:
-        if isinstance(callback, ModelCheckpoint) and callback.monitor == "val/acc":
-            score = callback.best_model_score
-            return None if score is None else float(score)
-    return None
+    kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
+    score = next((c.best_model_score for c in kept if c.monitor == "val/acc"), None)
+    return None if score is None else float(score)
 
 
 def origin(ckpt: str | None, seed: int) -> str | None:
@@ -150,7 +139,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
             f"ckpt={run} is a debug run, trained on two batches: train it without debug=true, or "
             "add debug=true here"
         )
-    keys = [override.lstrip("+~").split("=", 1)[0] for override in overrides]
+    keys = list(map(key_of, overrides))
     inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     if not {"data", "preset"}.intersection(keys) and saved.get("preset", cfg.preset) != cfg.preset:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])
@@ -163,20 +152,6 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         if "seed" not in keys:
             cfg.seed = saved.seed
         cfg.ckpt = str(Path(cfg.ckpt))
-    return cfg
-
-
-def with_model_of(cfg: DictConfig, run: Path) -> DictConfig:
-    """The configuration with the model of a run: its checkpoint, or what it had evaluated.
-
-    Raises:
-        UserError: there is no such run, or its configuration is not whole.
-    """
-    saved = OmegaConf.create(read_config(run))
-    cfg = cfg.copy()
-    with open_dict(cfg):
-        cfg.model = saved.model
-        cfg.ckpt = str(run) if folder(run).exists() else saved.ckpt
     return cfg
 
 

@@ -7,29 +7,21 @@ import json
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
-from ood_lab.run.compose import composed
-from ood_lab.run.help import help_page
 from ood_lab.run.line import check_overrides, is_strict, read_arguments
-from ood_lab.run.pipeline import (
-    Stage,
-    is_one_experiment,
-    own_overrides,
-    read_stages,
-    run_stages,
-    validate_stages,
-)
+from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
 from ood_lab.run.process import quick_exit
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import run_sweep
@@ -60,23 +52,20 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
     with quick_exit() if is_program else nullcontext():
         script, line = _of_rank(config_name, sys.argv[1:])
-        if status := run_line(main if script == config_name else script_main(script), script, line):
+        if status := run_line(script, line, main if script == config_name else None):
             sys.exit(status)
 
 
-def run_line(main: Callable[[], Any], script: str, line: Sequence[str]) -> int:
-    """Does what one command line asks for; returns the exit status.
+def run_line(script: str, line: Sequence[str], main: Callable[[], Any] | None = None) -> int:
+    """Does what ``<script>.py <line>`` asks for, in this process; returns the exit status.
 
-    Args:
-        main: a ``@hydra.main`` function, what it decorates runs one job.
-        script: ``train`` or ``eval``, whose command line it is.
-        line: the command line behind the script's name.
+    The script's own ``main`` is loaded where none is given.
 
     Raises:
         SystemExit: after an error, which has been printed, or when the user has stopped it.
     """
     try:
-        return _run(main, script, read_arguments(rewrite(line)))
+        return _run(main or script_main(script), script, read_arguments(rewrite(line)))
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -87,15 +76,17 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
     only_jobs = not _other_flags(arguments)
-    if only_jobs and (stages := _stages(script, overrides)):
-        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_stage)
+    if only_jobs and (stages := stages_of(script, overrides)):
+        return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
     own = [o for o in overrides if not o.removeprefix("++").startswith(OPEN_KEYS)]
     if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
         check_overrides(script, overrides, sweep=not one_job)
     if arguments.help:
-        print(help_page())
+        # Hydra would print the same text, but first lists all groups of conf/ for a template that
+        # does not ask for them, which takes longer than the rest.
+        print(HydraConfig.get().help.template)
         return 0
     if dry:
         return min(validate(script, overrides), 1)
@@ -103,32 +94,20 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     hydra = partial(_run_hydra, arguments, get_args_parser(), job, str(CONF), script)
     if arguments.multirun and only_jobs:
         return run_sweep(hydra, script, overrides)
-    with _errors_in_one_line(every=not only_jobs):
+    try:
         if not (one_job and _run_one_job(job, script, overrides)):
             hydra()
+    except Exception as error:
+        if only_jobs and not isinstance(error, HydraException):
+            raise
+        raise UserError(one_line(error)) from error
     return 0
-
-
-def run_stage(script: str, line: Sequence[str]) -> int:
-    """``python <script>.py <line>`` in this process, which has imported everything already."""
-    return run_line(script_main(script), script, line)
 
 
 def _other_flags(arguments: Namespace) -> bool:
     """Whether Hydra is asked for something else than to run jobs, as by ``--cfg job``."""
-    flags = {key: value for key, value in vars(arguments).items() if key != "overrides"}
-    return any(value for key, value in flags.items() if key not in ("multirun", "run"))
-
-
-@contextmanager
-def _errors_in_one_line(every: bool) -> Iterator[None]:
-    """Hydra's own complaints, and with ``every`` all errors, become one line."""
-    try:
-        yield
-    except Exception as error:
-        if every or isinstance(error, HydraException):
-            raise UserError(one_line(error)) from error
-        raise
+    of_jobs = ("overrides", "multirun", "run")
+    return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 
 
 def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequence[str]) -> bool:
@@ -160,21 +139,6 @@ def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequ
     finally:
         GlobalHydra.instance().clear()
     return True
-
-
-def _stages(script: str, overrides: Sequence[str]) -> list[Stage]:
-    """The stages of the chosen experiment, each with a command line that composes."""
-    if not is_one_experiment(overrides):
-        return []
-    own = own_overrides(overrides)
-    check_overrides(script, own)
-    stages = read_stages(composed(script, own), overrides)
-    for stage in stages:
-        try:
-            check_overrides(stage.script, stage.overrides)
-        except UserError as error:
-            raise UserError(f"stage {stage.name}: {error}") from error
-    return stages
 
 
 def rewrite(line: Sequence[str]) -> list[str]:

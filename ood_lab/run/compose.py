@@ -6,6 +6,7 @@ import copy
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
@@ -68,11 +69,15 @@ def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
     ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
 
 
+def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
+    """The resolved configuration as plain Python; a ``whole`` one has no value that is missing."""
+    return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, throw_on_missing=whole))
+
+
 def running_overrides() -> list[str]:
     """The command line of the running job, ``${...}`` in it as they were typed."""
-    typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
-    assert isinstance(typed, list)
-    return [str(override) for override in typed]
+    typed = HydraConfig.get().overrides.task
+    return cast(list[str], OmegaConf.to_container(typed, resolve=False))
 
 
 def command_to_repeat() -> str:

@@ -13,18 +13,13 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.errors import UserError
-from ood_lab.io import write_text
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
 
 
 class RunFolder:
-    """One run's directory. Two processes never write the same one.
-
-    Args:
-        path: the directory; created by :meth:`open`.
-    """
+    """One run's directory, made by :meth:`open`. Two processes never write the same one."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,13 +64,10 @@ class RunFolder:
                 entry.unlink()
 
     def set_aside(self, reason: str) -> Path:
-        """Moves what is in the folder to another one beside it, where it counts as no run.
+        """Moves what is in the folder to ``<its name>.replaced-<time>``, where it counts as no run.
 
         Instead of ``DONE`` it has a file ``REPLACED`` with the reason, so neither comparisons
         nor a later call take it for a finished run.
-
-        Returns:
-            That folder, ``<name of this one>.replaced-<time>``.
         """
         target = self.path.with_name(f"{self.path.name}.replaced-{time.strftime('%Y%m%dT%H%M%S')}")
         while target.exists():
@@ -95,10 +87,6 @@ class RunFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
-
-    def write(self, name: str, text: str) -> None:
-        """Writes a text file that is either whole or absent."""
-        write_text(text, self.path / name)
 
 
 def environment() -> dict[str, Any]:

@@ -11,15 +11,19 @@ import csv
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from ood_lab.io import read_table, write_table
+from ood_lab.run import checkpoints
 from ood_lab.run.identity import leaves, telling
+
+if TYPE_CHECKING:
+    from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
 
@@ -38,38 +42,60 @@ _NAMES = ("name", "_target_")
 _WEIGHTS = ("checkpoints", "laid", "clip")
 
 
-class Changes(NamedTuple):
-    """What is no longer as it was noted.
+def changes_of(ws: Workspace) -> list[str]:
+    """What the run folder was made from and is no longer the same, in words.
 
-    Attributes:
-        data: what may have changed the data, which has to be built to know: files, or the code.
-        others: keys of other files, whose content has changed.
+    Empty where nothing was made yet or ``force`` makes it anew, and where what it was made from is
+    gone: its results can then be neither checked nor made again.
+
+    Raises:
+        UserError: the note of it is damaged, or the data has become unusable.
     """
+    if ws.cfg.force:
+        return []
+    if not (ws.folder / FILE).exists():
+        return ["nothing says what it was made from"] * ws.run_folder.done
+    named = _named_paths(ws)
+    noted = read_table(ws.folder / FILE)
+    data, others = _compare(noted, named, ws)
+    sets = _changed_sets(noted, data, ws) if data else []
+    return [f"{key}={named[key]}" for key in others] + sets
 
-    data: list[str]
-    others: list[str]
+
+def note(ws: Workspace, identities: Mapping[str, str]) -> None:
+    """Writes down what a run is made from, in its folder, which holds the lists of its sets.
+
+    The identities are those of its sets; none where it has not read any.
+    """
+    named = _named_paths(ws)
+    table = _look(named, _listed_images(ws.folder) if identities else ())
+    single = table["key"].map(lambda key: _decides_alone(key, named)).astype(bool)
+    entries = table.loc[single, list(_ENTRY)].itertuples(index=False, name=None)
+    table.loc[single, "sha256"] = [_sha256(*entry) for entry in entries]
+    facts = {CODE: ws.code} | {f"{SET}{name}": identity for name, identity in identities.items()}
+    rows = [(key, "", 0, 0, fact) for key, fact in facts.items()]
+    write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), ws.folder / FILE)
 
 
-def named_paths(settings: Mapping[str, Any], weights: Path | None, folder: Path) -> dict[str, Path]:
+def _named_paths(ws: Workspace) -> dict[str, Path]:
     """Files and folders that the hashed settings name, by key; the data's begin with ``data.``.
 
-    Args:
-        settings: the resolved configuration.
-        weights: the file that ``ckpt`` stands for.
-        folder: run folder; what it lies in is where results go, and not what they are made from.
+    What the run folder lies in is where results go, and not what they are made from.
     """
-    found = {"ckpt": weights} if weights else {}
-    for key, value in leaves(telling(settings)):
+    ckpt = ws.cfg.get("ckpt")
+    found = {"ckpt": checkpoints.weights_file(Path(ckpt))} if ckpt else {}
+    above = ws.folder.absolute().parents
+    for key, value in leaves(telling(ws.settings)):
         if not isinstance(value, str) or not value or key == "ckpt":
             continue
         path = Path(value.removeprefix("local-dir:"))
         name = key.rpartition(".")[2] in _NAMES and not value.startswith("local-dir:")
-        if not name and os.path.exists(path) and path.absolute() not in folder.absolute().parents:
+        if not name and os.path.exists(path) and path.absolute() not in above:
             found[key] = path
     return found
 
 
-def look(named: Mapping[str, Path], images: Iterable[str] = ()) -> pd.DataFrame:
+def _look(named: Mapping[str, Path], images: Iterable[str]) -> pd.DataFrame:
     """``key, path, bytes, mtime_ns, sha256`` of every file, contents not read."""
     rows = [(key, str(file)) for key, path in named.items() for file in _files(path)]
     seen = {path for _, path in rows}
@@ -78,52 +104,27 @@ def look(named: Mapping[str, Path], images: Iterable[str] = ()) -> pd.DataFrame:
     return pd.DataFrame(facts, columns=["key", *_ENTRY, "sha256"])
 
 
-def listed_images(splits: Path) -> Iterator[str]:
+def _listed_images(run: Path) -> Iterator[str]:
     """Paths of the images, and masks, in the lists of sets that a run folder keeps."""
-    for file in sorted(splits.glob("*.csv")):
+    for file in sorted((run / "splits").glob("*.csv")):
         with file.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
                 yield from (row[k] for k in ("path", "mask") if os.path.isabs(row.get(k) or ""))
 
 
-def note(folder: Path, named: Mapping[str, Path], code: str, identities: Mapping[str, str]) -> None:
-    """Writes down what a run is made from.
+def _compare(
+    before: pd.DataFrame, named: Mapping[str, Path], ws: Workspace
+) -> tuple[list[str], list[str]]:
+    """What has changed since :func:`note`; what is gone has not: what was made from it stands.
 
-    Args:
-        folder: run folder, with the lists of its sets.
-        named: see :func:`named_paths`.
-        code: version and commit of this package.
-        identities: of the sets of its data; empty where it has not read any.
+    Returns:
+        What may have changed the data, which has to be built to know: files, or the code; and the
+        keys of other files, whose content has changed.
     """
-    table = look(named, listed_images(folder / "splits") if identities else ())
-    single = table["key"].map(lambda key: _decides_alone(key, named)).astype(bool)
-    entries = table.loc[single, list(_ENTRY)].itertuples(index=False, name=None)
-    table.loc[single, "sha256"] = [_sha256(*entry) for entry in entries]
-    facts = {CODE: code} | {f"{SET}{name}": identity for name, identity in identities.items()}
-    rows = [(key, "", 0, 0, fact) for key, fact in facts.items()]
-    write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
-
-
-def noted_identities(folder: Path) -> dict[str, str]:
-    """Identities of the sets that a run read; empty where it noted none."""
-    table = read_table(folder / FILE)
-    sets = table[table["key"].str.startswith(SET)]
-    return dict(zip(sets["key"].str.removeprefix(SET), sets["sha256"], strict=True))
-
-
-def compare(folder: Path, named: Mapping[str, Path], code: str) -> Changes:
-    """What has changed since :func:`note`.
-
-    What is gone has not changed: it is named in a warning, and what was made from it stands.
-
-    Raises:
-        UserError: the note is damaged.
-    """
-    before = read_table(folder / FILE)
-    now = look(named, listed_images(folder / "splits"))
+    now = _look(named, _listed_images(ws.folder))
     files = before[before["path"] != ""]
     generated = not files["key"].str.startswith("data.").any()
-    other_code = before.loc[before["key"] == CODE, "sha256"].item() != code
+    other_code = before.loc[before["key"] == CODE, "sha256"].item() != ws.code
     data, others = ["other code"] * (generated and other_code), []
     for key in map(str, files["key"].unique()):
         noted, found = files[files["key"] == key], now[now["key"] == key]
@@ -135,7 +136,21 @@ def compare(folder: Path, named: Mapping[str, Path], code: str) -> Changes:
             log.warning("%s, which this run was made from, is no longer there", key)
         elif _changed_files(noted, found):
             others.append(key)
-    return Changes(list(dict.fromkeys(data)), others)
+    return list(dict.fromkeys(data)), others
+
+
+def _changed_sets(before: pd.DataFrame, suspects: Sequence[str], ws: Workspace) -> list[str]:
+    """Sets whose identity is not the noted one, with the first files that made them suspect."""
+    sets = before[before["key"].str.startswith(SET)]
+    noted = dict(zip(sets["key"].str.removeprefix(SET), sets["sha256"], strict=True))
+    sources = ws.build("data").sources if noted else {}
+    if gone := [str(path) for path in sources.values() if not path.exists()]:
+        log.warning("the data of %s cannot be compared: %s is no longer there", ws.folder, gone[0])
+        return []
+    splits = ws.sets.splits if noted else {}
+    changed = [n for n in noted if n not in splits or splits[n].identity != noted[n]]
+    more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
+    return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []
 
 
 def _decides_alone(key: str, named: Mapping[str, Path]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -25,12 +25,7 @@ SYNONYMS = {
 
 
 def advice(key: str, cfg: DictConfig) -> str:
-    """What the user may have meant by a key that the configuration does not have.
-
-    Args:
-        key: the unknown key, with dots.
-        cfg: the configuration with the user's choices of groups.
-    """
+    """What the user may have meant by a key that the configuration they chose does not have."""
     if elsewhere := _choices_with(key):
         general = [e for e in elsewhere if e.endswith("=folder")]  # the one for everybody's data
         named = " and ".join((general or elsewhere)[:3])
@@ -45,6 +40,18 @@ def nearest(word: str, options: Sequence[str]) -> str:
     if close := hints.nearest(word, options):
         return f"Did you mean {' or '.join(close)}?"
     return f"Valid: {', '.join(sorted(options)[:30])}."
+
+
+def parent_of(cfg: Any, key: str) -> Any:
+    """The node in which a key with dots would lie; None where there is none."""
+    parent = key.rpartition(".")[0]
+    return OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
+
+
+def has(cfg: Any, key: str) -> bool:
+    """Whether a configuration has a key with dots, which may wait for its value (``???``)."""
+    parent = parent_of(cfg, key)
+    return isinstance(parent, DictConfig) and _leaf(key) in parent.keys()  # noqa: SIM118
 
 
 def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:
@@ -87,11 +94,10 @@ def _leaf(key: str) -> str:
 
 
 def _siblings(key: str, cfg: DictConfig) -> list[str]:
-    parent = key.rpartition(".")[0]
-    node = OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
-    keys: Iterable[str] = map(str, node if isinstance(node, DictConfig) else cfg)
-    prefix = f"{parent}." if isinstance(node, DictConfig) and parent else ""
-    return [f"{prefix}{k}" for k in keys]
+    parent, node = key.rpartition(".")[0], parent_of(cfg, key)
+    if not isinstance(node, DictConfig):
+        parent, node = "", cfg
+    return [f"{parent}.{name}" if parent else name for name in map(str, node)]
 
 
 @lru_cache(maxsize=64)
@@ -101,12 +107,6 @@ def _choices_with(key: str) -> tuple[str, ...]:
     found = []
     for path in sorted((CONF / group).glob("*.yaml")) if rest else []:
         file = OmegaConf.load(path)
-        if _has(file, rest) or _has(file, key):  # the second in files of the whole configuration
+        if has(file, rest) or has(file, key):  # the second in files of the whole configuration
             found.append(f"{group}={path.stem}")
     return tuple(found)
-
-
-def _has(node: Any, key: str) -> bool:
-    parent, _, leaf = key.rpartition(".")
-    inner = OmegaConf.select(node, parent, throw_on_resolution_failure=False) if parent else node
-    return isinstance(inner, DictConfig) and leaf in inner.keys()  # noqa: SIM118 - it may be ???

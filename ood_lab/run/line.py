@@ -12,7 +12,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
 from ood_lab.run import keys
@@ -47,12 +47,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
 
 def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
-    """Composes the configuration once for every value on the command line.
-
-    Args:
-        script: ``train`` or ``eval``.
-        overrides: of the command line.
-        sweep: whether a key may have several values.
+    """Composes the configuration once for every value, of which ``sweep`` allows a key several.
 
     Raises:
         UserError: an override does not parse, names an unknown key or an unknown choice; the
@@ -72,13 +67,9 @@ def is_strict(overrides: Sequence[str]) -> bool:
     Hydra takes more where a sign adds or removes a key, or a group is given null.
     """
     given = [_parsed(override) for override in overrides]
-    return not any(
-        o.is_add()
-        or o.is_force_add()
-        or o.is_delete()
-        or (o.value() is None and (CONF / o.key_or_group).is_dir())
-        for o in given
-    )
+    signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
+    null = any(o.value() is None and (CONF / o.key_or_group).is_dir() for o in given)
+    return not (signed or null)
 
 
 def _parsed(override: str) -> Override:
@@ -155,16 +146,12 @@ def _check_value(override: Override, cfg: DictConfig) -> None:
         UserError: nothing reads the key, or it cannot be left out.
     """
     key = override.key_or_group
-    parent, _, leaf = key.rpartition(".")
-    node = OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
-    # `in` would deny a key that waits for its value (???).
-    unknown = not isinstance(node, DictConfig) or leaf not in node.keys()  # noqa: SIM118
     # Below a node that an object is made of, its class decides what it takes.
-    added = override.is_add() or override.is_force_add()
-    if unknown and not (added and parent):
+    added = "." in key and (override.is_add() or override.is_force_add())
+    if not (added or keys.has(cfg, key)):
         raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
     if override.is_delete():
-        _check_deletion(key, node)
+        _check_deletion(key, keys.parent_of(cfg, key))
     try:
         apply(cfg, [override])
     except Exception as error:  # of OmegaConf, which has a class for every kind of misfit

@@ -1,26 +1,57 @@
-"""The experiment loggers of a job."""
+"""The experiment loggers of a job; whether W&B can be written to online, before the work begins."""
 
 from __future__ import annotations
 
 import io
-from contextlib import redirect_stderr
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from typing import TYPE_CHECKING, Any
 
-from lightning.pytorch.loggers import Logger
+import wandb
 
-from ood_lab.run.wandb_login import refusals_explained
+from ood_lab.errors import UserError
+from ood_lab.run.terminal import one_line
 
 if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
+
     from ood_lab.run.workspace import Workspace
+
+
+def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Looks for the API key where a W&B logger is meant to write online.
+
+    Raises:
+        UserError: there is no key, or one of the wrong form.
+    """
+    nodes = [n for n in loggers.values() if str(n.get("_target_", "")).endswith("WandbLogger")]
+    online = os.environ.get("WANDB_MODE", "online") == "online"
+    if online and any(not node.get("offline") for node in nodes):
+        with _refusals_explained():
+            wandb.login()
 
 
 def make_loggers(ws: Workspace) -> list[Logger]:
     """The loggers of the ``logger`` node, which have been told the settings of the run."""
     # Lightning passes W&B an option that W&B warns of.
-    with refusals_explained(), redirect_stderr(io.StringIO()):
-        loggers = [
-            ws.build(f"logger.{name}", save_dir=str(ws.folder)) for name in ws.cfg.logger or {}
-        ]
+    with _refusals_explained(), redirect_stderr(io.StringIO()):
+        loggers = [ws.build(f"logger.{key}", save_dir=str(ws.folder)) for key in ws.cfg.logger]
         for logger in loggers:
             logger.log_hyperparams(ws.settings)
     return loggers
+
+
+@contextmanager
+def _refusals_explained() -> Iterator[None]:
+    """Turns what W&B raises into one line that offers to go on offline."""
+    try:
+        yield
+    except (wandb.errors.Error, ValueError) as error:  # ValueError: a setting that W&B cannot read
+        wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
+        reason = one_line(error).split(" Consider ")[0]
+        raise UserError(
+            f"W&B does not work online ({reason}): log in with `wandb login`, or write offline "
+            "with WANDB_MODE=offline (`wandb sync` uploads it later), or leave W&B out with "
+            "logger=none"
+        ) from error

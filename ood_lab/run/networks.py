@@ -68,7 +68,7 @@ def make_classifier(ws: Workspace) -> L.LightningModule:
         backbone.load(checkpoints.weights_file(Path(ws.cfg.ckpt)))
     augment, geometry = ws.build("model.augment"), ws.build("model.geometry")
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
-    module: L.LightningModule = make(backbone=backbone)
+    module = make(backbone=backbone)
     if isinstance(module, Classifier):
         module.check_optimizer()
     return module
@@ -98,12 +98,10 @@ def weights_origin(ws: Workspace) -> str:
     model = ws.model
     if ws.cfg.ckpt:
         return f"weights of {ws.cfg.ckpt}"
-    if model.get("weights"):
-        return f"weights of {model['weights']}"
-    if model.get("trunk_weights"):
-        return f"trunk with the weights of {model['trunk_weights']}"
-    if model.get("path"):
-        return f"weights of {model['path']}"
+    words = {"weights": "weights", "trunk_weights": "trunk with the weights", "path": "weights"}
+    for key, what in words.items():
+        if model.get(key):
+            return f"{what} of {model[key]}"
     if clip := (model.get("backbone") or {}).get("clip"):
         return f"CLIP {clip['name']} with its weights"
     return "pretrained weights" if model.get("pretrained") else "random weights"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from hydra.errors import HydraException
@@ -18,12 +18,7 @@ _OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
 def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
-    """Instantiates the configuration node ``key``.
-
-    Args:
-        cfg: the composed configuration.
-        key: of the node, with dots.
-        arguments: of the object, in place of those of the node.
+    """Instantiates the configuration node ``key``, with ``arguments`` in place of those it has.
 
     Raises:
         UserError: the node cannot be built; the message names it.
@@ -53,46 +48,41 @@ def check_finite(settings: Mapping[str, Any]) -> None:
             raise UserError(f"{key}={value}: give a finite number")
 
 
-def check_nodes(node: Any, key: str = "") -> None:
+def check_nodes(settings: Any, key: str = "") -> None:
     """Checks the values of every node with a ``_target_`` as this target would have them.
 
-    Args:
-        node: a resolved configuration, or a part of one.
-        key: of the part, for messages.
+    The settings are resolved; of a part of them, ``key`` says where it stands.
 
     Raises:
         UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is not a name.
     """
+    for place, node in _objects(settings, key):
+        name = node["_target_"]
+        if not isinstance(name, str):
+            raise UserError(f"{place}._target_={name}: give the name of a class or function")
+        try:
+            target = get_object(name)
+        except (HydraException, ImportError):  # said when it is built
+            continue
+        from ood_lab.arguments import check_values  # pydantic takes its time
+
+        # What is filled in later is null until then.
+        left_open = bool(node.get("_partial_"))
+        values = {
+            name: value
+            for name, value in node.items()
+            if not (name.startswith("_") or any(_objects(value)) or (value is None and left_open))
+        }
+        check_values(target, values, place)
+
+
+def _objects(node: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Parts with a ``_target_``, and their keys; those inside of others come first."""
     if isinstance(node, list):
         for position, part in enumerate(node):
-            check_nodes(part, f"{key}[{position}]")
-    if not isinstance(node, dict):
-        return
-    for name, part in node.items():
-        check_nodes(part, f"{key}.{name}" if key else name)
-    if "_target_" not in node:
-        return
-    if not isinstance(node["_target_"], str):
-        raise UserError(f"{key}._target_={node['_target_']}: give the name of a class or function")
-    # What is filled in later is null until then.
-    left_open = bool(node.get("_partial_"))
-    values = {
-        name: value
-        for name, value in node.items()
-        if not name.startswith("_")
-        and not _holds_nodes(value)
-        and not (value is None and left_open)
-    }
-    try:
-        target = get_object(node["_target_"])
-    except (HydraException, ImportError):  # said when it is built
-        return
-    from ood_lab.arguments import check_values  # pydantic takes its time
-
-    check_values(target, values, key)
-
-
-def _holds_nodes(value: Any) -> bool:
-    if isinstance(value, dict):
-        return "_target_" in value or any(map(_holds_nodes, value.values()))
-    return isinstance(value, list) and any(map(_holds_nodes, value))
+            yield from _objects(part, f"{key}[{position}]")
+    elif isinstance(node, dict):
+        for name, part in node.items():
+            yield from _objects(part, f"{key}.{name}" if key else name)
+        if "_target_" in node:
+            yield key, node

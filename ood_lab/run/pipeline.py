@@ -26,8 +26,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from omegaconf.errors import InterpolationToMissingValueError
 from rich.console import Console
 from rich.table import Table
@@ -35,11 +34,13 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
-from ood_lab.run.compose import composed, jobs_of
+from ood_lab.run.compose import composed, jobs_of, parsed, plain
+from ood_lab.run.folder import RunFolder
+from ood_lab.run.line import check_overrides
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
-from ood_lab.run.values import quote, quoted, values_of
+from ood_lab.run.values import key_of, quote, quoted, values_of
 
 log = logging.getLogger(__name__)
 
@@ -65,46 +66,49 @@ class Stage:
     best_of: tuple[str, ...] = ()
     runs_of: tuple[str, ...] = ()
 
-    @property
-    def waits_for(self) -> tuple[str, ...]:
-        """The stages whose results it is made of."""
-        return self.best_of + self.runs_of
-
     def line(self, *more: str) -> list[str]:
         """Its command line, with ``-m`` where it is a sweep."""
         overrides = [*self.overrides, *more]
-        parsed = OverridesParser.create().parse_overrides(overrides)
-        return ["-m"] * any(o.is_sweep_override() for o in parsed) + overrides
+        return ["-m"] * any(o.is_sweep_override() for o in parsed(overrides)) + overrides
 
 
 def own_overrides(overrides: Sequence[str]) -> list[str]:
     """Those that choose and describe a staged experiment, not its stages."""
-    return [o for o in overrides if _key(o) in ("experiment", "skip") or _within(o, ["study"])]
+    return [o for o in overrides if key_of(o) in ("experiment", "skip") or _within(o, ["study"])]
 
 
-def is_one_experiment(overrides: Sequence[str]) -> bool:
-    """Whether the command line names an experiment, and one alone."""
-    chosen = [o for o in overrides if _key(o) == "experiment"]
-    parsed = OverridesParser.create().parse_overrides(chosen)
-    return len(chosen) == 1 and len(values_of(parsed[0])) == 1
+def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
+    """The stages of the experiment that a command line names alone; none where it has none.
+
+    Raises:
+        UserError: see :func:`read_stages`; or the command line of a stage does not compose.
+    """
+    named = parsed([o for o in overrides if key_of(o) == "experiment"])
+    if len(named) != 1 or len(values_of(named[0])) != 1:
+        return []
+    own = own_overrides(overrides)
+    check_overrides(script, own)
+    stages = read_stages(composed(script, own), overrides)
+    for stage in stages:
+        try:
+            check_overrides(stage.script, stage.overrides)
+        except UserError as error:
+            raise UserError(f"stage {stage.name}: {error}") from error
+    return stages
 
 
 def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
-    """The stages of a composed experiment; none where it has none.
+    """The stages of an experiment, composed with its :func:`own_overrides`; none where it has none.
 
     The user's overrides go to the end of every command line, and replace what the stage says of
     the same key.
-
-    Args:
-        cfg: composed with :func:`own_overrides` of the command line.
-        overrides: the whole command line.
 
     Raises:
         UserError: a value is missing, the list of stages is not one, or ``debug=true``.
     """
     if not cfg.get("stages"):
         return []
-    if any(_key(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
+    if any(key_of(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
         raise UserError(
             "debug=true is for one command line: give it to that of a stage; task=validate checks "
             "all stages and starts none"
@@ -121,14 +125,12 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
 
 def _resolved(node: DictConfig) -> dict[str, Any]:
     try:
-        plain = OmegaConf.to_container(node, resolve=True, throw_on_missing=True)
+        return plain(node, whole=True)
     except InterpolationToMissingValueError as error:
         missing = str(error).split("Missing mandatory value: ")[-1].split()[0]
         raise UserError(
             f"give a value to {missing}=..., or leave this stage out: skip=[{node.name}]"
         ) from error
-    assert isinstance(plain, dict)
-    return {str(key): value for key, value in plain.items()}
 
 
 def _stage(
@@ -158,9 +160,9 @@ def _stage(
     passed = [o for o in users if takes is None or _within(o, takes)]
     if waits["best_of"]:
         # Every seed of the best has its own run, and is evaluated under its own seed.
-        passed = [o for o in passed if _key(o) not in ("seed", "ckpt")]
-    replaced = {_key(o) for o in passed}
-    own = [quoted(o) for o in _flat(node.get("overrides") or []) if _key(o) not in replaced]
+        passed = [o for o in passed if key_of(o) not in ("seed", "ckpt")]
+    replaced = {key_of(o) for o in passed}
+    own = [quoted(o) for o in _flat(node.get("overrides") or []) if key_of(o) not in replaced]
     return Stage(node["name"], node["script"], (*own, *passed), **waits)
 
 
@@ -172,12 +174,8 @@ def _flat(items: Any) -> Iterator[str]:
             yield str(item)
 
 
-def _key(override: str) -> str:
-    return override.lstrip("+~").split("=", 1)[0]
-
-
 def _within(override: str, keys: Sequence[str]) -> bool:
-    key = _key(override)
+    key = key_of(override)
     return any(key == k or key.startswith(f"{k}.") for k in keys)
 
 
@@ -191,8 +189,8 @@ def validate_stages(stages: Sequence[Stage]) -> int:
     blocked = 0
     for number, stage in enumerate(stages, 1):
         _announce(console, stages, number, stage.line())
-        if stage.waits_for:
-            console.print(f"its command line is sound; it waits for {', '.join(stage.waits_for)}")
+        if others := stage.best_of + stage.runs_of:
+            console.print(f"its command line is sound; it waits for {', '.join(others)}")
         else:
             blocked += validate(stage.script, stage.overrides, built)
     return blocked
@@ -201,12 +199,8 @@ def validate_stages(stages: Sequence[Stage]) -> int:
 def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]) -> int:
     """Runs the stages in order; one that fails is noted, those that need it are left out.
 
-    Args:
-        stages: all of them.
-        run: runs the command line of ``train`` or ``eval``, and returns its exit status.
-
-    Returns:
-        Exit status: 0 where all stages are finished, 130 after an interruption, else 1.
+    As ``run`` does of a script and its command line, it returns an exit status: 0 where all stages
+    are finished, 130 after an interruption, else 1.
     """
     console = Console()
     folders: dict[str, list[Path]] = {}
@@ -275,10 +269,10 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
         best = best_runs({name: folders.get(name, []) for name in stage.best_of})
         given.append(f"ckpt={','.join(quote(str(f)) for f in best)}")
     if stage.runs_of:
-        found = [f for name in stage.runs_of for f in folders.get(name, []) if _done(f)]
+        found = [f for name in stage.runs_of for f in folders.get(name, []) if RunFolder(f).done]
         if not found:
             raise UserError(f"none of {', '.join(stage.runs_of)} is finished")
-        if left := [n for n in stage.runs_of if not all(map(_done, folders.get(n) or [Path()]))]:
+        if left := [n for n in stage.runs_of if not _all_done(folders.get(n, []))]:
             log.warning("%s is made without unfinished runs of %s", stage.name, ", ".join(left))
         given.append(f"runs=[{','.join(quote(str(f)) for f in found)}]")
     return given
@@ -287,27 +281,27 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
 def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
     """All seeds of the configuration with the best validation accuracy, the mean over its seeds.
 
-    The test set has no say. Of equals the first wins.
-
-    Args:
-        folders: run folders of each stage to choose from, all of which must be finished: the
-            best of some would not be the best of all.
+    The test set has no say. Of equals the first wins. All runs of the stages to choose from must
+    be finished: the best of some would not be the best of all.
 
     Raises:
         UserError: a stage is not finished, or a run does not say its validation accuracy.
     """
-    if waiting := [name for name, runs in folders.items() if not (runs and all(map(_done, runs)))]:
+    if waiting := [name for name, runs in folders.items() if not _all_done(runs)]:
         raise UserError(f"the best cannot be chosen before {', '.join(waiting)} is finished")
     accuracies: dict[Path, list[float]] = {}
     runs = [run for found in folders.values() for run in found]
     for run in runs:
         accuracies.setdefault(run.parent, []).append(_val_accuracy(run))
     means = {place: fmean(values) for place, values in accuracies.items()}
-    best = max(means, key=lambda place: means[place])
     ranking = sorted(means, key=lambda place: means[place], reverse=True)
     shown = ", ".join(f"{place.parent.name} {means[place]:.1%}" for place in ranking)
-    log.info("best by validation accuracy: %s (%s)", best, shown)
-    return [run for run in runs if run.parent == best]
+    log.info("best by validation accuracy: %s (%s)", ranking[0], shown)
+    return [run for run in runs if run.parent == ranking[0]]
+
+
+def _all_done(runs: Sequence[Path]) -> bool:
+    return bool(runs) and all(RunFolder(run).done for run in runs)
 
 
 def _val_accuracy(run: Path) -> float:
@@ -318,10 +312,6 @@ def _val_accuracy(run: Path) -> float:
             "by val/acc (callbacks=default) has one; force=true repeats it"
         )
     return float(value)
-
-
-def _done(folder: Path) -> bool:
-    return (folder / "DONE").exists()
 
 
 def _summary(stages: Sequence[Stage], states: dict[str, tuple[str, float]]) -> Table:

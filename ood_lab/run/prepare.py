@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import (
     InterpolationResolutionError,
     InterpolationToMissingValueError,
@@ -16,20 +17,24 @@ from omegaconf.errors import (
 )
 
 from ood_lab.errors import UserError
-from ood_lab.run import checkpoints, debug, nodes
-from ood_lab.run.compose import trains
+from ood_lab.run import checkpoints, nodes
+from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash, unread, used
-from ood_lab.run.recipe import recipe_of
+from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import CONF
+
+#: Of every set, in a debug run.
+DEBUG_BATCHES = 2
+#: Folder of debug runs, below ``paths.outputs``.
+DEBUG_FOLDER = "debug"
 
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     """The job of a configuration, with its run folder ``<outputs>/<name>/<hash>/seed=<s>``.
 
-    Args:
-        cfg: as Hydra composed it.
-        overrides: of the command line; they win over what is taken over from ``ckpt``.
+    The overrides of the command line win over what is taken over from ``ckpt``.
 
     Raises:
         UserError: a mandatory value is missing, an interpolation fails, ``ckpt`` is not there.
@@ -38,23 +43,45 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
     cfg = checkpoints.inherit(cfg, list(overrides))
     if cfg.debug:
-        cfg = debug.shortened(cfg)
+        cfg = _shortened(cfg)
     settings = _resolved(cfg)
     nodes.check_finite(settings)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
-    check_name(str(cfg.name))
+    _check_name(str(cfg.name))
     ignored = frozenset() if trains(cfg) else unread(used(settings["task"]))
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
     if cfg.debug:
-        debug.keep_apart(cfg, path)
+        # Feature banks and the cache lie in the run folder, so that nothing is found or left.
+        cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
     recipe = recipe_of(cfg, overrides)
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
     return Workspace(cfg, RunFolder(path), recipe)
+
+
+def _shortened(cfg: DictConfig) -> DictConfig:
+    """The configuration of a debug run: two batches of every set, one epoch, a log on disk.
+
+    Its folder lies apart from real runs, is emptied at every start and never gets a ``DONE``.
+    """
+    cfg = cfg.copy()
+    with open_dict(cfg):
+        cfg.paths.outputs = str(Path(cfg.paths.outputs) / DEBUG_FOLDER)
+        cfg.force = True
+        cfg.logger = OmegaConf.load(CONF / "logger" / "csv.yaml")
+        cfg.trainer.max_epochs = 1
+        cfg.data.max_batches = DEBUG_BATCHES
+        if "max_batches" in cfg.task:
+            cfg.task.max_batches = DEBUG_BATCHES
+        if "identify" in cfg.data:
+            cfg.data.identify = "stat"  # the content of all files takes longer than the rest
+        if "expected_id_acc" in cfg.model:
+            cfg.model.expected_id_acc = None
+    return cfg
 
 
 def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +91,7 @@ def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
     return _resolved(OmegaConf.merge(cfg, {"seed": 0}))  # type: ignore[arg-type]
 
 
-def check_name(name: str) -> None:
+def _check_name(name: str) -> None:
     """Raises :class:`UserError` for a name that would lead out of the folder of all runs."""
     path = Path(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
@@ -75,9 +102,31 @@ def check_name(name: str) -> None:
         )
 
 
+def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
+    """The file that says what the preset of a run means for its method, in words.
+
+    The defaults list of ``conf/base.yaml`` adds ``recipe/<group>/<method>_<preset>.yaml`` where
+    there is such a file. Where there is none, the method's own file holds all there is to say.
+    None for an evaluation of a method without any. ``cfg`` has what is taken over from ``ckpt``.
+    """
+    keys = set(map(key_of, overrides))
+    if cfg.ckpt and checkpoints.run_of(Path(cfg.ckpt)) and "model" not in keys:
+        return f"that of {cfg.ckpt}"
+    hydra = HydraConfig.get()
+    group = "prompt" if hydra.runtime.choices.get("prompt") else "model"
+    method = hydra.runtime.choices.get(group)
+    named = [f"{method}_{path.stem}" for path in (CONF / "preset").glob("*.yaml")]
+    files = [name for name in named if (CONF / "recipe" / group / f"{name}.yaml").exists()]
+    if not files and hydra.job.config_name != "train":
+        return None
+    own = f"{method}_{cfg.preset}"
+    taken = f"recipe/{group}/{own}.yaml" if own in files else f"{group}/{method}.yaml as it is"
+    return f"conf/{taken} (preset={cfg.preset})"
+
+
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
     try:
-        settings = OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)
+        return plain(cfg, whole=True)
     except MissingMandatoryValue as error:
         raise UserError(f"give a value to {error.full_key}=...") from error
     except InterpolationToMissingValueError as error:
@@ -89,5 +138,3 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
         raise UserError(f"{error.full_key}: {text}" if error.full_key else text) from error
     except OmegaConfBaseException as error:
         raise UserError(str(error).splitlines()[0]) from error
-    assert isinstance(settings, dict)
-    return {str(key): value for key, value in settings.items()}

@@ -1,4 +1,4 @@
-"""What a command costs beside its work: loading its packages, and taking them apart at its end."""
+"""This process: which of a job's it is, how it loads its packages, and how it ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+#: Set by launchers: torchrun and Lightning, Lightning's own subprocesses, SLURM, jsrun.
+_VARIABLES = ("RANK", "LOCAL_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")
+
+
+def rank() -> int:
+    """The number of this process, 0 for the main one."""
+    return next((int(os.environ[name]) for name in _VARIABLES if name in os.environ), 0)
 
 
 @contextmanager

@@ -1,29 +1,58 @@
-"""OmegaConf resolvers used in ``conf/``."""
+"""What ``conf/`` asks of Python: its resolvers, sets of detectors, and lines of ``--help``."""
 
 from __future__ import annotations
 
 import netrc
 import os
-from pathlib import PurePath
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from pathlib import Path, PurePath
 from typing import Any
 
+from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.run.detector_sets import register_detector_sets
-from ood_lab.run.help import register_help
+from ood_lab.scripts import CONF, command
 
 PRESETS = ("openood", "paper")
+#: Line of a detector file's header, beside Hydra's own ``# @package``: it is in the default set.
+DEFAULT = "# @default true"
+#: Columns of the page of ``--help``.
+WIDTH = 80
+_NAMES = 20  # columns of the names of groups and tasks
+_MANY = 3  # names that begin with the same word are shown as one
 
 
 def register_resolvers() -> None:
-    """Registers the resolvers and the sets of detectors (idempotent)."""
-    register_detector_sets()
-    OmegaConf.register_new_resolver("preset", _preset, replace=True)
-    OmegaConf.register_new_resolver("coop_epochs", _coop_epochs, replace=True)
-    OmegaConf.register_new_resolver("last_part", _last_part, replace=True)
-    OmegaConf.register_new_resolver("stem", _stem, replace=True)
-    OmegaConf.register_new_resolver("wandb_offline", _wandb_offline, replace=True)
-    register_help()
+    """Registers the resolvers, and the sets of detectors as choices (idempotent)."""
+    resolvers: dict[str, Callable[..., Any]] = {
+        "preset": _preset,
+        "coop_epochs": _coop_epochs,
+        "last_part": _last_part,
+        "stem": _stem,
+        "wandb_offline": _wandb_offline,
+        "help_command": command,
+        "help_group": _help_group,
+        "help_tasks": _help_tasks,
+    }
+    for name, resolver in resolvers.items():
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+    store = ConfigStore.instance()
+    for choice, names in (("all", detector_names()), ("default", detector_names(default=True))):
+        node = OmegaConf.create({"defaults": names})  # no file has to list the others
+        store.store(group="detector", name=choice, node=node, provider="ood_lab")
+
+
+def detector_names(default: bool = False) -> list[str]:
+    """Every file of the folder, or those whose header says that they run by default."""
+    files = sorted((CONF / "detector").glob("*.yaml"))
+    return [file.stem for file in files if not default or _is_default(file)]
+
+
+def _is_default(file: Path) -> bool:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    return DEFAULT in takewhile(lambda line: line.startswith("#"), lines)
 
 
 def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
@@ -62,3 +91,33 @@ def _wandb_offline() -> bool:
         return netrc.netrc().authenticators("api.wandb.ai") is None
     except (OSError, netrc.NetrcParseError):
         return True
+
+
+def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
+    """``name  words: choices``, those that are chosen first; cut at :data:`WIDTH` columns."""
+    chosen = _root_.hydra.runtime.choices.get(name) or []
+    first = [chosen] if isinstance(chosen, str) else list(chosen)
+    options = _families(sorted(path.stem for path in (CONF / name).glob("*.yaml")))
+    line = f"  {name:<{_NAMES}}{words}: "
+    rest = list(dict.fromkeys([*first, *options]))
+    while len(f"{line}{', '.join(rest)}") > WIDTH:
+        rest = [*rest[: -1 if rest[-1] != "..." else -2], "..."]
+    return line + ", ".join(rest)
+
+
+def _families(names: Sequence[str]) -> list[str]:
+    """The names, those of one family as ``family_*``."""
+    short = {name: name.partition("_")[0] for name in names if "_" in name}
+    families = Counter(short.values())
+    return [f"{short[n]}_*" if families[short.get(n, "")] >= _MANY else n for n in names]
+
+
+def _help_tasks() -> str:
+    """One line for each file of ``conf/task``: its name, and its first comment."""
+    files = sorted((CONF / "task").glob("*.yaml"))
+    return "\n".join(f"  {file.stem:<{_NAMES}}{_first_comment(file)}" for file in files)
+
+
+def _first_comment(file: Path) -> str:
+    lines = (line for line in file.read_text(encoding="utf-8").splitlines() if line[:2] == "# ")
+    return next(line[2:] for line in lines if not line.startswith("# @package"))

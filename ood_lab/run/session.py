@@ -11,7 +11,7 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,13 +22,13 @@ from omegaconf import DictConfig
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.failures import record_failure
 from ood_lab.run.identity import OF_TRAINING, unread
 from ood_lab.run.prepare import prepare
-from ood_lab.run.process import loading
-from ood_lab.run.ranks import rank
+from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
+from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         this = _open(cfg)
     except Exception as error:
         _fail(_explained(error), cfg)
-    before = {name: os.environ.get(name) for name in DDP_VARIABLES}
+    before = {name: os.environ[name] for name in DDP_VARIABLES if name in os.environ}
     script = HydraConfig.get().job.config_name
     os.environ[JOB_VARIABLE] = json.dumps([script, running_overrides()])
     failed = True
@@ -68,9 +68,9 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
 @contextmanager
 def _watched(this: Workspace) -> Iterator[None]:
     """Keeps the log of a run that has work to do, and tells what the user has stopped."""
-    with ExitStack() as stack:
-        if this.is_main and not this.run_folder.done:
-            stack.enter_context(log_file(this.folder))
+    begins = this.is_main and not this.run_folder.done
+    with log_file(this.folder) if begins else nullcontext():
+        if begins:
             log.info("run folder: %s", this.folder)
             if recipe := this.manifest.get("recipe"):
                 log.info("recipe: %s", recipe)
@@ -92,7 +92,9 @@ def _open(cfg: DictConfig) -> Workspace:
         with loading():
             this.check_settings()
         if this.builds:
-            _seed(this.seed)
+            import lightning as L
+
+            L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
         this.run_folder.open()
         if this.cfg.debug:
@@ -107,16 +109,9 @@ def _open(cfg: DictConfig) -> Workspace:
 def _warn_of_ignored(this: Workspace) -> None:
     """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
     ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
-    keys = [override.lstrip("+~").split("=", 1)[0] for override in running_overrides()]
-    for key in keys:
+    for key in map(key_of, running_overrides()):
         if re.split(r"[./]", key)[0] in ignored:
             log.warning("%s changes nothing: this task does not read it", key)
-
-
-def _seed(seed: int) -> None:
-    import lightning as L
-
-    L.seed_everything(seed, workers=True, verbose=False)
 
 
 def _leave_frameworks(failed: bool) -> None:
@@ -151,17 +146,13 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
     elif not rank():
-        overrides = running_overrides()
-        file = Path(cfg.paths.outputs) / str(cfg.name) / "failures.csv"
-        record_failure(file, overrides, folder, error)
+        file = Path(cfg.paths.outputs) / str(cfg.name) / FAILURES
+        record_failure(file, running_overrides(), folder, error)
     raise error
 
 
-def _restore(variables: dict[str, str | None]) -> None:
+def _restore(before: dict[str, str]) -> None:
     """Undoes what Lightning's DDP launcher left, so the next job of a sweep starts its own."""
-    for name, value in variables.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
-    os.environ.pop(JOB_VARIABLE, None)
+    for name in (*DDP_VARIABLES, JOB_VARIABLE):
+        os.environ.pop(name, None)
+    os.environ.update(before)

@@ -1,48 +1,32 @@
-"""A sweep: Hydra runs its jobs, and a table says what became of each of them."""
+"""A sweep: Hydra runs its jobs, a table says what became of them, those that failed are kept."""
 
 from __future__ import annotations
 
+import csv
+import io
+import logging
+import time
+import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.table import Table
-from rich.text import Text
 
+from ood_lab.append import append_lines, create_with
 from ood_lab.errors import UserError
-from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed, differences, jobs_of
+from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import fail, one_line, print_problems
+from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
 
-_FAILURES = "failures.csv"
-
-
-@dataclass(frozen=True)
-class SweptJob:
-    """What became of one job.
-
-    Attributes:
-        folder: its run folder; None where the job could not begin.
-        error: what ended it; None for a finished job.
-        headline: ID accuracy, best detector and its means over the OOD sets, as shown; what the
-            results do not hold is left out.
-    """
-
-    folder: Path | None
-    error: str | None = None
-    headline: dict[str, str] = field(default_factory=dict)
+log = logging.getLogger(__name__)
+#: The jobs that failed and how to repeat them, beside the run folders of one name.
+FAILURES = "failures.csv"
+_COLUMNS = ("time", "overrides", "folder", "error", "traceback")
 
 
 def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) -> int:
-    """Runs all jobs of a command line and shows their results; returns the exit status.
-
-    Args:
-        main: hands the command line over to Hydra.
-        script: ``train`` or ``eval``.
-        overrides: of the command line.
+    """Has Hydra's ``main`` run all jobs, and shows their results; returns the exit status.
 
     Raises:
         Exception: what ended the sweep where it was no job.
@@ -54,28 +38,49 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         stopped = error
     lines = jobs_of(overrides)
     jobs = [swept_job(script, line) for line in lines]
-    failed = [job for job in jobs if job.error]
+    failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
         raise stopped
-    common, own = differences(lines)
-    print_whole(sweep_table(own, jobs), " ".join([f"{len(jobs)} jobs:", *common]))
-    print_problems([[job.error] if job.error else [] for job in jobs])
+    print_jobs(lines, jobs)
     if failed:
-        files = sorted({str(job.folder.parents[1] / _FAILURES) for job in failed if job.folder})
+        files = sorted({str(job.folder.parents[1] / FAILURES) for job in failed if job.folder})
         kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
         fail(UserError(f"{len(failed)} of {len(jobs)} jobs failed{kept}"))
     return 0
 
 
-def swept_job(script: str, line: Sequence[str]) -> SweptJob:
+def record_failure(
+    file: Path, overrides: Sequence[str], folder: Path | None, error: Exception
+) -> None:
+    """Prints that a job failed, and appends it to ``failures.csv``; parallel jobs take turns.
+
+    Its run folder is None where the job did not come so far.
+    """
+    line = " ".join(overrides)
+    log.error("this job failed, the others go on: %s", one_line(error))
+    log.error("its overrides: %s", line)
+    trace = "".join(traceback.format_exception(error))
+    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    create_with(file, _csv_line(_COLUMNS) + "\n")
+    append_lines(file, [_csv_line((now, line, str(folder or ""), one_line(error), trace))])
+
+
+def _csv_line(cells: Sequence[str]) -> str:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(cells)
+    return line.getvalue()
+
+
+def swept_job(script: str, line: Sequence[str]) -> JobRow:
     """Reads what a job has left in its run folder."""
     try:
         job = prepare(composed(script, line), line)
     except UserError as error:
-        return SweptJob(None, one_line(error))
+        return JobRow({"state": "failed"}, [one_line(error)])
     if job.run_folder.done:
-        return SweptJob(job.folder, headline=headline(job.folder))
-    return SweptJob(job.folder, _last_error(job.folder) or "it has no results")
+        return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
+    reason = _last_error(job.folder) or "it has no results"
+    return JobRow({"state": "failed"}, [reason], job.folder)
 
 
 def headline(folder: Path) -> dict[str, str]:
@@ -107,24 +112,9 @@ def headline(folder: Path) -> dict[str, str]:
 
 
 def _last_error(folder: Path) -> str | None:
-    file = folder.parents[1] / _FAILURES
+    file = folder.parents[1] / FAILURES
     if not file.exists():
         return None
     rows = pd.read_csv(file, dtype=str)
     errors = rows.loc[rows["folder"] == str(folder), "error"]
     return str(errors.iloc[-1]) if len(errors) else None
-
-
-def sweep_table(own: Sequence[str], jobs: Sequence[SweptJob]) -> Table:
-    """One row per job: what it differs by, its state, its headline numbers."""
-    table = Table(box=None, padding=(0, 1))
-    headings = list(dict.fromkeys(key for job in jobs for key in job.headline))
-    table.add_column("job", justify="right")
-    for heading in ("differs by", "state", *headings):
-        right = heading in headings and heading != "best detector"
-        table.add_column(heading, no_wrap=True, justify="right" if right else "left")
-    for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1):
-        state = "failed" if job.error else "finished"
-        cells = (str(number), line, state, *(job.headline.get(key, "") for key in headings))
-        table.add_row(*map(Text, cells), style="red" if job.error else None)
-    return table

@@ -9,23 +9,50 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from rich import get_console
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from ood_lab.errors import UserError
+from ood_lab.printing import print_whole
+from ood_lab.run.compose import differences
 
-#: Name of the log of a run, in its folder.
-LOG_FILE = "log.txt"
 #: Logger of the lines about the progress of long work. On a terminal, bars stand in for them.
 PROGRESS = "ood_lab.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as shells have it.
 INTERRUPTED = 130
+#: Columns of a table of jobs that hold words; numbers stand at the right.
+_WORDS = ("differs by", "state", "run folder", "best detector")
+#: Warnings of Lightning.
+_IGNORED = (
+    ".*LeafSpec.*",  # its own use of a deprecated name
+    "Checkpoint directory .*",  # we resume in it on purpose
+    ".*does not have many workers.*",
+    ".*is smaller than the logging interval.*",  # metrics are logged once an epoch
+    "Found .* in eval mode.*",  # frozen towers stay in it on purpose
+)
 
 _logger = logging.getLogger("ood_lab")
+
+
+@dataclass(frozen=True)
+class JobRow:
+    """What a table says of one job of a sweep.
+
+    Attributes:
+        cells: by heading.
+        problems: what ended it, or would stop it.
+        folder: its run folder; None where it could not begin.
+    """
+
+    cells: dict[str, str]
+    problems: Sequence[str] = ()
+    folder: Path | None = None
 
 
 class LineFormatter(logging.Formatter):
@@ -78,12 +105,7 @@ def configure_logging() -> None:
             logging.getLogger(name).setLevel(logging.WARNING)
     # Its errors are raised as well.
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
-    # Lightning's own affairs: its use of a deprecated name, and a folder we resume in on purpose.
-    # And what cannot matter here: metrics are logged once an epoch.
-    messages = [".*LeafSpec.*", "Checkpoint directory .*", ".*does not have many workers.*"]
-    messages += [".*is smaller than the logging interval.*"]
-    # Frozen towers stay in eval mode on purpose.
-    for message in (*messages, "Found .* in eval mode.*"):
+    for message in _IGNORED:
         warnings.filterwarnings("ignore", message=message)
     os.environ.setdefault("WANDB_SILENT", "true")
 
@@ -94,7 +116,7 @@ def log_file(folder: Path) -> Iterator[None]:
 
     Lines about progress are among them, whatever the terminal shows.
     """
-    handler = LogFile(folder / LOG_FILE, encoding="utf-8")
+    handler = LogFile(folder / "log.txt", encoding="utf-8")
     handler.setFormatter(LineFormatter("%(asctime)s %(message)s", "%Y-%m-%d %H:%M:%S"))
     _logger.addHandler(handler)
     try:
@@ -137,14 +159,28 @@ def interrupted() -> NoReturn:
     raise SystemExit(INTERRUPTED)
 
 
-def print_problems(problems: Sequence[Sequence[str]]) -> None:
-    """Prints what is wrong with which jobs, each problem once.
-
-    Args:
-        problems: those of each job, in the order of the jobs.
-    """
-    for problem in dict.fromkeys(text for job in problems for text in job):
-        hit = [str(number) for number, job in enumerate(problems, 1) if problem in job]
-        which = "all jobs" if len(hit) == len(problems) > 1 else f"job {', '.join(hit)}"
+def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
+    """Prints what the jobs of a sweep have in common, a row for each, and each problem once."""
+    common, own = differences(lines)
+    print_whole(job_table(own, jobs), " ".join([f"{len(lines)} jobs:", *common]))
+    for problem in dict.fromkeys(text for job in jobs for text in job.problems):
+        hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
+        which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
         Console(soft_wrap=True).print(line)
+
+
+def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
+    """One row per job: what it differs by, and its cells; red where it has problems."""
+    rows = [
+        {"job": str(number), "differs by": line, **job.cells}
+        for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)
+    ]
+    headings = list(dict.fromkeys(heading for row in rows for heading in row))
+    table = Table(box=None, padding=(0, 1))
+    for heading in headings:
+        table.add_column(heading, no_wrap=True, justify="left" if heading in _WORDS else "right")
+    for row, job in zip(rows, jobs, strict=True):
+        shown = [Text(row.get(heading, "")) for heading in headings]
+        table.add_row(*shown, style="red" if job.problems else None)
+    return table

@@ -1,22 +1,34 @@
-"""The Trainers of a job: one that fits, one that extracts features."""
+"""The Trainers of a job: one that fits, one that extracts; and whether this machine has both."""
 
 from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
+import torch
 from hydra.utils import get_class
 from lightning.pytorch.callbacks import ProgressBar
 from rich import get_console
 
+from ood_lab.cores import usable_cores
+from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
 from ood_lab.models import EpochSeed, epochs_for
 from ood_lab.run import checkpoints
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
+
+#: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
+DETECTOR_DEVICES = ("auto", "cpu", "cuda")
+_GPU = ("gpu", "cuda")
+_NO_GPU = (
+    "PyTorch finds no GPU on this machine; use {}, or check the driver and that PyTorch was "
+    "installed with CUDA"
+)
 
 
 def fitting_trainer(ws: Workspace) -> L.Trainer:
@@ -48,6 +60,43 @@ def dry_trainer(ws: Workspace) -> L.Trainer:
     return _trainer(ws, [], logger=False, enable_checkpointing=False)
 
 
+def check_machine(trainer: Mapping[str, Any]) -> None:
+    """Compares accelerator and devices of the ``trainer`` node with what this machine has.
+
+    On a CPU every device is a process; two are allowed on a single core, to try them out.
+
+    Raises:
+        UserError: there is no GPU, or there are not so many devices.
+    """
+    accelerator = str(trainer.get("accelerator", "auto"))
+    gpus = torch.cuda.device_count()
+    if accelerator in _GPU and not gpus:
+        raise UserError(f"trainer.accelerator={accelerator}: {_NO_GPU.format('trainer=cpu')}")
+    wanted = _count(trainer.get("devices", 1))
+    if wanted is None:
+        return
+    if accelerator in _GPU or (accelerator == "auto" and gpus):
+        if wanted > gpus:
+            raise UserError(f"trainer.devices={wanted}: this machine has {gpus} GPU(s)")
+    elif accelerator in ("cpu", "auto") and wanted > (most := max(2, usable_cores())):
+        raise UserError(
+            f"trainer.devices={wanted} would start {wanted} processes on the {usable_cores()} CPU "
+            f"core(s) of this machine: give at most {most}"
+        )
+
+
+def check_detector_device(device: str) -> None:
+    """Compares ``detector_device`` with what this machine has.
+
+    Raises:
+        UserError: it is none of the choices, or there is no GPU.
+    """
+    if device not in DETECTOR_DEVICES:
+        raise UserError(f"detector_device={device}: choose {', '.join(DETECTOR_DEVICES)}")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"detector_device=cuda: {_NO_GPU.format('detector_device=cpu')}")
+
+
 def _trainer(ws: Workspace, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
     """A Trainer as configured; the only bars are those of ``callbacks``, on a terminal."""
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
@@ -58,8 +107,7 @@ def _trainer(ws: Workspace, callbacks: list[L.Callback], **settings: Any) -> L.T
         settings["enable_progress_bar"] = False
     if not _has_length(ws):
         settings.setdefault("max_epochs", 1)  # nothing is trained
-    trainer: L.Trainer = ws.build("trainer", callbacks=callbacks, **settings)
-    return trainer
+    return ws.build("trainer", callbacks=callbacks, **settings)
 
 
 def _callback_arguments(ws: Workspace, name: str) -> dict[str, str]:
@@ -81,3 +129,13 @@ def _has_length(ws: Workspace) -> bool:
     """Whether the configuration says when a training ends."""
     ends = (ws.cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
     return any(end is not None for end in ends)
+
+
+def _count(devices: Any) -> int | None:
+    """The number of devices; None where Lightning chooses, or refuses what it cannot read."""
+    if isinstance(devices, list):
+        return len(devices)
+    try:
+        return int(devices)
+    except ValueError:  # "auto", "0,1"
+        return len(devices.split(",")) if "," in str(devices) else None

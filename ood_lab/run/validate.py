@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,11 @@ from typing import Any
 from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
-from rich.text import Text
 
 from ood_lab.errors import UserError
-from ood_lab.printing import print_whole
-from ood_lab.run.compose import composed, differences, jobs_of
+from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import print_problems
+from ood_lab.run.terminal import JobRow, print_jobs
 from ood_lab.run.workspace import Workspace
 from ood_lab.scripts import CONF
 
@@ -29,26 +25,8 @@ def asks_for_validation(override: str) -> bool:
     """Whether it chooses a task that answers for a whole command line (``dry: true``)."""
     group, _, choice = override.partition("=")
     file = CONF / "task" / f"{choice}.yaml"
-    return (
-        group == "task" and file.is_file() and bool(OmegaConf.select(OmegaConf.load(file), "dry"))
-    )
-
-
-@dataclass
-class DryJob:
-    """One job of a sweep, as far as it can be built without working.
-
-    Attributes:
-        overrides: its command line.
-        state: ``new``, ``resumes``, ``done`` or ``blocked``.
-        folder: its run folder; None when not even that is known.
-        problems: what would stop it.
-    """
-
-    overrides: list[str]
-    state: str = "blocked"
-    folder: Path | None = None
-    problems: list[str] = field(default_factory=list)
+    named = group == "task" and file.is_file()
+    return named and bool(OmegaConf.select(OmegaConf.load(file), "dry"))
 
 
 def validate(
@@ -71,38 +49,42 @@ def validate(
         _dry_build(config_name, line, built)
         for line in track(lines, f"Validating {len(lines)} jobs", console=console, transient=True)
     ]
-    common, own = differences([job.overrides for job in jobs])
-    print_whole(_table(own, jobs), " ".join([f"{len(jobs)} jobs:", *common]))
-    print_problems([job.problems for job in jobs])
+    print_jobs(lines, jobs)
     blocked = sum(bool(job.problems) for job in jobs)
     console.print(f"{len(jobs) - blocked} of {len(jobs)} jobs can run; nothing was started")
     return blocked
 
 
-def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> DryJob:
-    dry = DryJob(overrides)
+def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) -> JobRow:
     cfg = composed(config_name, overrides)
     try:
         job = prepare(cfg, overrides)
     except UserError as error:
-        dry.problems.append(str(error))
+        problems = [str(error)]
         if cfg.ckpt:  # nothing is taken over from it, but the data of the command line can be seen
             cfg.ckpt = None
-            dry.problems += _problem(lambda: _data(prepare(cfg, overrides), built))
-        return dry
-    dry.folder = job.folder
-    dry.problems += _problem(lambda: job.changes)
-    if dry.problems:
-        return dry
-    if job.done:
-        dry.state = "done"
-        return dry
-    if reason := _unwritable(job.folder):
-        dry.problems.append(reason)
+            problems += _problem(lambda: _data(prepare(cfg, overrides), built))
+        return JobRow({"state": f"{len(problems)} missing", "run folder": ""}, problems)
+    state, problems = "done", _problem(lambda: job.changes)
+    if not (problems or job.done):
+        problems = _obstacles(config_name, job, built)
+        state = "resumes" if not problems and job.last_checkpoint and not job.changes else "new"
+    if problems:
+        state = f"{len(problems)} missing"
+    return JobRow({"state": state, "run folder": str(job.folder)}, problems)
+
+
+def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[str]:
+    """What would stop a job that has work to do."""
     found = _problem(partial(_clip_files, job))
     if job.trains or "data" in job.uses:
         found += _problem(partial(_data, job, built))
-    dry.problems += [*_problem(job.check_settings), *found, *_problem(lambda: job.last_checkpoint)]
+    problems = [
+        *_problem(partial(_check_writable, job.folder)),
+        *_problem(job.check_settings),
+        *found,
+        *_problem(lambda: job.last_checkpoint),
+    ]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:
         network = [job.classifier]
@@ -111,10 +93,8 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     for step in (*network, lambda: job.task.check(job)):
         if not found:  # both need the data, the second the network too
             found = _problem(step)
-            dry.problems += found
-    if not dry.problems:
-        dry.state = "resumes" if job.last_checkpoint and not job.changes else "new"
-    return dry
+            problems += found
+    return problems
 
 
 def _problem(step: Callable[[], Any]) -> list[str]:
@@ -162,19 +142,9 @@ def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     job.share(backbone=built[key])
 
 
-def _unwritable(folder: Path) -> str | None:
+def _check_writable(folder: Path) -> None:
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
-    if place.is_dir() and os.access(place, os.W_OK | os.X_OK):
-        return None
-    return f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
-
-
-def _table(own: Sequence[str], jobs: Sequence[DryJob]) -> Table:
-    table = Table(box=None, padding=(0, 1))
-    for heading in ("job", "differs by", "state", "run folder"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading == "job" else "left")
-    for number, (job, line) in enumerate(zip(jobs, own, strict=True), 1):
-        state = f"{len(job.problems)} missing" if job.problems else job.state
-        row = (str(number), line, state, str(job.folder or ""))
-        table.add_row(*map(Text, row), style="red" if job.problems else None)
-    return table
+    if not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        raise UserError(
+            f"cannot write the run folder {folder}: set paths.outputs=DIR to a place you may write"
+        )

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
+
+
+def key_of(override: str) -> str:
+    """What an override is for: a key, or a group and its package."""
+    return override.lstrip("+~").split("=", 1)[0]
 
 
 def values_of(override: Override) -> list[str]:
@@ -33,7 +38,7 @@ def quoted(override: str) -> str:
     key, _, value = override.partition("=")
     if not value or value[0] in ("'", '"'):
         return override
-    if "," in value and value[0] not in "[{" and _exists(value):
+    if "," in value and value[0] not in "[{" and os.path.exists(value):
         return f"{key}={quote(value)}"
     if _reads(override):
         return override
@@ -80,10 +85,3 @@ def _reads(override: str) -> bool:
     except HydraException:
         return False
     return True
-
-
-def _exists(path: str) -> bool:
-    try:
-        return Path(path).exists()
-    except OSError:  # too long for a name
-        return False

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
 
-from ood_lab.io import read_table
-from ood_lab.run.wandb_charts import charts
+from ood_lab.axes import LEVELS
+from ood_lab.io import read_config, read_json, read_table
+
+if TYPE_CHECKING:
+    from ood_lab.run.workspace import Workspace
+
+#: Headline metrics, and which way they point.
+HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
@@ -71,30 +78,47 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
     """
     file = folder / "dating.csv"
     dating = read_table(file) if file.exists() else None
-    for logger in loggers:
-        if not isinstance(logger, WandbLogger):
-            continue
+    for run in [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]:
         if "split" in results:  # of a vision-language benchmark
-            logger.experiment.summary.update(answer_values(results))
-            logger.experiment.log({"results": table_of(results), **_pages(folder)})
+            run.summary.update(answer_values(results))
+            run.log({"results": table_of(results), **_pages(folder)})
         elif "metric" not in results:
             if {"set", "axis", "mean"} <= set(results):
-                logger.experiment.summary.update(shift_values(results))
+                run.summary.update(shift_values(results))
                 plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-                logger.experiment.log({"shift_table": table_of(plain)})
-            logger.experiment.log(_pages(folder))
+                run.log({"shift_table": table_of(plain)})
+            run.log(_pages(folder))
         else:
-            logger.experiment.summary.update(summary_values(results))
+            run.summary.update(summary_values(results))
+            shown = {"results": table_of(results), **charts(results)}
             if dating is not None:
-                logger.experiment.summary.update(dating_values(dating))
-            logger.experiment.log(
-                {
-                    "results": table_of(results),
-                    **charts(results),
-                    **({} if dating is None else {"dating": table_of(dating)}),
-                    **_pages(folder),
-                }
-            )
+                run.summary.update(dating_values(dating))
+                shown["dating"] = table_of(dating)
+            run.log(shown | _pages(folder))
+
+
+def push_run(ws: Workspace, path: Path, tables: Sequence[str]) -> None:
+    """Uploads a finished run; one that was pushed before is replaced, not doubled.
+
+    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``; what the run found is the first of
+    ``tables`` that is there.
+    """
+    name, digest, seed = path.absolute().parts[-3:]
+    config, manifest = read_config(path), read_json(path / "manifest.json")
+    table = read_table(next(path / name for name in tables if (path / name).exists()))
+    logger = ws.build(
+        "push.wandb",
+        save_dir=str(ws.folder),
+        id=hashlib.sha256(f"{name}/{digest}/{seed}".encode()).hexdigest()[:16],
+        name=f"{name}/{digest}/{seed}",
+        group=name,
+        job_type="pushed",
+        tags=list(config.get("tags") or []),
+        reinit="finish_previous",
+    )
+    logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
+    log_results([logger], table, path)
+    wandb.finish()
 
 
 def _pages(folder: Path) -> dict[str, Any]:
@@ -107,3 +131,51 @@ def _pages(folder: Path) -> dict[str, Any]:
         if (folder / f"{page}.html").exists():
             shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
     return shown
+
+
+def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
+    """W&B's own charts of a results table, by panel; what it holds no rows for is left out.
+
+    - ``charts/mean_<metric>``: bars, the mean over the whole OOD sets, one a detector.
+    - ``charts/dad_fpr95``: points, DAD against mean FPR95.
+    - ``charts/<metric>_<axis>``: lines over the shift levels, one a detector.
+    """
+    found: dict[str, wandb.plot.CustomChart] = {}
+    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
+    for metric, direction in HEADLINES.items():
+        rows = whole[(whole.metric == metric) & whole.ood.notna()]
+        mean = rows.groupby("detector")["value"].mean().sort_values()
+        if len(mean):
+            title = f"Mean {metric.upper()} over {rows.ood.nunique()} OOD sets ({direction})"
+            table = wandb.Table(columns=["detector", metric], data=list(mean.items()))
+            found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
+        for axis in LEVELS:
+            found |= _lines(results, metric, axis)
+    return found | _scatter(whole)
+
+
+def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
+    other = LEVELS[1 - LEVELS.index(axis)]
+    rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
+    lines = rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
+    if lines.empty:
+        return {}
+    chart = wandb.plot.line_series(
+        xs=lines.index.tolist(),
+        ys=[lines[name].tolist() for name in lines],
+        keys=[str(name) for name in lines],
+        title=f"{metric.upper()} by {axis.replace('_', ' ')}",
+        xname=axis,
+    )
+    return {f"charts/{metric}_{axis}": chart}
+
+
+def _scatter(whole: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
+    dad = whole[whole.metric == "dad"].set_index("detector")["value"]
+    sets = whole[(whole.metric == "fpr95") & whole.shift_level.notna()]
+    points = pd.DataFrame({"fpr95": sets.groupby("detector")["value"].mean(), "dad": dad}).dropna()
+    if points.empty:
+        return {}
+    table = wandb.Table(dataframe=points.rename_axis("detector").reset_index())
+    title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
+    return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}

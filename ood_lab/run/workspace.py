@@ -6,21 +6,21 @@ import copy
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_config, write_text
 from ood_lab.run import checkpoints, inputs, nodes
-from ood_lab.run.changes import changes_of, named_paths
-from ood_lab.run.compose import running_overrides, trains
+from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
-from ood_lab.run.ranks import rank
+from ood_lab.run.process import rank
 from ood_lab.run.task import Task
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ood_lab.data.datamodule import OODDataModule
     from ood_lab.detectors import Detector
     from ood_lab.evaluation.tuning import Tuning
-    from ood_lab.lvlm.annotations import Annotations, AnnotationSource
+    from ood_lab.lvlm.annotations import Annotations
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
     from ood_lab.lvlm.ode.amber import AmberConcepts
@@ -74,11 +74,6 @@ class Workspace:
         return not rank()
 
     @property
-    def overrides(self) -> list[str]:
-        """The command line of this job, ``${...}`` in it as they were typed."""
-        return running_overrides()
-
-    @property
     def seed(self) -> int:
         """Seed of the bootstrap and of every draw."""
         return int(self.cfg.seed)
@@ -86,8 +81,9 @@ class Workspace:
     @cached_property
     def model_seed(self) -> int:
         """The seed that the evaluated weights were trained with; the run's own if none is known."""
-        found = checkpoints.training_seed(self.cfg.get("ckpt"))
-        return self.seed if found is None else found
+        ckpt = self.cfg.get("ckpt")
+        run = checkpoints.run_of(Path(ckpt)) if ckpt else None
+        return int(read_config(run)["seed"]) if run else self.seed
 
     @property
     def folder(self) -> Path:
@@ -102,9 +98,7 @@ class Workspace:
     @property
     def settings(self) -> dict[str, Any]:
         """The resolved configuration as plain Python."""
-        settings = OmegaConf.to_container(self.cfg, resolve=True)
-        assert isinstance(settings, dict)
-        return {str(key): value for key, value in settings.items()}
+        return plain(self.cfg)
 
     @property
     def model(self) -> dict[str, Any]:
@@ -145,8 +139,7 @@ class Workspace:
     @cached_property
     def task(self) -> Task:
         """What this job does."""
-        task: Task = self.build("task")
-        return task
+        return self.build("task")
 
     @cached_property
     def sets(self) -> OODDataModule:
@@ -164,7 +157,7 @@ class Workspace:
         if self.is_main:
             print_whole(data.report or "")
             data.save_splits(self.folder / "splits")
-            self.note_inputs({name: split.identity for name, split in data.splits.items()})
+            inputs.note(self, {name: split.identity for name, split in data.splits.items()})
         return data
 
     @cached_property
@@ -188,21 +181,25 @@ class Workspace:
         Raises:
             UserError: no run is there, it has no weights, or was trained on other classes.
         """
+        path = Path(run)
+        saved = OmegaConf.create(read_config(path))
         other = copy.copy(self)  # of the same data, which is set up once
-        other.cfg = checkpoints.with_model_of(self.cfg, Path(run))
+        other.cfg = self.cfg.copy()
+        with open_dict(other.cfg):
+            other.cfg.model = saved.model
+            # Its checkpoint, or what it had evaluated.
+            other.cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return other.load_backbone(self.data.classes)
 
     @cached_property
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""
-        clip: ClipModel = self.build("clip")
-        return clip
+        return self.build("clip")
 
     @cached_property
     def annotations(self) -> Annotations:
         """What ``annotations=...`` says of its images, checked."""
-        source: AnnotationSource = self.build("annotations")
-        return source.read()
+        return self.build("annotations").read()
 
     @cached_property
     def image_text(self) -> dict[str, ImageTextModel]:
@@ -223,20 +220,17 @@ class Workspace:
     @cached_property
     def generator(self) -> Generator:
         """What makes the images, ``generator=...``."""
-        made: Generator = self.build("generator")
-        return made
+        return self.build("generator")
 
     @cached_property
     def lvlm(self) -> ChatModel:
         """The chat model of ``lvlm=...``."""
-        model: ChatModel = self.build("lvlm")
-        return model
+        return self.build("lvlm")
 
     @cached_property
     def judge(self) -> ChatModel | CooccurrenceJudge:
         """Who says, for ``judge=...``, what is to be expected."""
-        judge: ChatModel | CooccurrenceJudge = self.build("judge")
-        return judge
+        return self.build("judge")
 
     @property
     def answers_root(self) -> Path:
@@ -323,17 +317,16 @@ class Workspace:
         else:  # what is never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
-            from ood_lab.run.machine import check_machine
-            from ood_lab.run.trainers import dry_trainer
+            from ood_lab.run.trainers import check_machine, dry_trainer
 
             check_machine(settings["trainer"])
             dry_trainer(self)
         if "detectors" in self.uses:
-            from ood_lab.run.machine import check_detector_device
+            from ood_lab.run.trainers import check_detector_device
 
             check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
-            from ood_lab.run.wandb_login import check_login
+            from ood_lab.run.loggers import check_login
 
             check_login(settings["logger"])
 
@@ -354,9 +347,14 @@ class Workspace:
             )
         if self.run_folder.done:
             return
-        self.run_folder.write("config.yaml", OmegaConf.to_yaml(self.cfg, resolve=True))
+        write_text(OmegaConf.to_yaml(self.cfg, resolve=True), self.folder / "config.yaml")
         if not (self.folder / inputs.FILE).exists():
-            self.note_inputs({})
+            inputs.note(self, {})
+
+    @cached_property
+    def changes(self) -> list[str]:
+        """What the run folder was made from and is no longer the same, in words."""
+        return inputs.changes_of(self)
 
     @property
     def done(self) -> bool:
@@ -426,24 +424,10 @@ class Workspace:
         """Marks the run as finished."""
         if self.is_main:
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
-            self.run_folder.write("manifest.json", json.dumps(self.manifest, indent=2, default=str))
+            manifest = json.dumps(self.manifest, indent=2, default=str)
+            write_text(manifest, self.folder / "manifest.json")
             if self.cfg.debug:
                 log.info("this was a debug run, which no other run takes for its own")
             else:
-                self.run_folder.write("DONE", self.manifest["finished"] + "\n")
+                write_text(self.manifest["finished"] + "\n", self.folder / "DONE")
             log.info("everything lies in %s", self.folder)
-
-    # What the run is made from.
-
-    @cached_property
-    def changes(self) -> list[str]:
-        """What the run folder was made from and is no longer the same, in words."""
-        return changes_of(self)
-
-    def note_inputs(self, identities: Mapping[str, str]) -> None:
-        """Writes down in the run folder what the run is made from.
-
-        Args:
-            identities: of the sets of its data, once they are known.
-        """
-        inputs.note(self.folder, named_paths(self), self.code, identities)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ood_lab.errors import UserError
+from ood_lab.run.compose import running_overrides
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
@@ -31,5 +32,5 @@ class Validate(Task):
         """See the class."""
         from ood_lab.run.validate import validate
 
-        if ws.is_main and (blocked := validate(self.config_name, ws.overrides)):
+        if ws.is_main and (blocked := validate(self.config_name, running_overrides())):
             raise UserError(f"{blocked} jobs cannot run: see the list above")

@@ -12,7 +12,7 @@ from ood_lab.detectors.base import checked_score
 from ood_lab.detectors.device import compute_device, computing_on
 from ood_lab.errors import UserError
 from ood_lab.neighbours import NeighbourSearch, Rows, search
-from ood_lab.run.machine import check_detector_device
+from ood_lab.run.trainers import check_detector_device
 
 #: Searches through :class:`NeighbourSearch`, which has a device of its own: see tests/gpu.
 SEARCHED = {"knn"}

@@ -13,10 +13,10 @@ from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import composed
 from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.machine import check_machine
+from ood_lab.run.loggers import check_login
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.trainers import check_machine
 from ood_lab.run.values import quoted
-from ood_lab.run.wandb_login import check_login
 
 CASES = {
     "a flag": (["--epochs=10"], "unrecognized arguments: --epochs=10. Settings are written key="),

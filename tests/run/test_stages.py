@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.run.commandline import run_stage
+from ood_lab.run.commandline import run_line
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.pipeline import Stage, best_runs, own_overrides, read_stages, run_stages
 from ood_lab.run.resolvers import register_resolvers
@@ -45,7 +45,7 @@ def test_the_overrides_of_the_user_come_last_and_replace():
     assert stages["best"].line("ckpt='r/seed=0'") == [
         *("detector=[knn]", "paths.outputs=o", "data.shots=4", "ckpt='r/seed=0'")
     ]
-    assert stages["table"].waits_for == ("a", "best")
+    assert stages["table"].runs_of == ("a", "best")
 
 
 def test_stages_can_be_left_out():
@@ -137,7 +137,7 @@ def test_a_failing_stage_is_noted_and_others_go_on(sources, capsys):
         Stage("sweep", "eval", (*base, good, "seed=0,1", "name=sweep")),
         Stage("needs", "eval", base, best_of=("good", "bad")),
     ]
-    assert run_stages(stages, run_stage) == 1
+    assert run_stages(stages, run_line) == 1
     done = {f.relative_to(sources / "outputs").parts[::2] for f in run_folders(sources)}
     assert done == {("data_check", "seed=0"), ("sweep", "seed=0"), ("sweep", "seed=1")}
     out = " ".join(capsys.readouterr().out.split())

@@ -10,7 +10,8 @@ from finished_runs import write_run
 from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
-from ood_lab.run.sweep import SweptJob, headline, sweep_table
+from ood_lab.run.sweep import headline
+from ood_lab.run.terminal import JobRow, job_table
 
 
 @pytest.fixture
@@ -76,10 +77,9 @@ def test_the_table_has_the_headline_numbers_of_the_jobs(tmp_path):
         write_run(tmp_path / "a", {"msp": (0.7, 0.8), "knn": (0.9, 0.8)}),
         write_run(tmp_path / "b", {"msp": (0.7, 0.6)}),
     ]
-    jobs = [SweptJob(run, headline=headline(run)) for run in runs]
-    table = sweep_table(
-        ["detector=[msp,knn]", "detector=[msp]", "seed=x"], [*jobs, SweptJob(None, "no")]
-    )
+    jobs = [JobRow({"state": "finished", **headline(run)}) for run in runs]
+    own = ["detector=[msp,knn]", "detector=[msp]", "seed=x"]
+    table = job_table(own, [*jobs, JobRow({"state": "failed"}, ["no"])])
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(table)
     assert [line.split() for line in console.export_text().splitlines()] == [

@@ -11,8 +11,7 @@ from hydra import compose, initialize_config_dir
 from wandb_offline import read_run
 
 from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.wandb_charts import charts
-from ood_lab.run.wandb_log import summary_values
+from ood_lab.run.wandb_log import charts, summary_values
 
 
 def test_push_makes_one_run_of_every_folder(tmp_path, capsys):

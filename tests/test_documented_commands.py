@@ -8,9 +8,8 @@ import pytest
 from cli import ROOT
 
 from ood_lab.run.commandline import rewrite
-from ood_lab.run.compose import composed
 from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.pipeline import is_one_experiment, own_overrides, read_stages
+from ood_lab.run.pipeline import stages_of
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.validate import asks_for_validation
 
@@ -41,13 +40,8 @@ def not_understood(script: str, line: str) -> str | None:
     try:
         found = read_arguments(rewrite(arguments(line))).overrides
         overrides = [o for o in found if not asks_for_validation(o)]
-        if is_one_experiment(overrides):
-            own = own_overrides(overrides)
-            check_overrides(script, own)
-            for stage in read_stages(composed(script, own), overrides):
-                check_overrides(stage.script, stage.overrides)
-                overrides = []
-        check_overrides(script, overrides)
+        if not stages_of(script, overrides):  # composes the line of every stage, if any
+            check_overrides(script, overrides)
     except Exception as error:
         return f"python {script}.py{line}\n    {type(error).__name__}: {error}"
     return None

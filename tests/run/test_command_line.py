@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+import wandb
 from cli import call
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
@@ -91,6 +92,7 @@ def test_wandb_without_an_account_offers_to_go_offline(key, reason, monkeypatch,
     monkeypatch.setenv("WANDB_MODE", "online")
     monkeypatch.setenv("WANDB_API_KEY", key)
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    wandb.teardown()  # of a test before: it would keep to that one's mode
     with pytest.raises(UserError, match=rf"{reason}.*WANDB_MODE=offline.*logger=none"):
         check_login(ONLINE)
     monkeypatch.setenv("WANDB_MODE", "offline")

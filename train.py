@@ -1,6 +1,6 @@
 """Train a backbone, then score every detector on it.
 
-python train.py                                   # builtin data, CPU, about three minutes
+python train.py                                   # builtin data, CPU, one to three minutes
 python train.py data=folder data.id.train=DIR data.ood.mine=DIR
 python train.py experiment=NAME trainer.devices=4
 """

@@ -53,7 +53,7 @@ def append_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a file, one a line; a line that is none, such as half of one, is not."""
+    """The JSON objects of a file, one per line, without lines that hold none (half of one, say)."""
     for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
         try:
             record = json.loads(line)

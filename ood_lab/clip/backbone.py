@@ -97,7 +97,7 @@ def clip_backbone(
     expected = len(classes) if num_classes is None else num_classes
     if len(names) != expected:
         raise UserError(
-            f"model.classnames has {len(names)} names for {expected} classes: give one a class, "
+            f"model.classnames has {len(names)} names for {expected} classes: give one per class, "
             "in the order of the classes"
         )
     backbone = ClipBackbone(clip, names, templates)

@@ -82,7 +82,7 @@ def read_splits(folder: Path, images: pd.Series) -> dict[str, list[int]]:
 
     Args:
         folder: ``<run>/splits``.
-        images: paths below ``root``, one a row.
+        images: paths below ``root``, one per row.
 
     Returns:
         Row numbers of each split.

@@ -58,7 +58,7 @@ class OODDataModule(L.LightningDataModule):
         unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
             they are normalised, but neither resized nor cropped.
         batch_size: images a training batch, on each device.
-        eval_batch_size: images a batch in validation, test and extraction; None = ``batch_size``.
+        eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0 = load in the main process.
         drop_last: leave out the last, smaller training batch (batch norm does not like it),
             unless it is the only one.

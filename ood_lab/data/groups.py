@@ -23,7 +23,7 @@ def check_groups(groups: Mapping[str, Sequence[str]], ood: Sequence[str]) -> Non
         for name in names:
             if name not in ood:
                 raise UserError(
-                    f"data.ood_groups.{group} names '{name}', which is no OOD set: "
+                    f"data.ood_groups.{group} names '{name}', which is not an OOD set: "
                     f"{suggestion(name, ood)}"
                 )
             if name in seen:

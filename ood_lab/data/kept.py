@@ -14,7 +14,7 @@ MOST_BYTES = 2**30
 
 
 class KeptImages:
-    """RGB images of one size, 8 bits a channel, each made when it is first asked for.
+    """RGB images of one size, 8 bits per channel, each made when it is first asked for.
 
     The memory is shared with processes forked later, such as loader workers: what one of them
     has made, the others and later epochs read. Pages that hold no image yet take no memory. A

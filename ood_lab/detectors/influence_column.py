@@ -50,7 +50,7 @@ class InfluenceColumn(LayerColumn):
         return map_.float().sum(dim=2)
 
     def width_of(self, channels: int) -> int:
-        """One number a channel."""
+        """One number per channel."""
         return channels
 
     def compute(

@@ -36,7 +36,7 @@ class IODIN(ODIN):
     Args:
         temperature: T > 0.
         epsilon: step in units of the un-normalised image in [0, 1].
-        std: overrides σ, one value a channel.
+        std: overrides σ, one value per channel.
     """
 
     name = "iodin"

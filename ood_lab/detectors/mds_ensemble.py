@@ -35,7 +35,7 @@ class PooledColumn(LayerColumn):
         return map_.float().mean(dim=2)
 
     def width_of(self, channels: int) -> int:
-        """One number a channel."""
+        """One number per channel."""
         return channels
 
 
@@ -64,7 +64,7 @@ class MDSEnsemble(NetworkDetector):
             Conv2d; or a list of sub-module names.
         noise: ε, the step in units of the un-normalised image in [0, 1]; the paper tries 0, 0.0005,
             0.001, 0.0014, 0.002, 0.005 and 0.01.
-        std: overrides σ, one value a channel.
+        std: overrides σ, one value per channel.
         fit_split: images, with labels, that the moments are estimated on.
     """
 

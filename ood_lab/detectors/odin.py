@@ -88,7 +88,7 @@ class ODIN(NetworkDetector):
     Args:
         temperature: T > 0.
         epsilon: step in units of the un-normalised image in [0, 1].
-        std: overrides σ, one value a channel (``[1, 1, 1]`` = a step on the normalised image).
+        std: overrides σ, one value per channel (``[1, 1, 1]`` = a step on the normalised image).
     """
 
     name = "odin"

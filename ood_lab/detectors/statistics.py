@@ -59,7 +59,7 @@ def second_moment(
 
     Args:
         features: ``[N, D]``.
-        center: c ``[D]``, or one a class, ``[C, D]``, for rows of the classes ``codes``.
+        center: c ``[D]``, or one per class, ``[C, D]``, for rows of the classes ``codes``.
         codes: class of every row that counts, ``[n]``; None where all have the same center.
         chosen: numbers of these rows.
     """

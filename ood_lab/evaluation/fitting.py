@@ -106,7 +106,7 @@ def score_banks(
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
     """Fits every detector within ``limit`` bytes and scores; those that refuse go to ``refused``.
 
-    ``parts`` are the evaluated sets, ID test first: one row an image, to which every detector adds
+    ``parts`` are the evaluated sets, ID test first: one row per image, to which every detector adds
     its column. ``banks`` are of these sets, and of those that detectors are fitted on.
 
     Returns:
@@ -129,7 +129,7 @@ def score_banks(
 def suspicious(
     scores: pd.DataFrame, detectors: Sequence[str], ood_sets: Sequence[str]
 ) -> list[str]:
-    """Warnings about scores that cannot mean what they should, one a detector and reason."""
+    """Warnings about scores that cannot mean what they should, one per detector and reason."""
     found: dict[tuple[str, str], list[str]] = {}
     identity = scores[scores.dataset == "test"]
     for name in detectors:

@@ -1,4 +1,4 @@
-"""Published numbers: one YAML file a table, one row a number."""
+"""Published numbers: one YAML file per table, one row per number."""
 
 from __future__ import annotations
 

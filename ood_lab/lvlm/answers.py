@@ -56,6 +56,10 @@ class Answer:
     made_with: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: By the id of their question.
+Answers = Mapping[str, Answer]
+
+
 def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
     """SHA-256 (32 digits) of the messages and of what the answer is made with.
 

@@ -38,7 +38,7 @@ def answers_to(
 
     Raises:
         UserError: an image is missing, or the model cannot answer (its endpoint is down or
-            refuses the key, its folder is no model, ...). Answers that came before are kept.
+            refuses the key, its folder is not a model, ...). Answers that came before are kept.
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():

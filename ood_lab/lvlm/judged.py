@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_named
 from ood_lab.lvlm.questions import Question
 
@@ -19,7 +19,7 @@ FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
 
 def judge(
-    questions: Sequence[Question], answers: Mapping[str, Answer], parser: str | None = None
+    questions: Sequence[Question], answers: Answers, parser: str | None = None
 ) -> pd.DataFrame:
     """What every reply says, and whether it is right.
 
@@ -31,7 +31,7 @@ def judge(
         parser: reads the answers to yes/no questions in place of their own.
 
     Returns:
-        One row a question: ``question_id, pair_id, task, truth, text, reply, parsed, correct,
+        One row per question: ``question_id, pair_id, task, truth, text, reply, parsed, correct,
         status, p_yes`` and what is in ``meta``; ``parsed`` is None and ``correct`` false unless
         the status is ``parsed``.
 

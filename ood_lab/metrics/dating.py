@@ -33,7 +33,7 @@ def dating_table(
         labels: ``[N]`` integers, -1 = unknown.
         predictions: ``[N]`` integers; one outside the classes, such as -1, is wrong.
         names: of the classes, position = label.
-        subsets: bool masks ``[N]`` by name, such as one a category.
+        subsets: bool masks ``[N]`` by name, such as one per category.
 
     Returns:
         Columns :data:`DATING_COLUMNS`, shares in [0, 1]: for each subset, ``all`` first, the

@@ -46,7 +46,7 @@ def bootstrap(
         seed: the draws of a seed do not depend on ``threads``; the ID resamples are the same for
             every call with the same n.
         aupr_method: also draw ``aupr_in`` and ``aupr_out``, which costs several times the rest.
-        threads: default one, or for large draws one a core, at most 8.
+        threads: default one, or for large draws one per core, at most 8.
 
     Returns:
         ``auroc, fpr95_id, fpr95_ood`` (and ``aupr_in, aupr_out``), each ``[D, G, B]``.

@@ -1,4 +1,4 @@
-"""The results table in long form: one row a number, with its interval."""
+"""The results table in long form: one row per number, with its interval."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Row = dict[str, Any]
 
 
 def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
-    """Every metric of every detector with its 95% interval, one row a number.
+    """Every metric of every detector with its 95% interval, one row per number.
 
     - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
       is ``fpr95_ood`` under protocol ``openood`` and ``fpr95_id`` under ``hendrycks``; AUPR by the
@@ -78,7 +78,7 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
     """The results table of a model without OOD sets: its ``id_accuracy`` alone.
 
     Args:
-        id_rows: one row an ID image; empty result without ``label``, ``pred`` or any known label.
+        id_rows: one row per ID image; empty result without ``label``, ``pred`` or any known label.
         model: written to the row.
         seed: written to the row.
     """

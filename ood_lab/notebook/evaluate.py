@@ -27,9 +27,9 @@ class Outcome:
     """What :func:`evaluate` found; ``print`` shows the tables of a run.
 
     Attributes:
-        scores: one row an image: ``dataset, index, label, pred`` and one column a detector, higher
-            = more OOD.
-        results: one row a number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
+        scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
+            higher = more OOD.
+        results: one row per number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
             and the other columns of ``results.csv``; docs/metrics.md defines every metric.
         best: the detectors that are best, or not significantly worse, by set and metric.
         refused: why a detector could not work here, by its name.

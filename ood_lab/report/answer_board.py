@@ -81,7 +81,7 @@ class AnswerBoard:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """A table for every benchmark, a row a model."""
+        """A table for every benchmark, a row per model."""
         for benchmark, part in self.rows.groupby("benchmark", sort=False):
             models = list(dict.fromkeys(part["model"]))
             columns = [Column(("model",), [Text(str(model), "bold") for model in models])]

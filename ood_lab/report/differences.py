@@ -22,7 +22,7 @@ def difference_tables(
     title: str,
     width: int,
 ) -> Iterator[RenderableType]:
-    """One row a pair, with intervals and p-values; as many tables as the width demands.
+    """One row per pair, with intervals and p-values; as many tables as the width demands.
 
     Args:
         table: see :func:`ood_lab.lvlm.differences.pairwise`.
@@ -52,7 +52,7 @@ def difference_tables(
 def difference_table(
     caption: str, table: pd.DataFrame, names: Mapping[Any, str], metrics: Mapping[str, str]
 ) -> HtmlTable:
-    """One row a pair and metric. Arguments as in :func:`difference_tables`."""
+    """One row per pair and metric. Arguments as in :func:`difference_tables`."""
     heads = [Head(name, "ascending") for name in ("first", "second", "metric")]
     heads += [Head(name) for name in ("first, %", "second, %", "difference", "p (Holm)")]
     cells = []

@@ -42,7 +42,7 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
 
 
 def dating_wide(rows: pd.DataFrame) -> WideTable | None:
-    """One row a model; overall accuracy of every level, for all images and by category."""
+    """One row per model; overall accuracy of every level, for all images and by category."""
     if rows.empty:
         return None
     records = rows.to_dict("records")

@@ -255,7 +255,7 @@ def _html_tables(results: pd.DataFrame, tables: _Tables) -> Iterator[HtmlTable]:
 
 
 def _analysis_table(found: pd.DataFrame) -> HtmlTable:
-    """One row a set: sizes, CLIPScores, P(object | context) and least distances."""
+    """One row per set: sizes, CLIPScores, P(object | context) and least distances."""
     rows = found[(found["analysis"] != "min_distance") | (found["key"] == "mean")]
     named = {_heading(row): None for row in rows.to_dict("records")}
     values = {(row["split"], _heading(row)): row for row in rows.to_dict("records")}

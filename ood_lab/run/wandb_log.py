@@ -136,9 +136,9 @@ def _pages(folder: Path) -> dict[str, Any]:
 def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
     """W&B's own charts of a results table, by panel; what it holds no rows for is left out.
 
-    - ``charts/mean_<metric>``: bars, the mean over the whole OOD sets, one a detector.
+    - ``charts/mean_<metric>``: bars, the mean over the whole OOD sets, one per detector.
     - ``charts/dad_fpr95``: points, DAD against mean FPR95.
-    - ``charts/<metric>_<axis>``: lines over the shift levels, one a detector.
+    - ``charts/<metric>_<axis>``: lines over the shift levels, one per detector.
     """
     found: dict[str, wandb.plot.CustomChart] = {}
     whole = results[results.semantic_level.isna() & results.covariate_level.isna()]

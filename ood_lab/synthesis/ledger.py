@@ -1,4 +1,4 @@
-"""Answers of a slow model, kept one a line, so that none is asked for twice."""
+"""Answers of a slow model, kept one per line, so that none is asked for twice."""
 
 from __future__ import annotations
 

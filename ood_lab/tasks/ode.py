@@ -16,8 +16,7 @@ from ood_lab.arguments import BatchSize
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_json, read_table, write_csv, write_results, write_table
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.benchmark import Benchmark, check_against, results_options, runs_by_model
+from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
@@ -46,6 +45,7 @@ from ood_lab.report.ode_page import write_ode_page
 from ood_lab.report.ode_tables import ode_tables
 from ood_lab.report.optional import optional
 from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark, check_against, results_options, runs_by_model
 
 log = logging.getLogger(__name__)
 
@@ -243,11 +243,7 @@ class Ode(Benchmark):
     # Third stage.
 
     def score(
-        self,
-        ws: Workspace,
-        questions: Sequence[Question],
-        answers: dict[str, Answer],
-        folder: Path,
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
     ) -> pd.DataFrame:
         """See the class."""
         concepts, before, name = ws.concepts, self._before, model_name(ws.manifest["lvlm"])

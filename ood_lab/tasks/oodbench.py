@@ -14,8 +14,7 @@ from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.io import read_table, write_csv, write_results, write_table
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.benchmark import Benchmark, results_options
+from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
@@ -32,6 +31,7 @@ from ood_lab.report.oodbench_page import write_oodbench_page
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.optional import optional
 from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark, results_options
 
 log = logging.getLogger(__name__)
 
@@ -129,11 +129,7 @@ class OODBench(Benchmark):
         return asked.questions(drawn, annotations, ws.seed)
 
     def score(
-        self,
-        ws: Workspace,
-        questions: Sequence[Question],
-        answers: dict[str, Answer],
-        folder: Path,
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
     ) -> pd.DataFrame:
         """See the class."""
         judged, name = judge(questions, answers, self.parser), model_name(ws.manifest["lvlm"])

@@ -46,7 +46,7 @@ class OODBenchAblation(Task):
         if not runs:
             raise UserError("no run: give run folders of task=oodbench as runs=[RUN_A,RUN_B]")
         if missing := [run for run in runs if not (run / "judged.parquet").is_file()]:
-            raise UserError(f"{missing[0]} is no finished run of task=oodbench")
+            raise UserError(f"{missing[0]} is not a finished run of task=oodbench")
         labels = differences_of([_settings(run) for run in runs])
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")

@@ -61,7 +61,7 @@ class OODBenchStatistics(Task):
     always there.
 
     Args:
-        runs: run folders of ``task=oodbench`` on the same questions, one a model.
+        runs: run folders of ``task=oodbench`` on the same questions, one per model.
         split: what ID is compared with.
         unparsed: see :func:`ood_lab.lvlm.oodbench.scoring.pair_table`.
         draws: bootstrap resamples and permutations.

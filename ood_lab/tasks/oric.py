@@ -13,8 +13,7 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_table, write_csv, write_results, write_table
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.benchmark import Benchmark, check_against, results_options, runs_by_model
+from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
@@ -40,6 +39,7 @@ from ood_lab.report.optional import optional
 from ood_lab.report.oric_page import write_oric_page
 from ood_lab.report.oric_tables import oric_tables
 from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark, check_against, results_options, runs_by_model
 
 _JUDGED = "judged.parquet"
 
@@ -245,7 +245,7 @@ class Oric(Benchmark):
         for other, model in ws.image_text.items():
             if not isinstance(model, ClipScores):
                 raise UserError(
-                    f"image_text={other} is no CLIP of open_clip, in whose space distances of "
+                    f"image_text={other} is not a CLIP of open_clip, in whose space distances of "
                     "images could be measured: leave it out"
                 )
             spaces[other] = space_of(model.clip, ws.annotations, self.clip_text, folder)
@@ -265,11 +265,7 @@ class Oric(Benchmark):
     # Third stage.
 
     def score(
-        self,
-        ws: Workspace,
-        questions: Sequence[Question],
-        answers: dict[str, Answer],
-        folder: Path,
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
     ) -> pd.DataFrame:
         """See the class."""
         name = model_name(ws.manifest["lvlm"])

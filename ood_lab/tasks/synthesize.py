@@ -54,7 +54,7 @@ class Synthesize(Task):
 
     Args:
         out: folder of the images; kept between runs.
-        labels: text file, one a line; None = ImageNet-21K's 20,099 names.
+        labels: text file, one per line; None = ImageNet-21K's 20,099 names.
         styles: YAML file; None = the 51 of the package.
         prompts: number drawn of all; None = all.
         id_split: ID images to measure from.
@@ -71,7 +71,7 @@ class Synthesize(Task):
         variant, dtype: of its weights; None = float16 on a GPU, float32 elsewhere.
         device: None = the first GPU, else the CPU.
         download: fetch a pipeline that is not here.
-        batch_size: images a call.
+        batch_size: images per call.
         suffix: ``jpg`` or ``png``.
 
     Raises:

@@ -55,7 +55,7 @@ class RenderedScenes(ImageDataset):
 
     Args:
         name: see ``ImageDataset``; also names the random stream.
-        rows: one an image.
+        rows: one per image.
         labelled: the label is the place; else every label is -1.
         level_columns: names of the two columns of levels.
         seed: base seed.

@@ -38,7 +38,7 @@ class SceneDataset(ImageDataset):
 
     Args:
         name: see ``ImageDataset``.
-        scenes: one an image.
+        scenes: one per image.
         columns: table columns besides ``path``, ``noun``, ``style`` and ``caption``.
         classes: see ``ImageDataset``.
         seed: base seed.

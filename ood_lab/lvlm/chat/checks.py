@@ -125,7 +125,9 @@ class Replay:
     def check(self) -> None:
         """Raises a UserError where there is no such file."""
         if not self.path.is_file():
-            raise UserError(f"lvlm.path={self.path} is no file: name a file of answers to replay")
+            raise UserError(
+                f"lvlm.path={self.path} is not a file: name a file of answers to replay"
+            )
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """One reply for each request; a failure where the file has none."""

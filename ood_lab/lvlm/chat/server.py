@@ -35,7 +35,7 @@ class OpenAIServer:
         http_client: for tests; None = the client's own.
 
     Raises:
-        UserError: ``base_url`` is no address, or holds a secret.
+        UserError: ``base_url`` is not an address, or holds a secret.
     """
 
     def __init__(

@@ -72,7 +72,7 @@ def chosen_device(device: str | None) -> torch.device:
     """``device``, or the first GPU, else the CPU.
 
     Raises:
-        UserError: it is no device, or none of this machine.
+        UserError: it is not a device, or not one of this machine.
     """
     gpus = torch.cuda.device_count()
     try:

@@ -57,7 +57,7 @@ class AmberConcepts:
         states, actions = attribute_pairs(queries)
         types = {name: str(about.get("property", "")) for name, about in properties.items()}
         if wrong := set(types.values()) - {ENTITY, ENVIRONMENT, VIRTUAL}:
-            raise UserError(f"{found['properties']}: '{min(wrong)}' is no type of a concept")
+            raise UserError(f"{found['properties']}: '{min(wrong)}' is not a type of concept")
         return Concepts(
             name=self.name,
             truth=[row.get("truth", []) for row in rows],

@@ -39,7 +39,7 @@ class Filter:
         min_conf: least confidence of an expected entity. The paper has .65, its code .2.
         check_env: environments are expected, too.
         keep_top: of the images of one prompt, the most confident ones; None = all.
-        detected_conf: what is seen with more than that is no hallucination candidate.
+        detected_conf: what is seen with more than that is not a hallucination candidate.
         by_scene: a scene that is drawn in several styles is kept or dropped by the first of them,
             so that every style has the same scenes.
     """
@@ -61,7 +61,7 @@ class Filter:
             labels: n names.
 
         Returns:
-            One row an image: ``file, criterion, kind, first, second, conf_first, conf_second,
+            One row per image: ``file, criterion, kind, first, second, conf_first, conf_second,
             detected`` (names, comma-separated), ``kept, reason, verdict`` (empty).
         """
         column = {name: place for place, name in enumerate(labels)}

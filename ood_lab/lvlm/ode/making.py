@@ -36,7 +36,7 @@ def make(
         orders: all images.
         generator: makes them.
         folder: of the plan and of ``images/``.
-        batch_size: images a call.
+        batch_size: images per call.
 
     Returns:
         The orders whose image is there; a generator may withhold some.

@@ -54,7 +54,7 @@ def read_pictures(path: Path) -> list[Picture]:
         UserError: the file is missing or neither of the two.
     """
     if not path.is_file():
-        raise UserError(f"there is no list of pictures '{path}'")
+        raise UserError(f"there is not a list of pictures '{path}'")
     text = path.read_text(encoding="utf-8")
     try:
         if text.lstrip().startswith("["):

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.nouns import NounExtractor
@@ -51,7 +51,7 @@ COLUMNS = ["model", "split", *LEVELS, DISTANCE, "unparsed", *SIZES, "n_pairs", *
 
 def caption_table(
     questions: Sequence[Question],
-    answers: Mapping[str, Answer],
+    answers: Answers,
     rules: Rules,
     nouns: NounExtractor,
 ) -> pd.DataFrame:

@@ -21,9 +21,9 @@ class Tendencies:
 
     Attributes:
         matrix: ``N[f, h]``: captions of images that show f and name the hallucinated h.
-        groups: one row a concept f: ``concept, group, hallucinated`` (row sum), ``captions``,
+        groups: one row per concept f: ``concept, group, hallucinated`` (row sum), ``captions``,
             ``rate`` (captions with a hallucination / captions).
-        summary: one row a group: ``group, concepts, top_concepts, top_hallucinations,
+        summary: one row per group: ``group, concepts, top_concepts, top_hallucinations,
             hallucinated, rate``.
         silhouette: of the groups, from -1 to 1; NaN where there is only one.
     """

@@ -143,7 +143,7 @@ def divide(scores: Mapping[str, NDArray[np.floating]], labels: Labels, rule: Rul
         rule: when a pair is flagged.
 
     Returns:
-        One row a pair: ``image, category, p_<model>, flagged_<model>, split``; ``split`` is
+        One row per pair: ``image, category, p_<model>, flagged_<model>, split``; ``split`` is
         ``ood_h`` (all models flag it), ``ood_s`` (some do) or ``id`` (none does).
 
     Raises:

@@ -38,13 +38,13 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
     Models of the same name are told apart by their folders.
 
     Raises:
-        UserError: a folder is no finished run of that task, or is named twice.
+        UserError: a folder is not a finished run of that task, or is named twice.
     """
     runs = []
     for folder in map(Path, folders):
         if not (folder / "judged.parquet").is_file():
             raise UserError(
-                f"{folder} is no finished run of task=oodbench: it has no judged.parquet"
+                f"{folder} is not a finished run of task=oodbench: it has no judged.parquet"
             )
         results = read_table(folder / "results.parquet")
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
@@ -70,7 +70,7 @@ def common_pairs(
         unparsed: see :func:`~ood_lab.lvlm.oodbench.scoring.pair_table`.
 
     Returns:
-        One row a pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
+        One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
 
     Raises:
         UserError: the models were not asked the same questions, or share no pair.

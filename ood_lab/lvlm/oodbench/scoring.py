@@ -72,7 +72,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
-        One row a pair: ``pair_id, split, n_asked, n_unparsed, n_failed, kept, tp, fp, tn, fn``
+        One row per pair: ``pair_id, split, n_asked, n_unparsed, n_failed, kept, tp, fp, tn, fn``
         and the known levels; counts of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
@@ -101,7 +101,7 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     it. Samples with a failed request are not kept; an unparsed answer is wrong.
 
     Returns:
-        One row a sample: ``sample, split, image, bap_existence, bap_counting, bap_logic`` (0 or
+        One row per sample: ``sample, split, image, bap_existence, bap_counting, bap_logic`` (0 or
         1), ``n_asked, n_unparsed, n_failed, kept``.
     """
     rows = judged[judged["task"].isin(BAP_TASKS)]

@@ -109,7 +109,7 @@ def read_train(path: Path) -> list[Item]:
     for number, row in enumerate(rows, 1):
         found = _SOLUTION.fullmatch(str(row.get("solution")))
         if found is None:
-            raise UserError(f"{path}, row {number}: the solution is no <SOLUTION>yes</SOLUTION>")
+            raise UserError(f"{path}, row {number}: the solution is not <SOLUTION>yes</SOLUTION>")
         plain.append({**row, "problem": [row.get("problem")], "solution": found[1]})
     return _checked([_item(row, number, path) for number, row in enumerate(plain, 1)], path)
 
@@ -124,9 +124,9 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise UserError(f"{path} is no JSON: {error}") from error
+        raise UserError(f"{path} is not JSON: {error}") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows) or not rows:
-        raise UserError(f"{path} is no list of questions as oric_bench.json has it")
+        raise UserError(f"{path} is not a list of questions as oric_bench.json has it")
     return rows
 
 

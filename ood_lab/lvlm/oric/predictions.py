@@ -78,7 +78,8 @@ def _said(path: Path) -> Mapping[str, Mapping[str, object]]:
         raise UserError(f"task.predictions={path}: there is no such file") from error
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(
-            f"{path} is no list of predictions (question_id, predicted_answer, solution): {error}"
+            f"{path} is not a list of predictions (question_id, predicted_answer, solution): "
+            f"{error}"
         ) from error
 
 

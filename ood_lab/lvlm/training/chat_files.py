@@ -1,4 +1,4 @@
-"""Examples from files: conversations about images, one a line, as TRL and LLaVA have them."""
+"""Examples from files: conversations about images, one per line, as TRL and LLaVA have them."""
 
 from __future__ import annotations
 

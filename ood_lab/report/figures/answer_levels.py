@@ -25,7 +25,7 @@ _Cells = Sequence[Sequence[Mapping[Any, Any] | None]]
 def level_lines(
     rows: pd.DataFrame, metrics: Mapping[str, str], splits: Mapping[str, str], footer: str
 ) -> Figure | None:
-    """One panel a metric and axis, a line a split with its 95% band; None without two levels.
+    """One panel per metric and axis, a line per split with its 95% band; None without two levels.
 
     Args:
         rows: ``split, semantic_level, covariate_level, metric, value, ci_low, ci_high``.
@@ -56,7 +56,7 @@ def level_lines(
 def level_cells(
     rows: pd.DataFrame, metrics: Mapping[str, str], split: str, footer: str
 ) -> Figure | None:
-    """The grid of semantic × covariate levels, a panel a metric; None without two of each.
+    """The grid of semantic × covariate levels, a panel per metric; None without two of each.
 
     Args:
         rows: see :func:`level_lines`, with ``n_pairs``.

@@ -13,7 +13,7 @@ from ood_lab.report.protocol import MISSING, percent
 
 
 def fpr95_bars(inputs: FigureInputs) -> Figure:
-    """One column of bars an OOD set, in shift order; detectors sorted by mean AUROC."""
+    """One column of bars per OOD set, in shift order; detectors sorted by mean AUROC."""
     view = inputs.view
     names = len(max(view.detectors, key=len))
     letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)

@@ -29,7 +29,7 @@ def principal_components(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def feature_scatter(inputs: FigureInputs) -> Figure | None:
-    """One panel an OOD set over the ID test set; None without features of both."""
+    """One panel per OOD set over the ID test set; None without features of both."""
     sets = [s for s in inputs.view.sets if s in inputs.features]
     if not sets or inputs.id_dataset not in inputs.features:
         return None

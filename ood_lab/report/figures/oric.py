@@ -80,7 +80,7 @@ def tier_bars(
 
 
 def measure_bars(rows: pd.DataFrame, sets: Mapping[str, str], title: str, footer: str) -> Figure:
-    """One bar a set and series, with its 95% interval.
+    """One bar per set and series, with its 95% interval.
 
     Args:
         rows: ``split, series, value, ci_low, ci_high``.

@@ -17,7 +17,7 @@ def detects_failures(inputs: FigureInputs) -> bool:
 
 
 def risk_curves(inputs: FigureInputs) -> Figure:
-    """One panel for ID errors, one an OOD set; one line a detector."""
+    """One panel for ID errors, one per OOD set; one line per detector."""
     view = inputs.view
     labelled = inputs.test[inputs.test["label"] >= 0]
     wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)

@@ -14,7 +14,7 @@ Curve = tuple[NDArray[np.float64], NDArray[np.float64]]
 
 
 def risk_coverage_figure(curves: Mapping[str, Curve], footer: str) -> Figure:
-    """One line a split.
+    """One line per split.
 
     Args:
         curves: name → coverage and risk.

@@ -21,7 +21,7 @@ def thin(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def roc(inputs: FigureInputs) -> Figure:
-    """One panel an OOD set, one line per detector."""
+    """One panel per OOD set, one line per detector."""
     view = inputs.view
     columns = 2 if len(view.sets) in (2, 4) else 3
     footer = inputs.footer("Dotted: where FPR95 is read.", fpr95=True)

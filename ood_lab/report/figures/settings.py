@@ -14,7 +14,7 @@ from ood_lab.report.figures.style import new_figure, style, wrapped
 def settings_figure(
     table: pd.DataFrame, metrics: Sequence[str], splits: Mapping[str, str]
 ) -> Figure:
-    """One panel a metric, a line a split over the settings in their order.
+    """One panel per metric, a line per split over the settings in their order.
 
     Args:
         table: ``setting, split, metric, value, ci_low, ci_high``.

@@ -18,7 +18,7 @@ _BACKGROUNDS = {"origin": "-", "replaced": "--"}
 
 
 def shots_figure(rows: pd.DataFrame) -> Figure:
-    """A panel of ID accuracy, and one of AUROC for every detector; a line a model and background.
+    """A panel of ID accuracy, and one of AUROC for every detector; a line per model and background.
 
     Args:
         rows: ``model, background, detector, metric, shots, value, seed_std, n_seeds``, see

@@ -17,7 +17,7 @@ from ood_lab.report.protocol import MISSING
 def split_bars(
     rows: pd.DataFrame, metrics: Mapping[str, str], splits: Mapping[str, str], footer: str
 ) -> Figure:
-    """One panel a metric with a bar a split and its 95% interval.
+    """One panel a metric with a bar per split and its 95% interval.
 
     Args:
         rows: ``split, metric, value, ci_low, ci_high``; shares.

@@ -129,7 +129,7 @@ def test_replay_says_what_a_file_says(folder):
     answers = answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "again.jsonl"))
     assert [a.response for a in answers] == ["yes", "no", ""]
     assert "no answer to 'q2'" in answers[2].error
-    with pytest.raises(UserError, match=r"nowhere\.jsonl is no file"):
+    with pytest.raises(UserError, match=r"nowhere\.jsonl is not a file"):
         answers_to(asked, folder, Replay("nowhere.jsonl"), AnswerStore(folder / "b.jsonl"))
 
 

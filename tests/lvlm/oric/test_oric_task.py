@@ -135,7 +135,7 @@ def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, 
     [
         (("task.bench={f}/oric_train.json", "task.pope=[]"), "is a training file"),
         (("task.bench={f}/oric_bench.json",), "task.pope"),
-        (("task.against=[{f}/figures]",), "is no run folder of task=oric"),
+        (("task.against=[{f}/figures]",), "is not a run folder of task=oric"),
         (("task.parser=popee",), "pope"),
         (("task.second_step=judge",), "needs a chat model"),
         (("task.thresholds=[96,24]",), "ascending"),

@@ -14,7 +14,7 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_json
-from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
@@ -118,11 +118,7 @@ class Benchmark(Task):
 
     @abstractmethod
     def score(
-        self,
-        ws: Workspace,
-        questions: Sequence[Question],
-        answers: dict[str, Answer],
-        folder: Path,
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
     ) -> pd.DataFrame:
         """Writes and shows what the answers, by id of the question, say of the model.
 
@@ -139,7 +135,9 @@ def check_against(runs: Iterable[str], task: str, files: Iterable[str]) -> None:
     """Raises a UserError unless every run folder has the files of a ``task`` that was scored."""
     for run in runs:
         if not all((Path(run) / name).is_file() for name in files):
-            raise UserError(f"task.against: {run} is no run folder of task={task} that was scored")
+            raise UserError(
+                f"task.against: {run} is not a run folder of task={task} that was scored"
+            )
 
 
 def runs_by_model(own: str, runs: Iterable[str]) -> dict[str, Path]:

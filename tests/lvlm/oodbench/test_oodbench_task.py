@@ -213,7 +213,7 @@ def test_statistics_of_several_models(finished, weaker, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["task.runs=[nowhere]"], "no finished run of task=oodbench"),
+        (["task.runs=[nowhere]"], "not a finished run of task=oodbench"),
         (["task.runs=['{a}','{a}']"], "named twice"),
         (["task.runs=['{a}','{b}']", "task.open=[orcale]"], "names 'orcale': there is: oracle"),
         (["task.runs=['{a}']", "+task.corpora.m=x.csv"], "task.corpora needs task.train"),

@@ -137,8 +137,8 @@ def test_a_training_file_is_no_benchmark_and_the_other_way_round(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "is no JSON"),
-        ("{}", "no list of questions"),
+        ("{", "is not JSON"),
+        ("{}", "not a list of questions"),
         ('[{"id": 1}]', "row 1: the fields are not"),
         (
             '[{"id": 1, "image": "a", "target_object": "b", "problem": ["c"], "solution": "m"}]',

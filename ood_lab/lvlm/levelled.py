@@ -2,51 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
 from ood_lab.axes import LEVELS
 from ood_lab.data.division import read_levels
+from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.lvlm.questions import Question
 
+Levels = dict[str, int]
 
-def with_levels(questions: Sequence[Question], path: str | None) -> list[Question]:
+
+def with_levels(
+    questions: Sequence[Question],
+    source: Path,
+    path: str | None,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> list[Question]:
     """The questions with the levels that ``task=divide`` measured, in place of any known ones.
 
-    An image is found by the name of its file, as a division may know it from another folder.
+    An image is found by its content (``sha256`` of the file), wherever it lies and whatever it is
+    called. An image of which the division knows no content is found by its absolute path.
 
     Args:
         questions: of any benchmark. Those without an image stay as they are.
+        source: folder from which the paths of their images start.
         path: ``levels.parquet`` of a division; None = the questions stay as they are.
+        cache_dir: remembers the sha256 of unchanged files; None = nothing is remembered.
 
     Raises:
-        UserError: the file is not one of levels, two of its images that differ in their levels
-            share a name, or an image of a question is not among them.
+        UserError: the file is not one of levels, it has two levels for one image, or an image of a
+            question is not among its images, which includes another image of the same name.
     """
     if path is None:
         return list(questions)
     table = read_levels(path, "task.levels")
-    table = table.assign(file=[Path(str(each)).name for each in table["path"]])
-    table = table[["file", *LEVELS]].drop_duplicates()
-    twice = table.loc[table["file"].duplicated(), "file"]
-    if len(twice):
-        raise UserError(
-            f"task.levels={path} has several images called '{twice.iloc[0]}': images of questions "
-            "are found by the names of their files"
+    hashes = table["sha256"].fillna("") if "sha256" in table else [""] * len(table)
+    keys = [each or os.path.abspath(name) for each, name in zip(hashes, table["path"], strict=True)]
+    levels: dict[str, Levels] = {}
+    rows = zip(keys, table["path"], *(table[name] for name in LEVELS), strict=True)
+    for key, name, *values in rows:
+        known = dict(zip(LEVELS, map(int, values), strict=True))
+        if levels.setdefault(key, known) != known:
+            raise UserError(f"task.levels={path} has two different levels for the image '{name}'")
+    images = sorted({question.image for question in questions if question.image is not None})
+    files = [os.path.abspath(source / image) for image in images]
+    found = {
+        image: levels.get(content) or levels.get(file)
+        for image, file, content in zip(
+            images, files, content_hashes(files, cache_dir), strict=True
         )
-    rows = zip(table["file"], *(table[name] for name in LEVELS), strict=True)
-    levels = {file: dict(zip(LEVELS, map(int, known), strict=True)) for file, *known in rows}
-    images = {Path(question.image).name for question in questions if question.image is not None}
-    if missing := sorted(images - levels.keys()):
+    }
+    if missing := [image for image in images if found[image] is None]:
         raise UserError(
             f"task.levels={path} has no level for {len(missing):,} of the {len(images):,} images "
-            f"of the questions, the first of them '{missing[0]}': divide a pool that holds them all"
+            f"of the questions, the first of them '{missing[0]}'{_namesakes(missing, table)}: "
+            "divide a pool that holds these very images"
         )
     return [
         question
         if question.image is None
-        else replace(question, meta={**question.meta, **levels[Path(question.image).name]})
+        else replace(question, meta={**question.meta, **(found[question.image] or {})})
         for question in questions
     ]
+
+
+def _namesakes(missing: Iterable[str], table: pd.DataFrame) -> str:
+    """How many of these have only their name in common with an image of the division, in words."""
+    names = {Path(str(name)).name for name in table["path"]}
+    count = sum(Path(image).name in names for image in missing)
+    return f" ({count:,} have the name of an image there, but are other files)" if count else ""

@@ -53,6 +53,8 @@ HEADLINES: Mapping[str, Sequence[Headline]] = {
 
 
 _KEPT = ("split", "metric", "value", "ci_low", "ci_high")
+#: What the runs of one table have in common: they were asked the very same questions.
+_ALIKE = ["benchmark", "data", "asked"]
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,20 @@ class BenchmarkRun:
         benchmark: key of :data:`HEADLINES`.
         title: of the run.
         results: its results table.
+        data: name of what was asked about.
+        asked: first letters of the sha256 of its questions.
+        questions: how many there are.
+        images: how many images they are about; None where the run does not say.
     """
 
     path: Path
     benchmark: str
     title: str
     results: pd.DataFrame
+    data: str
+    asked: str
+    questions: int
+    images: int | None
 
 
 @dataclass(frozen=True)
@@ -81,17 +91,21 @@ class AnswerBoard:
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
-        """A table for every benchmark, a row per model."""
-        for benchmark, part in self.rows.groupby("benchmark", sort=False):
-            models = list(dict.fromkeys(part["model"]))
-            columns = [Column(("model",), [Text(str(model), "bold") for model in models])]
+        """A table for every set of questions, a row per run."""
+        for title, part in _tables(self.rows):
+            runs = dict(part.groupby("run", sort=False)["label"].first())
+            columns = [
+                Column(("model",), [Text(label, "bold") for label in runs.values()]),
+                Column(("data",), [Text(str(part["data"].iloc[0]))] * len(runs)),
+                Column(("questions",), numbers([f"{part['questions'].iloc[0]:,}"] * len(runs))),
+            ]
             for words in dict.fromkeys(part["column"]):
-                found = part[part["column"] == words].set_index("model")
-                texts = [_text(found, model) for model in models]
+                found = part[part["column"] == words].set_index("run")
+                texts = [_text(found, run) for run in runs]
                 columns.append(Column((str(words),), numbers(texts)))
             for piece in pack(columns, options.max_width):
                 yield Text()
-                yield build(piece, f"{benchmark}, %")
+                yield build(piece, title)
         yield Text("95% intervals; POPE and ORIC: F1 is the mean of yes and no.", "dim")
 
 
@@ -107,33 +121,60 @@ def read_benchmarks(folders: Sequence[Path]) -> list[BenchmarkRun]:
         if "questions" not in manifest or not (folder / "results.parquet").exists():
             continue
         benchmark = "ODE" if "ode" in manifest else "ORIC" if "oric" in manifest else "OODBench"
-        title, results = str(manifest["title"]), read_table(folder / "results.parquet")
-        found.append(BenchmarkRun(folder, benchmark, title, results))
+        asked = manifest["questions"]
+        found.append(
+            BenchmarkRun(
+                folder,
+                benchmark,
+                str(manifest["title"]),
+                read_table(folder / "results.parquet"),
+                data=_data_of(manifest),
+                asked=str(asked.get("sha256", ""))[:10],
+                questions=int(asked["n"]),
+                images=asked.get("images"),
+            )
+        )
     if not found:
         raise UserError(f"no chat model was asked in {', '.join(map(str, folders))}")
     return found
 
 
 def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
-    """The headline metrics of all runs.
-
-    Of two runs of one benchmark and model the later one counts.
+    """The headline metrics of all runs, those of one set of questions together.
 
     Returns:
-        ``benchmark, model, column, split, metric, value, ci_low, ci_high, run``; shares.
+        ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
+        ci_low, ci_high, n, run``; shares. ``n`` is the number of questions that a value rests on,
+        and ``label`` the model, with the folder of the run where a table has several of its runs.
     """
-    rows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    rows: list[dict[str, Any]] = []
     for run in runs:
         whole = _whole(run.results)
+        about = {
+            "benchmark": run.benchmark,
+            "data": run.data,
+            "asked": run.asked,
+            "questions": run.questions,
+            "images": run.images,
+        }
         for headline in HEADLINES[run.benchmark]:
             part = whole[(whole["split"] == headline.split) & (whole["metric"] == headline.metric)]
             for row in part.head(1).to_dict("records"):
-                model = str(row["model"])
-                about = {"benchmark": run.benchmark, "model": model, "column": headline.words}
-                values = {key: row[key] for key in _KEPT}
-                rows[run.benchmark, model, headline.words] = about | values | {"run": str(run.path)}
+                rows.append(
+                    {
+                        **about,
+                        "model": str(row["model"]),
+                        "column": headline.words,
+                        **{key: row[key] for key in _KEPT},
+                        "n": row["n_asked"],
+                        "run": str(run.path),
+                    }
+                )
+    table = pd.DataFrame(rows)
+    several = table.groupby([*_ALIKE, "model"])["run"].transform("nunique") > 1
+    folders = table["run"].map(lambda run: "/".join(Path(run).parts[-2:]))
+    table.insert(6, "label", table["model"].where(~several, table["model"] + " (" + folders + ")"))
     order = {name: place for place, name in enumerate(HEADLINES)}
-    table = pd.DataFrame(list(rows.values()))
     return table.sort_values("benchmark", key=lambda names: names.map(order), kind="stable")
 
 
@@ -171,7 +212,7 @@ def write_answer_board(
         folder: to write to.
         manifest: ``title`` is read; all of it is shown.
     """
-    tables = [_html(str(name), part) for name, part in board.groupby("benchmark", sort=False)]
+    tables = [_html(title, part) for title, part in _tables(board)]
     tables += [_plain(f"{_detectors(path)}, %", table) for path, table in detectors.items()]
     page = page_template("benchmarks.html.j2").render(
         title=manifest["title"],
@@ -190,6 +231,30 @@ def write_answer_board(
     return save_page(folder / "benchmarks.html", page)
 
 
+def _data_of(manifest: Mapping[str, Any]) -> str:
+    """What the questions of a run are about, in a word."""
+    ode = (manifest.get("ode") or {}).get("concepts") or {}
+    oric = manifest.get("oric") or {}
+    name = (manifest.get("annotations") or {}).get("name") or ode.get("name") or oric.get("bench")
+    return str(name or manifest["questions"].get("file", MISSING))
+
+
+def _tables(board: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
+    """The rows of each set of questions, with the title of their table."""
+    parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
+    titles = []
+    for part in parts:
+        first = part.iloc[0]
+        images = "" if pd.isna(first["images"]) else f" about {first['images']:,.0f} images"
+        about = f"{first['questions']:,} questions{images}"
+        titles.append(f"{first['benchmark']} on {first['data']}, {about}, %")
+    named = [
+        title if titles.count(title) == 1 else f"{title} (questions {part['asked'].iloc[0]})"
+        for title, part in zip(titles, parts, strict=True)
+    ]
+    return list(zip(named, parts, strict=True))
+
+
 def _whole(results: pd.DataFrame) -> pd.DataFrame:
     """Rows that are of no level, cell or distance, and of no single prompt."""
     fine = results[[c for c in (*LEVELS, "distance") if c in results]].notna().any(axis=1)
@@ -198,10 +263,10 @@ def _whole(results: pd.DataFrame) -> pd.DataFrame:
     return results[~fine]
 
 
-def _text(found: pd.DataFrame, model: str) -> str:
-    if model not in found.index:
+def _text(found: pd.DataFrame, run: str) -> str:
+    if run not in found.index:
         return MISSING
-    value, low, high = _values(found, model)
+    value, low, high = _values(found, run)
     return f"{percent(value)} [{percent(low)}, {percent(high)}]"
 
 
@@ -210,13 +275,16 @@ def _values(found: pd.DataFrame, row: str) -> tuple[float, ...]:
     return tuple(found.loc[[row], ["value", "ci_low", "ci_high"]].to_numpy(float)[0].tolist())
 
 
-def _html(benchmark: str, part: pd.DataFrame) -> HtmlTable:
+def _html(title: str, part: pd.DataFrame) -> HtmlTable:
     columns = list(dict.fromkeys(part["column"]))
     cells = []
-    for model, rows in part.groupby("model", sort=False):
-        found = rows.set_index("column")
-        cells.append([Cell(str(model)), *(_cell(found, column) for column in columns)])
-    return HtmlTable(f"{benchmark}, %", [Head("model"), *map(Head, columns)], cells)
+    for _, rows in part.groupby("run", sort=False):
+        found, first = rows.set_index("column"), rows.iloc[0]
+        start = [Cell(first["label"]), Cell(first["data"])]
+        start.append(Cell(f"{first['questions']:,}", int(first["questions"])))
+        cells.append([*start, *(_cell(found, column) for column in columns)])
+    heads = [Head("model"), Head("data"), Head("questions"), *map(Head, columns)]
+    return HtmlTable(title, heads, cells)
 
 
 def _cell(found: pd.DataFrame, column: str) -> Cell:

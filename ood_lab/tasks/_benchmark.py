@@ -75,9 +75,12 @@ class Benchmark(Task):
         file = Path(self.questions or ws.folder / QUESTIONS)
         if self.questions is None:
             write_questions(self.build(ws), file)
-        questions = with_levels(read_questions(file), self.levels)
+        cache = ws.cfg.paths.cache
+        questions = with_levels(read_questions(file), file.parent, self.levels, cache)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        ws.manifest["questions"] = {"file": str(file), "n": len(questions), "sha256": digest}
+        images = len({question.image for question in questions} - {None})
+        about = {"n": len(questions), "images": images, "sha256": digest}
+        ws.manifest["questions"] = {"file": str(file), **about}
         self.note(ws, questions, file.parent)
         if self.until == "build":
             return None

@@ -14,6 +14,7 @@ from rich.console import Console
 
 from ood_lab.arguments import Levels
 from ood_lab.axes import LEVELS, cell_file
+from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 class Divide(Measure):
     """Measures the pool and writes ``levels.parquet``, ``edges.json`` and a list per cell.
 
+    ``sha256`` in ``levels.parquet`` is that of the file of each image, "" where it is not one.
     ``cells/cov_<i>_sem_<j>.txt`` holds the lines ``path label`` of a cell (IS-OOD's naming, levels
     from 0); ``counts.csv`` and ``figures/cells`` how many images each has. Levels of a data set:
     ``data.levels=<folder>/levels.parquet``.
@@ -64,7 +66,8 @@ class Divide(Measure):
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
         semantic, covariate = used.levels(pool["semantic"], pool["covariate"])
         counts = cell_counts(covariate, semantic, used.shape)
-        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
+        content = content_hashes(pool["path"].astype(str), ws.cfg.paths.cache)
+        pool = pool.assign(semantic_level=semantic, covariate_level=covariate, sha256=content)
         write_division(folder, pool, counts, used)
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])

@@ -23,6 +23,7 @@ def run_folder(folder, model, splits, metric, about, **more):
             "semantic_level": level,
             "covariate_level": None,
             "metric": metric,
+            "n_asked": 100,
             "value": value,
             "ci_low": value - 0.1,
             "ci_high": value + 0.1,
@@ -32,7 +33,7 @@ def run_folder(folder, model, splits, metric, about, **more):
         for level in (None, 3.0)
     ]
     pd.DataFrame(rows).to_parquet(folder / "results.parquet")
-    manifest = {"questions": {}, "title": f"{model} somewhere", **about}
+    manifest = {"questions": {"n": 250, "sha256": "0" * 64}, "title": f"{model} somewhere", **about}
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
@@ -57,6 +58,52 @@ def test_headlines_of_all_benchmarks(runs):
     assert found["ORIC", "tiny", "ORIC F1"] == 0.4
     assert found["ODE", "tiny", "CHAIR"] == 0.2
     assert len(board) == 6  # no level of shift among them
+
+
+@pytest.fixture
+def two_sizes(tmp_path):
+    """The runs of one model: 600 images twice, and 40 images; what was asked differs."""
+
+    def about(n, images, digest):
+        return {
+            "questions": {"n": n, "images": images, "sha256": digest * 64},
+            "annotations": {"name": "scenes"},
+        }
+
+    return [
+        run_folder(tmp_path / "x/1/seed=0", "tiny", {"id": 0.9}, "accuracy", about(3910, 600, "a")),
+        run_folder(tmp_path / "x/2/seed=0", "tiny", {"id": 0.8}, "accuracy", about(3910, 600, "a")),
+        run_folder(tmp_path / "x/3/seed=0", "tiny", {"id": 0.3}, "accuracy", about(240, 40, "b")),
+        run_folder(tmp_path / "x/4/seed=0", "big", {"id": 0.7}, "accuracy", about(240, 40, "b")),
+    ]
+
+
+def test_no_run_of_a_model_is_left_out(two_sizes):
+    board = answer_board(read_benchmarks(two_sizes))
+    assert board["value"].tolist() == [0.9, 0.8, 0.3, 0.7]
+    assert board["label"].tolist() == ["tiny (1/seed=0)", "tiny (2/seed=0)", "tiny", "big"]
+    assert board["data"].tolist() == ["scenes"] * 4
+    assert board["questions"].tolist() == [3910, 3910, 240, 240]
+    assert board["images"].tolist() == [600, 600, 40, 40]
+    assert board["n"].tolist() == [100] * 4
+
+
+def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes, tmp_path):
+    found = read_benchmarks(two_sizes)
+    board = answer_board(found)
+    console = Console(record=True, width=100)
+    console.print(AnswerBoard(board))
+    text = console.export_text()
+    html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
+    for title in (
+        "OODBench on scenes, 3,910 questions about 600 images, %",
+        "OODBench on scenes, 240 questions about 40 images, %",
+    ):
+        assert title in text
+        assert f"<caption>{title}</caption>" in html
+    assert "tiny (1/seed=0)  scenes      3,910  90.0 [80.0, 100.0]" in text
+    assert html.count(">3,910</td>") == 2
+    assert html.count(">240</td>") == 2
 
 
 def test_terminal_and_page_show_what_is_missing(runs, tmp_path):

@@ -47,6 +47,7 @@ def test_the_division_partitions_the_pool(division):
     degrees = pd.read_parquet(division / "degrees.parquet")
     assert set(pool["dataset"]) == set(degrees["dataset"]) - {"test"}
     assert len(pool) == (degrees["dataset"] != "test").sum()
+    assert set(pool["sha256"]) == {""}  # drawn images are not files
     counts = pd.read_csv(division / "counts.csv").set_index("covariate_level").to_numpy()
     assert counts.shape == (8, 8)
     assert counts.sum() == len(pool)

@@ -3,7 +3,7 @@
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.ash import ASH
 from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score
-from ood_lab.detectors.calibration import CalibratedDetector, Rule
+from ood_lab.detectors.calibration import DEFAULT_ALPHA, CalibratedDetector, too_few
 from ood_lab.detectors.cfood import CFOOD
 from ood_lab.detectors.dice import DICE
 from ood_lab.detectors.ebo import EBO
@@ -45,6 +45,7 @@ from ood_lab.detectors.vra import VRA
 __all__ = [
     "ASH",
     "CFOOD",
+    "DEFAULT_ALPHA",
     "DICE",
     "EBO",
     "FDBD",
@@ -83,11 +84,11 @@ __all__ = [
     "ReAct",
     "Relation",
     "Residual",
-    "Rule",
     "TempScaling",
     "ViM",
     "check_memory",
     "checked_score",
     "load_detector",
     "save_detector",
+    "too_few",
 ]

@@ -1,4 +1,4 @@
-"""A threshold and p-values for a fitted detector, from held-out ID images."""
+"""p-values and a verdict for a fitted detector, from held-out ID images."""
 
 from __future__ import annotations
 
@@ -11,91 +11,73 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector
 from ood_lab.errors import UserError
-from ood_lab.metrics.ood import required_count
 
-#: The rules, each with its default level.
-DEFAULT_LEVELS = {"tpr": 0.95, "conformal": 0.05}
+#: The largest false alarm rate on ID images, where the user names none.
+DEFAULT_ALPHA = 0.05
 
 
-@dataclass(frozen=True)
-class Rule:
-    r"""How a threshold t follows from n held-out ID scores; an image is OOD when s > t.
+def least_held_out(alpha: float) -> int:
+    """The smallest n at which a p-value, which is at least ``1 / (n + 1)``, can be at most alpha.
 
-    - ``tpr``: t = the smallest held-out score with share(scores ≤ t) ≥ level, so that at least
-      that share of the held-out images is accepted.
-    - ``conformal``: s > t exactly where the p-value
-      :math:`p(s) = (1 + \#\{\text{held-out} \ge s\}) / (n + 1)` is at most level. For an ID image
-      exchangeable with the held-out ones that happens with probability at most level
-      (Vovk et al. 2005; for OOD detection arXiv 2104.08279).
-
-    Args:
-        name: ``tpr`` or ``conformal``.
-        level: the share accepted, or the largest false alarm rate; between 0 and 1.
-
-    Raises:
-        UserError: an unknown name, a level out of range.
+    Judged by the division itself, as p-values are: 19 images for 0.05.
     """
+    n = max(math.ceil(1 / alpha) - 2, 0)
+    while 1 / (n + 1) > alpha:
+        n += 1
+    return n
 
-    name: str
-    level: float
 
-    def __post_init__(self) -> None:
-        if self.name not in DEFAULT_LEVELS:
-            raise UserError(f"rule={self.name} is unknown: choose {' or '.join(DEFAULT_LEVELS)}")
-        if not 0 < self.level < 1:
-            key = "tpr" if self.name == "tpr" else "alpha"
-            raise UserError(f"{key}={self.level} must lie between 0 and 1")
-
-    def __str__(self) -> str:
-        return f"{'tpr' if self.name == 'tpr' else 'conformal alpha'} {self.level:g}"
-
-    def threshold(self, id_scores: Tensor) -> float:
-        """t, from ascending held-out scores ``[n]``.
-
-        Raises:
-            UserError: too few images for any p-value to reach the level.
-        """
-        n = len(id_scores)
-        if self.name == "tpr":
-            return float(id_scores[required_count(n, self.level) - 1])
-        # p <= level allows `above` held-out scores at or beyond s, less the one added to both.
-        above = math.floor(self.level * (n + 1) + 1e-9)
-        if above < 1:
-            raise UserError(
-                f"alpha={self.level:g} needs {math.ceil(1 / self.level) - 1:,} held-out ID images "
-                f"at least, there are {n:,}: raise alpha or hold out more"
-            )
-        return float(id_scores[n - above])
+def too_few(n: int, alpha: float) -> str | None:
+    """Why no p-value of ``n`` held-out images can reach alpha, and what to do; None if one can."""
+    least = least_held_out(alpha)
+    if n >= least:
+        return None
+    return (
+        f"task.alpha={alpha:g} needs {least:,} held-out ID images at least, there are {n:,}, and "
+        f"no p-value is below 1/{n + 1:,}: hold out more (val), or raise task.alpha"
+    )
 
 
 @dataclass(frozen=True)
 class CalibratedDetector:
-    """A fitted detector and what its scores mean.
+    r"""A fitted detector and what its scores mean.
+
+    The p-value of a score s, from n held-out ID scores, is
+    :math:`p(s) = (1 + \#\{\text{held-out} \ge s\}) / (n + 1)`, and an image is OOD exactly where
+    p(s) ≤ alpha. For an ID image exchangeable with the held-out ones that happens with probability
+    at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279).
 
     Attributes:
         detector: fitted.
         id_scores: of the held-out ID images, ``[n] float64``, ascending.
-        rule: what ``threshold`` follows from.
-        threshold: above it, an image is OOD.
+        alpha: the largest false alarm rate on ID images; between 0 and 1.
         classes: names of the ID classes.
         weights_sha256: of the backbone whose features it was fitted on.
         transform: of the images, printed.
+
+    Raises:
+        UserError: alpha is out of range, or there are too few held-out images for it.
     """
 
     detector: Detector
     id_scores: Tensor
-    rule: Rule
-    threshold: float
+    alpha: float
     classes: list[str]
     weights_sha256: str
     transform: str
+
+    def __post_init__(self) -> None:
+        if not 0 < self.alpha < 1:
+            raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
+        if reason := too_few(len(self.id_scores), self.alpha):
+            raise UserError(f"{self.detector.name}: {reason}")
 
     @classmethod
     def of(
         cls,
         detector: Detector,
         id_scores: Tensor,
-        rule: Rule,
+        alpha: float,
         *,
         classes: list[str],
         weights_sha256: str,
@@ -104,27 +86,30 @@ class CalibratedDetector:
         """From scores ``[n]`` of ID images that the detector was not fitted on, in any order.
 
         Raises:
-            UserError: too few of them.
+            UserError: see the class.
         """
-        if len(id_scores) == 0:
-            raise UserError(f"{detector.name}: no held-out ID image is left for the threshold")
         ordered = id_scores.double().sort().values
-        threshold = rule.threshold(ordered)
-        return cls(detector, ordered, rule, threshold, classes, weights_sha256, transform)
+        return cls(detector, ordered, alpha, classes, weights_sha256, transform)
 
-    def under(self, rule: Rule) -> Self:
-        """The same detector with the threshold of another rule."""
-        return replace(self, rule=rule, threshold=rule.threshold(self.id_scores))
+    def at(self, alpha: float) -> Self:
+        """The same detector at another false alarm rate."""
+        return replace(self, alpha=alpha)
+
+    @property
+    def threshold(self) -> float:
+        """The held-out score above which an image is OOD: p ≤ alpha for scores above it alone."""
+        ordered = self.id_scores
+        return float(ordered[~self.is_ood(ordered)][-1])
 
     def p_values(self, scores: Tensor) -> Tensor:
-        """Conformal p-values (see :class:`Rule`) of scores ``[N]``: ``[N] float64`` in (0, 1]."""
+        """Conformal p-values (see the class) of scores ``[N]``: ``[N] float64`` in (0, 1]."""
         n = len(self.id_scores)
         at_least = n - torch.searchsorted(self.id_scores, scores.double().contiguous())
         return (1 + at_least.double()) / (n + 1)
 
     def is_ood(self, scores: Tensor) -> Tensor:
-        """``[N] bool``: score above the threshold."""
-        return scores.double() > self.threshold
+        """``[N] bool``: the p-value is at most alpha."""
+        return self.p_values(scores) <= self.alpha
 
     def check_backbone(self, weights_sha256: str, transform: str) -> None:
         """Raises :class:`UserError` where its scores would mean nothing."""

@@ -2,7 +2,7 @@
 
 A safetensors file: ``id_scores``, ``fitted.<name>`` for every tensor of ``Detector.fitted``, and in
 the metadata, one JSON text with the class of the detector, its constructor's
-arguments, the rule, the threshold and what the features came from.
+arguments, the false alarm rate and what the features came from.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.calibration import CalibratedDetector, Rule
+from ood_lab.detectors.calibration import CalibratedDetector
 from ood_lab.errors import UserError
 from ood_lab.tensor_file import TensorFile
 
 FILE = TensorFile(
     kind="detector file",
     key="ood_lab_detector",
-    format=1,
+    format=2,
     source="task=predict",
     remedy="fit and save the detector again",
 )
@@ -41,8 +41,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "kwargs": keyword,
         "name": detector.name,
         "describe": detector.describe(),
-        "rule": {"name": calibrated.rule.name, "level": calibrated.rule.level},
-        "threshold": calibrated.threshold,
+        "alpha": calibrated.alpha,
         "classes": calibrated.classes,
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
@@ -80,8 +79,7 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
         return CalibratedDetector(
             detector,
             tensors["id_scores"],
-            Rule(**description["rule"]),
-            float(description["threshold"]),
+            float(description["alpha"]),
             [str(name) for name in description["classes"]],
             str(description["weights_sha256"]),
             str(description["transform"]),

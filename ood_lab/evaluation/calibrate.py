@@ -1,42 +1,34 @@
-"""Detectors with a threshold: fitted here on the run's own ID images, or read from files."""
+"""Detectors with p-values: fitted here on the run's own ID images, or read from files."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ood_lab.detectors import CalibratedDetector, Detector, Rule, checked_score, load_detector
-from ood_lab.detectors.calibration import DEFAULT_LEVELS
+from ood_lab.detectors import (
+    CalibratedDetector,
+    Detector,
+    checked_score,
+    load_detector,
+    too_few,
+)
 from ood_lab.errors import UserError
 from ood_lab.evaluation.fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
 
-
-def chosen_rule(rule: str | None, tpr: float | None, alpha: float | None) -> Rule | None:
-    """The rule that the options of the task describe; None where all are None.
-
-    Raises:
-        UserError: options of two rules, or an impossible value.
-    """
-    levels = {"tpr": tpr, "conformal": alpha}
-    named = [n for n in (*levels, rule) if n and (n == rule or levels[n] is not None)]
-    if len(set(named)) > 1:
-        raise UserError(
-            "task.tpr belongs to task.rule=tpr, task.alpha to task.rule=conformal: set one of them"
-        )
-    if not named:
-        return None
-    level = levels.get(named[0])
-    return Rule(named[0], DEFAULT_LEVELS.get(named[0], 0.0) if level is None else level)
+log = logging.getLogger(__name__)
 
 
-def load_detectors(files: str | Sequence[str], rule: Rule | None) -> dict[str, CalibratedDetector]:
-    """Saved detectors by name, under the given rule or, where it is None, their own.
+def load_detectors(
+    files: str | Sequence[str], alpha: float | None
+) -> dict[str, CalibratedDetector]:
+    """Saved detectors by name, at the given false alarm rate or, where it is None, their own.
 
     ``files`` are those of :func:`~ood_lab.detectors.save_detector`; of a folder, all.
 
     Raises:
-        UserError: a wrong file, two detectors of one name.
+        UserError: a wrong file, two detectors of one name, one with too few held-out images.
     """
     ready: dict[str, CalibratedDetector] = {}
     for place in map(Path, [files] if isinstance(files, str) else files):
@@ -45,7 +37,7 @@ def load_detectors(files: str | Sequence[str], rule: Rule | None) -> dict[str, C
             name = saved.detector.name
             if name in ready:
                 raise UserError(f"task.detector_file: two files hold a detector '{name}'")
-            ready[name] = saved if rule is None else saved.under(rule)
+            ready[name] = saved if alpha is None else saved.at(alpha)
     if not ready:
         raise UserError(f"task.detector_file={files} holds no .safetensors file")
     return ready
@@ -54,31 +46,57 @@ def load_detectors(files: str | Sequence[str], rule: Rule | None) -> dict[str, C
 def fit_and_held_out(
     detector: Detector, banks: Mapping[str, FeatureBank], seed: int
 ) -> tuple[FeatureBank, FeatureBank]:
-    """What the detector is fitted on, and the ID images that its threshold comes from."""
+    """What the detector is fitted on, and the ID images that its p-values come from."""
     val = banks["val"]
     if detector.fit_split == "val":
-        return cut_at(val, (len(val) + 1) // 2, seed)  # the larger half to fit on
+        return cut_at(val, len(val) - _held_out(detector, len(val)), seed)
     return banks[detector.fit_split or "val"], val
+
+
+def with_enough_held_out(
+    detectors: Mapping[str, Detector], val: int, alpha: float, refused: dict[str, str]
+) -> dict[str, Detector]:
+    """The detectors whose p-values can reach alpha with a val split of so many images.
+
+    The others are left out with a warning, and go to ``refused`` with the reason.
+
+    Raises:
+        UserError: that is all of them.
+    """
+    reasons = {name: too_few(_held_out(d, val), alpha) for name, d in detectors.items()}
+    few = {name: reason for name, reason in reasons.items() if reason}
+    if len(few) == len(detectors):
+        raise UserError(too_few(max(_held_out(d, val) for d in detectors.values()), alpha))
+    if few:
+        names, reason = ", ".join(few), next(iter(few.values()))
+        log.warning("left out, as half of val goes into their fit: %s; %s", names, reason)
+    refused |= few
+    return {name: detector for name, detector in detectors.items() if name not in few}
+
+
+def _held_out(detector: Detector, val: int) -> int:
+    """How many images of val the p-values come from; a fit on val gets the larger half."""
+    return val // 2 if detector.fit_split == "val" else val
 
 
 def fit_detectors(
     detectors: Mapping[str, Detector],
     banks: Mapping[str, FeatureBank],
     refused: dict[str, str],
-    rule: Rule,
+    alpha: float,
     classes: list[str],
     seed: int,
     limit: int,
 ) -> dict[str, CalibratedDetector]:
-    """Fits every detector and takes its threshold from ID images that it was not fitted on.
+    """Fits every detector and takes its p-values from ID images that it was not fitted on.
 
     Those are the val split. A detector that is itself fitted on val gets a seeded random half of
-    it, and its threshold comes from the other half. ``banks`` has ``val``, and ``train`` where a
+    it, and its p-values come from the other half. ``banks`` has ``val``, and ``train`` where a
     detector is fitted on it; detectors that cannot work here are added to ``refused``, with the
     reason. A fit may take ``limit`` bytes.
 
     Raises:
-        UserError: too few held-out images; no detector works.
+        UserError: no detector works.
     """
 
     def calibrated(name: str, detector: Detector) -> CalibratedDetector:
@@ -87,7 +105,7 @@ def fit_detectors(
         return CalibratedDetector.of(
             detector,
             checked_score(detector, held_out),
-            rule,
+            alpha,
             classes=classes,
             weights_sha256=held_out.manifest["weights_sha256"],
             transform=held_out.manifest["transform"],

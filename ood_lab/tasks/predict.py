@@ -7,23 +7,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
+from annotated_types import Interval
 from rich.console import Console
 from rich.table import Table
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.detectors import CalibratedDetector, Detector, Rule, checked_score, save_detector
-from ood_lab.detectors.calibration import DEFAULT_LEVELS
+from ood_lab.detectors import (
+    DEFAULT_ALPHA,
+    CalibratedDetector,
+    Detector,
+    checked_score,
+    save_detector,
+)
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import check_sizes, columns_for, split_by_columns
 from ood_lab.evaluation.calibrate import (
-    chosen_rule,
     fit_and_held_out,
     fit_detectors,
     load_detectors,
+    with_enough_held_out,
 )
 from ood_lab.evaluation.fitting import memory_limit
 from ood_lab.evaluation.images import Images, read_images
@@ -45,17 +51,16 @@ class Predict(Task):
     """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
 
     The table has a row per image: ``path, predicted``, for every detector ``<name>_score``
-    (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood``, and ``error`` (why an image
-    could not be read). Held-out ID images are the val split, see
-    :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values and thresholds are those of
-    :class:`~ood_lab.detectors.calibration.Rule`.
+    (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha), and ``error``
+    (why an image could not be read). Held-out ID images are the val split, see
+    :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are those of
+    :class:`~ood_lab.detectors.calibration.CalibratedDetector`.
 
     Args:
         images: folder, table or list.
         detector_file: saved detectors to use instead of fitting.
-        rule: ``tpr`` or ``conformal``; None = as ``tpr`` or ``alpha`` say.
-        tpr: share of held-out ID images that is accepted.
-        alpha: largest false alarm rate on ID images.
+        alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
+            takes for a p-value to be that small; None = 0.05, or that of the saved detector.
         batch_size: images a forward.
         num_workers: loader processes.
         memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
@@ -67,9 +72,7 @@ class Predict(Task):
 
     images: str | Mapping[str, str]
     detector_file: str | Sequence[str] | None = None
-    rule: str | None = None
-    tpr: float | None = None
-    alpha: float | None = None
+    alpha: Annotated[float, Interval(gt=0, lt=1)] | None = None
     batch_size: BatchSize = 256
     num_workers: Workers = 0
     memory_limit_gb: Positive | None = None
@@ -77,11 +80,10 @@ class Predict(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        chosen = chosen_rule(self.rule, self.tpr, self.alpha)
         limit = memory_limit(self.memory_limit_gb)
         most = None if self.max_batches is None else self.max_batches * self.batch_size
         pictures = read_images(self.images, most)
-        ready = load_detectors(self.detector_file, chosen) if self.detector_file else {}
+        ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
         data = None if ready else ws.data
         classes = data.classes if data else next(iter(ready.values())).classes
         backbone = ws.load_backbone(classes)
@@ -92,7 +94,9 @@ class Predict(Task):
         usable, refused = split_by_columns(wanted, backbone)
         if not usable:
             raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
+        alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
         if data:
+            usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
             check_sizes(usable, data, backbone.head.out_features)
         bank_of: BankOf = partial(
             extract,
@@ -118,8 +122,7 @@ class Predict(Task):
             return
         bank = banks["images"]
         if data:
-            chosen = chosen or Rule("tpr", DEFAULT_LEVELS["tpr"])
-            ready = fit_detectors(usable, banks, refused, chosen, classes, ws.seed, limit)
+            ready = fit_detectors(usable, banks, refused, alpha, classes, ws.seed, limit)
             for name, calibrated in ready.items():
                 save_detector(ws.folder / "detectors" / f"{name}.safetensors", calibrated)
         table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
@@ -172,7 +175,7 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
     """What was decided about the images, and by what."""
     flagged = table[f"{name}_is_ood"]
     return calibrated.detector.describe() | {
-        "rule": str(calibrated.rule),
+        "alpha": calibrated.alpha,
         "threshold_score": calibrated.threshold,
         "held_out": len(calibrated.id_scores),
         "flagged": int(flagged.sum()),
@@ -183,14 +186,14 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
 def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
     unreadable = int((table["error"] != "").sum())
     title = f"{len(table):,} images, {unreadable:,} of them unreadable"
-    shown = Table("detector", "rule", title=title)
-    for heading in ("held-out ID", "threshold", "flagged as OOD"):
+    shown = Table("detector", title=title)
+    for heading in ("held-out ID", "p-value at most", "so score above", "flagged as OOD"):
         shown.add_column(heading, justify="right")
     for name, found in manifest["detectors"].items():
         shown.add_row(
             name,
-            found["rule"],
             f"{found['held_out']:,}",
+            f"{found['alpha']:g}",
             f"{found['threshold_score']:.4g}",
             f"{found['flagged']:,} ({found['share_flagged']:.1%})",
         )

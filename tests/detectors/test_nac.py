@@ -15,7 +15,6 @@ from ood_lab.detectors import (
     ODIN,
     CalibratedDetector,
     DetectorRefusal,
-    Rule,
     load_detector,
     save_detector,
 )
@@ -155,8 +154,7 @@ def test_layers_come_back_from_a_file(banks, tmp_path):
     fit, new = banks
     detector = NAC(layers=OWN, fit_images=None).fit(fit)
     made_from = {"classes": [], "weights_sha256": "a" * 64, "transform": "Resize(8)"}
-    rule = Rule("tpr", 0.95)
-    calibrated = CalibratedDetector.of(detector, detector.score(fit), rule, **made_from)
+    calibrated = CalibratedDetector.of(detector, detector.score(fit), 0.05, **made_from)
     save_detector(tmp_path / "nac.safetensors", calibrated)
     again = load_detector(tmp_path / "nac.safetensors").detector
     assert torch.equal(again.score(new), detector.score(new))

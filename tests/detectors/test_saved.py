@@ -11,14 +11,15 @@ from omegaconf import OmegaConf
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from ood_lab.detectors import CalibratedDetector, Detector, Rule, load_detector, save_detector
+from ood_lab.detectors import CalibratedDetector, Detector, load_detector, save_detector
+from ood_lab.detectors.calibration import least_held_out
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 NAMES = sorted(path.stem for path in (CONF / "detector").glob("*.yaml"))
 PRESETS = ("openood", "paper")
-TPR, CONFORMAL = Rule("tpr", 0.95), Rule("conformal", 0.05)
+ALPHA = 0.05
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +44,18 @@ def with_columns(bank, detector):
     return type(bank)(**{**vars(bank), "columns": {detector.column.key: made[detector.name]}})
 
 
-def calibrated(detector, blobs, rule=TPR):
+def calibrated(detector, blobs):
     if detector.fit_split:
         detector.fit(with_columns(getattr(blobs, detector.fit_split), detector))
     scores = detector.score(with_columns(blobs.test, detector))
     classes = ["ding", "鼎", "gui", "jue", "zun"]
     made_from = {"weights_sha256": "a" * 64, "transform": "Resize(64)"}
-    return CalibratedDetector.of(detector, scores, rule, classes=classes, **made_from)
+    return CalibratedDetector.of(detector, scores, ALPHA, classes=classes, **made_from)
 
 
-def of_scores(scores, rule):
+def of_scores(scores, alpha):
     made_from = {"classes": [], "weights_sha256": "a" * 64, "transform": "Resize(64)"}
-    return CalibratedDetector.of(FirstFeature(), torch.as_tensor(scores), rule, **made_from)
+    return CalibratedDetector.of(FirstFeature(), torch.as_tensor(scores), alpha, **made_from)
 
 
 class FirstFeature(Detector):
@@ -76,7 +77,7 @@ class FirstFeature(Detector):
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_detector_comes_back_from_its_file(name, preset, nodes, blobs, tmp_path):
-    before = calibrated(instantiate(nodes[preset][name], _convert_="all"), blobs, CONFORMAL)
+    before = calibrated(instantiate(nodes[preset][name], _convert_="all"), blobs)
     save_detector(tmp_path / "folder" / "it.safetensors", before)
     after = load_detector(tmp_path / "folder" / "it.safetensors")
     assert type(after.detector) is type(before.detector)
@@ -87,7 +88,7 @@ def test_every_detector_comes_back_from_its_file(name, preset, nodes, blobs, tmp
     assert torch.equal(scores, before.detector.score(bank))
     assert torch.equal(after.p_values(scores), before.p_values(scores))
     assert torch.equal(after.id_scores, before.id_scores)
-    for key in ("rule", "threshold", "classes", "weights_sha256", "transform"):
+    for key in ("alpha", "threshold", "classes", "weights_sha256", "transform"):
         assert getattr(after, key) == getattr(before, key)
 
 
@@ -102,22 +103,15 @@ def test_own_detectors_keep_their_arguments(blobs, tmp_path):
 
 
 @pytest.mark.parametrize("n", [19, 20, 100, 137])
-@pytest.mark.parametrize(
-    "rule", [TPR, CONFORMAL, Rule("tpr", 0.7), Rule("conformal", 0.3)], ids=str
-)
-def test_thresholds_and_p_values_by_counting(rule, n):
+@pytest.mark.parametrize("alpha", [0.05, 0.3, 0.0501, 1 / 20])
+def test_p_values_verdicts_and_thresholds_by_counting(alpha, n):
     generator = torch.Generator().manual_seed(n)
     held_out, new = torch.randint(0, 40, (2, n), generator=generator).double()  # ties everywhere
-    it = of_scores(held_out, rule)
+    it = of_scores(held_out, alpha)
     p = [(1 + sum(h >= s for h in held_out.tolist())) / (n + 1) for s in new.tolist()]
     close(it.p_values(new), p)
-    if rule.name == "conformal":
-        assert it.is_ood(new).tolist() == [value <= rule.level + 1e-12 for value in p]
-    else:
-        lower = max((h for h in held_out.tolist() if h < it.threshold), default=-1)
-        assert (held_out <= it.threshold).double().mean() >= rule.level
-        assert (held_out <= lower).double().mean() < rule.level
-        assert torch.equal(it.is_ood(new), new > it.threshold)
+    assert it.is_ood(new).tolist() == [value <= alpha for value in p]
+    assert torch.equal(it.is_ood(new), new > it.threshold)
 
 
 def test_false_alarms_and_p_values_are_valid_on_exchangeable_scores():
@@ -125,7 +119,7 @@ def test_false_alarms_and_p_values_are_valid_on_exchangeable_scores():
     generator = torch.Generator().manual_seed(0)
     false_alarms, small = [], {0.05: [], 0.25: [], 0.5: []}
     for held_out, new in torch.randn(runs, 2, n, generator=generator, dtype=torch.float64):
-        it = of_scores(held_out, CONFORMAL)
+        it = of_scores(held_out, ALPHA)
         false_alarms.append(it.is_ood(new[:m]).double().mean())
         for level, shares in small.items():
             shares.append((it.p_values(new[:m]) <= level + 1e-12).double().mean())
@@ -135,30 +129,38 @@ def test_false_alarms_and_p_values_are_valid_on_exchangeable_scores():
     assert torch.equal(torch.stack(false_alarms), torch.stack(small[0.05]))
 
 
-def test_another_rule_on_the_same_scores():
-    it = of_scores(torch.arange(99), TPR)
+def test_another_rate_on_the_same_scores():
+    it = of_scores(torch.arange(99), ALPHA)
     assert it.threshold == 94
-    other = it.under(Rule("conformal", 0.5))
-    assert (it.threshold, other.threshold, str(other.rule)) == (94, 49, "conformal alpha 0.5")
+    other = it.at(0.5)
+    assert (it.threshold, other.threshold, other.alpha) == (94, 49, 0.5)
 
 
 @pytest.mark.parametrize(
-    ("rule", "n", "message"),
+    ("alpha", "n", "message"),
     [
-        (("mean", 0.5), 9, "rule=mean is unknown: choose tpr or conformal"),
-        (("tpr", 1.0), 9, "tpr=1.0 must lie between 0 and 1"),
-        (("conformal", 0), 9, "alpha=0 must lie"),
-        (("conformal", 0.01), 98, "needs 99 held-out ID images at least, there are 98"),
-        (("tpr", 0.5), 0, "no held-out ID image"),
+        (1.0, 9, "alpha=1.0 must lie between 0 and 1"),
+        (0, 9, "alpha=0 must lie"),
+        (0.01, 98, "needs 99 held-out ID images at least, there are 98"),
+        (0.05, 14, "needs 19 held-out ID images at least, there are 14, and no p-value .* 1/15"),
+        (0.5, 0, "needs 1 held-out ID images at least, there are 0"),
     ],
 )
-def test_impossible_rules(rule, n, message):
+def test_impossible_rates(alpha, n, message):
     with pytest.raises(UserError, match=message):
-        of_scores(torch.arange(n), Rule(*rule))
+        of_scores(torch.arange(n), alpha)
+
+
+@pytest.mark.parametrize("alpha", [0.5, 0.3, 0.1, 0.05, 0.01, 1 / 3, 0.001])
+def test_no_fewer_held_out_images_are_enough(alpha):
+    n = least_held_out(alpha)
+    assert of_scores(torch.arange(n), alpha).is_ood(torch.tensor([n + 1.0])).tolist() == [True]
+    with pytest.raises(UserError, match=f"needs {n:,} held-out"):
+        of_scores(torch.arange(n - 1), alpha)
 
 
 def test_another_backbone_is_refused():
-    it = of_scores(torch.arange(99), TPR)
+    it = of_scores(torch.arange(99), ALPHA)
     it.check_backbone("a" * 64, "Resize(64)")
     with pytest.raises(UserError, match="weights aaaaaaaaaaaa, this one has bbbbbbbbbbbb"):
         it.check_backbone("b" * 64, "Resize(64)")
@@ -183,9 +185,9 @@ def rewritten(source, target, **changes):
         ({"class": "ood_lab.detectors.base.Detector"}, "which is not known here"),
         ({"class": None}, "is damaged"),
         ({"kwargs": {"depth": 3}}, "is damaged"),
-        ({"rule": {"name": "tpr"}}, "is damaged"),
-        ({"threshold": "high"}, "is damaged"),
-        ({"format": 99}, "has format 99, this version reads 1"),
+        ({"alpha": None}, "is damaged"),
+        ({"alpha": "high"}, "is damaged"),
+        ({"format": 99}, "has format 99, this version reads 2"),
     ],
 )
 def test_a_wrong_description_is_one_message(changes, message, blobs, tmp_path):

@@ -98,8 +98,8 @@ def test_verdicts_follow_from_held_out_id_images(fitted):
         score, flagged = found[f"{name}_score"], found[f"{name}_is_ood"].astype(bool)
         assert flagged.tolist() == (score > summary[name]["threshold_score"]).tolist()
         p = found[f"{name}_p_value"]
+        assert flagged.tolist() == (p <= 0.05).tolist()
         np.testing.assert_allclose(p * (n + 1), (p * (n + 1)).round(), atol=1e-9)
-        assert p[flagged].max() <= (1 + 0.05 * n) / (n + 1)
         # 5% of ID, give or take four standard errors of both samples.
         assert flagged.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 * (1 / n + 1 / 80))
         assert p.mean() == pytest.approx(0.5, abs=0.2)
@@ -114,7 +114,7 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     assert not (again / "detectors").exists()
 
 
-def test_a_list_of_images_under_another_rule(fitted, predict, pictures, tmp_path):
+def test_a_list_of_images_at_another_rate(fitted, predict, pictures, tmp_path):
     paths = [f"second/deeper/{i:03}.png" for i in range(79, 39, -1)]
     pd.DataFrame({"path": paths}).to_csv(tmp_path / "list.csv", index=False)
     source = f"task.images={{path: '{tmp_path}/list.csv', root: '{pictures}'}}"
@@ -126,6 +126,22 @@ def test_a_list_of_images_under_another_rule(fitted, predict, pictures, tmp_path
     np.testing.assert_allclose(found.odin_p_value, before.odin_p_value)
 
 
+def test_too_few_held_out_images_are_said_before_any_pass(predict, pictures, outputs, capsys):
+    """Detectors that are fitted on val get half of it."""
+    some = (f"task.images={pictures}", "detector=[knn,react,klm]", "data.val=30")
+    features = sorted((outputs / "features").iterdir())
+    assert predict(*some, "task.alpha=0.03") is None
+    error = capsys.readouterr().err
+    assert "needs 33 held-out ID images at least, there are 30" in " ".join(error.split())
+    assert sorted((outputs / "features").iterdir()) == features
+    found = predict(*some)
+    log = (found / "log.txt").read_text()
+    assert "left out, as half of val goes into their fit: react, klm; task.alpha=0.05 needs" in log
+    assert "there are 15, and no p-value is below 1/16" in log
+    assert [c for c in table(found).columns if c.endswith("is_ood")] == ["knn_is_ood"]
+    assert set(json.loads((found / "manifest.json").read_text())["refused"]) == {"react", "klm"}
+
+
 @pytest.mark.slow
 def test_wrong_input_is_one_line(predict, pictures, fitted, tmp_path, capsys):
     images, knn = f"task.images={pictures}", "detector=[knn]"
@@ -135,8 +151,7 @@ def test_wrong_input_is_one_line(predict, pictures, fitted, tmp_path, capsys):
         "images=...": (knn,),
         "nowhere' does not exist": (knn, "task.images=nowhere"),
         "1 of 1 images cannot be read": (knn, f"task.images={tmp_path}"),
-        "set one of them": (knn, images, "task.tpr=0.9", "task.alpha=0.1"),
-        "rule=mean is unknown": (knn, images, "task.rule=mean"),
+        "task.alpha=1: give a number below 1": (knn, images, "task.alpha=1"),
         "needs 999 held-out": (knn, images, "task.alpha=0.001"),
         "is not a detector file": (images, f"task.detector_file={tmp_path}/file"),
         "holds no .safetensors file": (images, f"task.detector_file={tmp_path}"),

@@ -1,27 +1,33 @@
-"""How many images go through a network at a time: found by timing the first of them."""
+"""How many images go through a network at a time, and how they lie in memory."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Generator, Hashable
+from itertools import chain
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import psutil
 import torch
 from torch import Tensor, nn
 
 from ood_lab.models.backbone import Backbone
 
-#: Pixels of the first chunk that is tried: on a CPU about what its caches hold. A batch of fewer
-#: goes through the network whole and as it is: there is little to gain, and timing cannot then
-#: move the last digit of a feature from run to run.
+#: Pixels of the chunk that a pass begins with: on a CPU about what its caches hold. A batch of
+#: fewer goes through the network whole and as it is: there is little to gain, and timing cannot
+#: then move the last digit of a feature from run to run.
 FIRST_PIXELS = {"cpu": 2**20, "cuda": 2**23}
-#: Bytes of activations that a chunk may take on a CPU.
-MOST_BYTES = 2**30
+#: Share of the free memory that the activations of a chunk may take on a CPU.
+MEMORY_SHARE = 0.25
 #: A chunk or a memory format is only taken for another if it saves more than this share.
 GAIN = 0.03
 #: Each is run once to warm up and then timed so often; the best counts.
 TIMED = 2
+#: Share of the time of a pass that may be lost to what turns out to be slower.
+SEARCH_SHARE = 0.05
+#: How much slower than the best so far another size or the other format is feared to be.
+FEARED_SIZE, FEARED_FORMAT = 1.3, 2.0
 
 
 class Chunk(NamedTuple):
@@ -43,31 +49,37 @@ class Chunk(NamedTuple):
 class ChunkSearch:
     """Finds the fastest chunk while the work is done: what is timed is kept, not repeated.
 
-    First the memory format at the size ``start``, then twice, four times, ... as many images as
-    long as that pays, else half, a quarter, ... as many.
+    The work begins with ``start``. Then twice, four times, ... as many images are tried as long as
+    that pays, else half, a quarter, ... as many, and then the other memory format. Each is tried
+    only once the time already spent is so long that the trial, were it as slow as feared, would
+    not have cost more than ``SEARCH_SHARE`` of it: a short pass is made as it began.
 
     Args:
-        start: images of the first chunks.
-        largest: no chunk is larger.
+        start: the first chunks.
+        largest: no chunk has more images.
 
     Attributes:
         chunk: the next chunk.
+        best: the fastest so far.
         settled: nothing else will be tried.
     """
 
-    def __init__(self, start: int, largest: int) -> None:
-        self._trials = _trials(min(start, largest), largest)
-        self.chunk = next(self._trials)
+    def __init__(self, start: Chunk, largest: int) -> None:
+        self._spent = self._lost = 0.0
+        self.best = start._replace(size=min(start.size, largest))
+        self._course = self._trials(largest)
+        self.chunk = next(self._course)
         self.settled = False
 
     def record(self, images: int, seconds: float) -> None:
-        """Takes note of how long ``images`` took; fewer than a whole chunk say nothing."""
+        """Takes note of how long ``images`` took; fewer than a whole chunk say nothing of it."""
+        self._spent += seconds
         if self.settled or images < self.chunk.size:
             return
         try:
-            self.chunk = self._trials.send(seconds / images)
-        except StopIteration as end:
-            self._settle(end.value)
+            self.chunk = self._course.send(seconds / images)
+        except StopIteration:
+            self._settle(self.best)
 
     def halve(self) -> bool:
         """Settles on half the chunk, which did not fit into memory; False where it is one image."""
@@ -78,30 +90,39 @@ class ChunkSearch:
     @classmethod
     def settled_on(cls, chunk: Chunk) -> ChunkSearch:
         """Nothing is tried."""
-        search = cls(chunk.size, chunk.size)
+        search = cls(chunk, chunk.size)
         search._settle(chunk)
         return search
 
     def _settle(self, chunk: Chunk) -> None:
-        self.chunk, self.settled = chunk, True
+        self.chunk = self.best = chunk
+        self.settled = True
 
-
-def _trials(start: int, largest: int) -> Generator[Chunk, float, Chunk]:
-    """Yields chunks to be run, receives seconds per image, returns the best chunk."""
-    best, cost = Chunk(start), math.inf
-    for chunk in (Chunk(start), Chunk(start, channels_last=True)):
-        seconds = yield from _timed(chunk)
-        if seconds < (1 - GAIN) * cost:
-            best, cost = chunk, seconds
-    for factor in (2.0, 0.5):
-        while 1 <= (size := int(best.size * factor)) <= largest:
-            seconds = yield from _timed(best._replace(size=size))
-            if seconds >= (1 - GAIN) * cost:
+    def _trials(self, largest: int) -> Generator[Chunk, float, None]:
+        """Yields chunks to be run, receives seconds per image, leaves the best in ``best``."""
+        start, cost = self.best, (yield from _timed(self.best))
+        for factor in (2.0, 0.5):
+            while 1 <= (size := int(self.best.size * factor)) <= largest:
+                cost = yield from self._tried(self.best._replace(size=size), cost, FEARED_SIZE)
+                if self.best.size != size:
+                    break
+            if self.best != start:
                 break
-            best, cost = best._replace(size=size), seconds
-        if best.size > start:
-            break
-    return best
+        other = self.best._replace(channels_last=not self.best.channels_last)
+        yield from self._tried(other, cost, FEARED_FORMAT)
+
+    def _tried(self, other: Chunk, cost: float, feared: float) -> Generator[Chunk, float, float]:
+        """Tries a chunk once it can be afforded; returns the seconds per image of the best."""
+        images = (1 + TIMED) * other.size
+        while self._lost + images * (feared - 1) * cost > SEARCH_SHARE * self._spent:
+            cost = min(cost, (yield self.best))
+        before = self._spent
+        seconds = yield from _timed(other)
+        self._lost += max(0.0, self._spent - before - images * cost)
+        if seconds >= (1 - GAIN) * cost:
+            return cost
+        self.best = other
+        return seconds
 
 
 def _timed(chunk: Chunk) -> Generator[Chunk, float, float]:
@@ -116,16 +137,23 @@ _SEARCHES: WeakKeyDictionary[Backbone, dict[Hashable, ChunkSearch]] = WeakKeyDic
 
 
 def chunk_search(
-    backbone: Backbone, image: Tensor, largest: int, graph: bool, work: Hashable
+    backbone: Backbone,
+    image: Tensor,
+    largest: int,
+    graph: bool,
+    work: Hashable,
+    processes: int = 1,
 ) -> ChunkSearch:
     """The search of one kind of work on a backbone, which goes on from data set to data set.
 
     Args:
         backbone: the network.
         image: some images, ``[B, 3, H, W]``, on their device.
-        largest: no chunk is larger, and on a CPU none that takes more than ``MOST_BYTES``.
-        graph: the work keeps all activations for a backward pass.
+        largest: no chunk is larger, and on a CPU none whose activations take more than
+            ``MEMORY_SHARE`` of the free memory.
+        graph: the work keeps activations for a backward pass.
         work: what tells kinds of work apart.
+        processes: that share the memory of this machine.
     """
     device = image.device.type
     key = (
@@ -134,20 +162,33 @@ def chunk_search(
     )
     known = _SEARCHES.setdefault(backbone, {})
     if key not in known:
-        known[key] = _new_search(backbone, image, largest, graph)
+        known[key] = _new_search(backbone, image, largest, graph, processes)
     return known[key]
 
 
-def _new_search(backbone: Backbone, image: Tensor, largest: int, graph: bool) -> ChunkSearch:
+def _new_search(
+    backbone: Backbone, image: Tensor, largest: int, graph: bool, processes: int
+) -> ChunkSearch:
     device, (height, width) = image.device.type, image.shape[2:]
     pixels = FIRST_PIXELS.get(device, FIRST_PIXELS["cuda"])
     if largest * height * width <= pixels:
         as_it_is = memory_format_of(backbone) == torch.channels_last
         return ChunkSearch.settled_on(Chunk(largest, as_it_is))
     if device == "cpu":
-        fitting = MOST_BYTES // max(1, activation_bytes(backbone, image[:1], graph))
+        free = MEMORY_SHARE * psutil.virtual_memory().available / processes
+        fitting = int(free) // max(1, activation_bytes(backbone, image[:1], graph))
         largest = max(1, min(largest, fitting))
-    return ChunkSearch(2 ** int(math.log2(max(1, pixels / (height * width)))), largest)
+    first = 2 ** int(math.log2(max(1, pixels / (height * width))))
+    return ChunkSearch(Chunk(first, is_convolutional(backbone)), largest)
+
+
+def is_convolutional(backbone: Backbone) -> bool:
+    """Whether most layers are convolutions: such a network is fastest in ``channels_last``.
+
+    ConvNeXt, Swin and ViT, whose layers are mostly linear, gain nothing by it or lose.
+    """
+    convolutions = sum(isinstance(module, nn.Conv2d) for module in backbone.modules())
+    return convolutions > sum(isinstance(module, nn.Linear) for module in backbone.modules())
 
 
 def memory_format_of(backbone: Backbone) -> torch.memory_format:
@@ -156,24 +197,41 @@ def memory_format_of(backbone: Backbone) -> torch.memory_format:
     return torch.contiguous_format if plain else torch.channels_last
 
 
-@torch.no_grad()
 def activation_bytes(backbone: Backbone, image: Tensor, graph: bool) -> int:
     """Bytes of activations of ``image [1, 3, H, W]``.
 
-    With a graph the outputs of all layers; without one three times the largest, as inputs and
-    outputs of a layer and a shortcut live at the same time.
+    With a graph all that autograd keeps for the backward pass, each storage once (a layer and the
+    activation that works in its place share one), and the largest once more; without a graph three
+    times the largest, as inputs and outputs of a layer and a shortcut live at the same time.
     """
-    sizes: list[int] = [0]
+    kept: dict[int, int] = {}
+    largest = 0
+    weights = {
+        w.untyped_storage().data_ptr() for w in chain(backbone.parameters(), backbone.buffers())
+    }
+
+    def keep(value: Tensor) -> Tensor:
+        storage = value.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return value
 
     def note(module: nn.Module, inputs: object, output: object) -> None:
+        nonlocal largest
         if isinstance(output, Tensor):
-            sizes.append(output.nbytes)
+            largest = max(largest, output.nbytes)
 
     leaves = [module for module in backbone.modules() if not list(module.children())]
     handles = [leaf.register_forward_hook(note) for leaf in leaves]
     try:
-        backbone(image)
+        with (
+            torch.set_grad_enabled(graph),
+            torch.autograd.graph.saved_tensors_hooks(keep, lambda value: value),
+        ):
+            # The graph lives until all is counted: no address is then given out twice.
+            output = backbone(image.detach().clone().requires_grad_(graph))
     finally:
         for handle in handles:
             handle.remove()
-    return sum(sizes) if graph else 3 * max(sizes)
+    del output
+    return sum(kept.values()) + largest if graph else 3 * largest

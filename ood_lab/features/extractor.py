@@ -91,8 +91,8 @@ class Extractor(LightningModule):
 
     @property
     def chunk(self) -> Chunk | None:
-        """What was found to be fastest; None where the pass ended before that was known."""
-        return self._search.chunk if self._search and self._search.settled else None
+        """The fastest so far; None before the first batch."""
+        return self._search.best if self._search else None
 
     def on_predict_start(self) -> None:
         """Places the hooks once, in the process that predicts: they cannot travel to another."""
@@ -124,7 +124,12 @@ class Extractor(LightningModule):
         if self._search is None:
             work = (self.base, *self.column_keys)
             self._search = chunk_search(
-                self.backbone, image, self.batch_size, self.needs_input_grad, work
+                self.backbone,
+                image,
+                self.batch_size,
+                self.needs_input_grad,
+                work,
+                processes=self.trainer.num_devices,
             )
         rows: list[dict[str, Tensor]] = []
         done = 0

@@ -1,13 +1,20 @@
 """How many images go through the network at a time: found by their speed, whatever the numbers."""
 
 import logging
+from collections import namedtuple
 
 import pytest
 import torch
 from feature_toys import GradientStep, MapPower, TinyImages, make_trainer
 
 from ood_lab.features import chunks
-from ood_lab.features.chunks import Chunk, ChunkSearch, activation_bytes
+from ood_lab.features.chunks import (
+    Chunk,
+    ChunkSearch,
+    activation_bytes,
+    chunk_search,
+    is_convolutional,
+)
 from ood_lab.features.extract import extract
 from ood_lab.features.store import load
 
@@ -21,37 +28,69 @@ def settle(search, seconds_per_image):
     return tried
 
 
+def lost_share(search, seconds_per_image, images):
+    """Runs a pass; returns which share of its time went to what was slower than the best."""
+    done = spent = best = 0.0
+    while done < images:
+        chunk = search.chunk
+        cost = seconds_per_image(chunk)
+        search.record(chunk.size, chunk.size * cost)
+        done, spent = done + chunk.size, spent + chunk.size * cost
+        best += chunk.size * min(cost, seconds_per_image(search.best))
+    return (spent - best) / spent
+
+
 def test_the_fastest_size_and_format_are_found():
     def speed(chunk):
         return (1 + abs(chunk.size - 64)) * (1 if chunk.channels_last else 2)
 
-    search = ChunkSearch(start=16, largest=256)
+    search = ChunkSearch(Chunk(16), largest=256)
     tried = settle(search, speed)
     assert search.chunk == Chunk(64, channels_last=True)
     assert max(chunk.size for chunk in tried) == 128
-    search = ChunkSearch(start=256, largest=256)
+    search = ChunkSearch(Chunk(256), largest=256)
     settle(search, speed)
     assert search.chunk == Chunk(64, channels_last=True)
 
 
 def test_what_does_not_pay_is_not_taken():
-    search = ChunkSearch(start=16, largest=256)
+    search = ChunkSearch(Chunk(16), largest=256)
     settle(search, lambda chunk: 1.0 if chunk == Chunk(16) else 0.99)
     assert search.chunk == Chunk(16)
 
 
 def test_no_chunk_is_larger_than_allowed():
-    search = ChunkSearch(start=64, largest=5)
+    search = ChunkSearch(Chunk(64), largest=5)
     assert {chunk.size for chunk in settle(search, lambda chunk: 1 / chunk.size)} <= {5, 2, 1}
     assert search.chunk.size == 5
 
 
+@pytest.mark.parametrize("images", [96, 500, 1000, 5000])
+@pytest.mark.parametrize("slower", [1.1, 1.4, 2.0])
+def test_the_search_costs_less_than_a_twentieth_of_the_pass(images, slower):
+    def speed(chunk):
+        return (slower if chunk.channels_last else 1.0) * (1.0 if chunk.size == 16 else 1.25)
+
+    search = ChunkSearch(Chunk(16), largest=256)
+    assert lost_share(search, speed, images) < 0.05
+    assert search.settled == (images == 5000)
+
+
 def test_the_rest_of_a_batch_says_nothing_about_speed():
-    search = ChunkSearch(start=16, largest=16)
+    search = ChunkSearch(Chunk(16), largest=16)
     for _ in range(100):
         search.record(15, 1e-9)
     assert search.chunk == Chunk(16)
     assert not search.settled
+
+
+def test_a_network_of_convolutions_begins_in_channels_last(backbone):
+    linear = torch.nn.ModuleList([torch.nn.Linear(2, 2) for _ in range(3)])
+    assert is_convolutional(backbone) is False  # one of each
+    backbone.second = torch.nn.Conv2d(6, 6, 1)
+    assert is_convolutional(backbone)
+    backbone.mlp = linear
+    assert not is_convolutional(backbone)
 
 
 def test_small_batches_go_through_whole_and_untimed(trainer, backbone, tmp_path):
@@ -70,14 +109,51 @@ def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
     bank = extract(trainer, backbone, TinyImages(40), tmp_path, batch_size=16)
     assert [images for images, _ in tried] == [4] * 10
     assert all(seconds > 0 for _, seconds in tried)
-    assert "chunk" not in bank.manifest  # nothing was settled
+    assert bank.manifest["chunk"] == 4  # nothing else was tried
 
 
 def test_activations_are_counted(backbone):
     maps = 6 * 6 * 6 * 4  # convolution and norm
     image = torch.zeros(1, 3, 8, 8)
-    assert activation_bytes(backbone, image, graph=True) == 2 * maps + 4 * 4
     assert activation_bytes(backbone, image, graph=False) == 3 * maps
+    # Kept are the input and the output of the convolution, the output of ReLU, some vectors.
+    kept = activation_bytes(backbone, image, graph=True) - maps
+    assert 0 <= kept - (image.nbytes + 2 * maps) < 100
+    assert backbone.conv.weight.grad is None
+
+
+def test_a_layer_and_the_activation_in_its_place_are_counted_once():
+    class Net(torch.nn.Module):
+        def __init__(self, inplace):
+            super().__init__()
+            self.norm, self.act = torch.nn.BatchNorm2d(3), torch.nn.ReLU(inplace)
+            self.conv = torch.nn.Conv2d(3, 3, 1)
+
+        def forward(self, x):
+            return self.conv(self.act(self.norm(x)))
+
+    image = torch.zeros(1, 3, 8, 8)
+    maps = 3 * 8 * 8 * 4
+    for inplace in (False, True):
+        net = Net(inplace).eval().requires_grad_(False)
+        assert activation_bytes(net, image, graph=True) == 2 * maps + maps
+
+
+def test_a_chunk_takes_its_share_of_the_free_memory(backbone, monkeypatch):
+    image = torch.zeros(1, 3, 8, 8)
+    each = activation_bytes(backbone, image, graph=True)
+    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 64 * 64)
+
+    def largest(available, processes):
+        free = namedtuple("Memory", "available")(available)
+        monkeypatch.setattr(chunks.psutil, "virtual_memory", lambda: free)
+        monkeypatch.setattr(chunks, "_SEARCHES", type(chunks._SEARCHES)())
+        many = image.expand(200, -1, -1, -1)
+        return chunk_search(backbone, many, 200, True, "work", processes).chunk.size
+
+    assert largest(4 * 5 * each, 1) == 5
+    assert largest(4 * 6 * each, 2) == 3
+    assert largest(2**40, 1) == 64
 
 
 def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeypatch, caplog):
@@ -87,7 +163,7 @@ def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeyp
     monkeypatch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(self.chunk))
     banks = []
     for chunk in (Chunk(200), Chunk(7), Chunk(7, channels_last=True)):
-        monkeypatch.setattr(chunks, "_trials", lambda *arguments, now=chunk: iter([now]))
+        monkeypatch.setattr(ChunkSearch, "_trials", lambda *arguments, now=chunk: iter([now]))
         monkeypatch.setattr(chunks, "_SEARCHES", type(chunks._SEARCHES)())
         folder = tmp_path / f"{chunk.size}{chunk.channels_last}"
         bank = extract(trainer, backbone, TinyImages(40), folder, columns)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from lightning.pytorch.utilities import rank_zero_only
+from torch import Tensor
 
 from ood_lab.clip import TextHead
 from ood_lab.data.sizes import ImageSize
@@ -20,6 +23,9 @@ CAUSES = (
     "the usual causes are a wrong checkpoint, another class order, or another transform or input "
     "size than the weights were trained with"
 )
+#: Share of the predictions from which one class has nearly all of them, and how far above its share
+#: of the labels that must be: of images that are nearly all of one class, it is right.
+NEARLY_ALL, BEYOND = 0.95, 0.10
 #: Times as many pixels as the images have from which a network's input size is worth a word.
 ENLARGED = 4
 
@@ -59,8 +65,8 @@ def check_id_accuracy(
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``.
     """
-    heads, known = bank.logits.shape[1], bank.labels >= 0
-    if not bool(known.any()):
+    heads, accuracy = bank.logits.shape[1], _accuracy(bank)
+    if accuracy is None:
         log.warning("the ID test set has no labels: ID accuracy cannot be checked")
         return None
     if heads != len(classes):
@@ -71,8 +77,6 @@ def check_id_accuracy(
             len(classes),
         )
         return None
-    correct = bank.predictions[known] == bank.labels[known]
-    accuracy = float(correct.double().mean())
     if expected is not None and 100 * accuracy < expected - 2:
         raise UserError(
             f"ID accuracy is {accuracy:.1%}, expected {expected:.1f}% "
@@ -81,31 +85,115 @@ def check_id_accuracy(
     return accuracy
 
 
-def chance_warning(
-    bank: FeatureBank, accuracy: float | None, backbone: Backbone, manifest: Mapping[str, Any]
-) -> str | None:
-    """What to do about a network that is no better than chance; None about any other.
+@dataclass(frozen=True)
+class Chance:
+    """What an answer that ignores the image reaches on labelled images: the largest class.
 
-    ``bank`` and ``accuracy`` are those of :func:`check_id_accuracy`; the manifest has ``training``
-    (``epochs``, ``steps``) where this run has just trained the network.
+    Attributes:
+        n: images with a label.
+        share: of the largest class among them; 0 where there are none.
+        label: that class.
+        even: whether all ``classes`` are equally frequent, so that the share is ``1 / classes``.
+        classes: of the network's head.
     """
-    n, heads = int((bank.labels >= 0).sum()), bank.logits.shape[1]
-    if accuracy is None or not at_chance(accuracy, n, heads):
-        return None
-    if trained := manifest.get("training"):
+
+    n: int
+    share: float
+    label: int
+    even: bool
+    classes: int
+
+    @classmethod
+    def of(cls, labels: Tensor, classes: int) -> Chance:
+        """Counts ``labels [N]``, of which -1 is none."""
+        counts = torch.bincount(labels[labels >= 0], minlength=max(classes, 1))
+        n, most = int(counts.sum()), int(counts.max())
+        return cls(n, most / max(n, 1), int(counts.argmax()), most * classes == n, classes)
+
+    def reached(self, accuracy: float) -> bool:
+        """Whether an accuracy on these images is no better."""
+        return at_chance(accuracy, self.n, self.share)
+
+    def words(self, names: Sequence[str]) -> str:
+        """``33.3% of 3 classes``, or ``49.0%, the share of the largest class, 'dog'``."""
+        if self.even:
+            return f"{self.share:.1%} of {self.classes:,} classes"
+        return f"{self.share:.1%}, the share of the largest class, '{names[self.label]}'"
+
+
+def accuracy_warnings(
+    banks: Mapping[str, FeatureBank],
+    val_labels: Tensor,
+    backbone: Backbone,
+    manifest: Mapping[str, Any],
+) -> tuple[bool, list[str]]:
+    """Whether a network is no better than chance, and what to know of its answers, with advice.
+
+    Args:
+        banks: ``test``, and ``val`` where some detector needs it.
+        val_labels: of the validation images.
+        backbone: the network.
+        manifest: ``id_accuracy`` of :func:`check_id_accuracy` and ``classes``; ``training``
+            (``epochs``, ``steps``) where this run has just trained the network, and
+            ``val_accuracy`` where that was noted.
+    """
+    accuracy, names = manifest["id_accuracy"], manifest["classes"]
+    if accuracy is None:
+        return False, []
+    bank = banks["test"]
+    chance = Chance.of(bank.labels, len(names))
+    collapsed = _collapsed(bank, names)
+    if not chance.reached(accuracy):
+        return False, [f"{collapsed}: {_advice(backbone, manifest)}"] if collapsed else []
+    val = manifest.get("val_accuracy")
+    if val is None and "val" in banks:
+        val = _accuracy(banks["val"])
+    if val is not None and not Chance.of(val_labels, len(names)).reached(val):
         advice = (
+            f"on the validation images it is {val:.1%}, so the network has learnt the classes, and "
+            "the labels of the test set are not those of train and val (or its images are of "
+            "quite another kind): compare them class by class with task=data_check, and the order "
+            "of the classes where labels are numbers"
+        )
+    else:
+        advice = "; ".join(filter(None, [collapsed, _advice(backbone, manifest)]))
+    return True, [
+        f"ID accuracy is {accuracy:.1%}, no better than chance ({chance.words(names)}), so the "
+        f"scores of detectors mean nothing and none is marked as best: {advice}"
+    ]
+
+
+def _collapsed(bank: FeatureBank, names: Sequence[str]) -> str | None:
+    """Says so where one class gets nearly all predictions, far more than its share of labels."""
+    known = bank.labels >= 0
+    shares = torch.bincount(bank.predictions[known], minlength=len(names)) / int(known.sum())
+    label = int(shares.argmax())
+    share, true = float(shares[label]), float((bank.labels[known] == label).double().mean())
+    if share < NEARLY_ALL or share - true < BEYOND:
+        return None
+    return (
+        f"the network names '{names[label]}' for {share:.1%} of the ID test images, of which "
+        f"{true:.1%} are"
+    )
+
+
+def _accuracy(bank: FeatureBank) -> float | None:
+    known = bank.labels >= 0
+    right = bank.predictions[known] == bank.labels[known]
+    return float(right.double().mean()) if bool(known.any()) else None
+
+
+def _advice(backbone: Backbone, manifest: Mapping[str, Any]) -> str:
+    """What to do, by where the weights come from."""
+    if trained := manifest.get("training"):
+        return (
             f"the training (epochs: {trained['epochs']:,}, steps: {trained['steps']:,}) has not "
             "taught it the classes: train longer (trainer.max_epochs), or with another learning "
             "rate (model.classifier.optimizer.lr)"
         )
-    elif isinstance(backbone, TextHead):
-        advice = (
+    if isinstance(backbone, TextHead):
+        return (
             "the usual causes are class names that this CLIP does not know, images unlike those "
             "that it was trained on, or a wrong checkpoint"
         )
-    else:
-        advice = CAUSES
-    return (
-        f"ID accuracy is {accuracy:.1%}, no better than chance ({1 / heads:.1%} of {heads:,} "
-        f"classes), so the scores mean nothing and no detector is marked as best: {advice}"
-    )
+    return CAUSES

@@ -88,10 +88,11 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
 
 
 def _at_chance(run: FinishedRun) -> str:
-    accuracy, classes = run.view.get("id_accuracy", None).value, len(run.manifest["classes"])
+    accuracy = run.view.get("id_accuracy", None).value
     return (
         f"{run.sweep}/seed={run.seed}: ID accuracy {percent(accuracy)}% is no better than chance "
-        f"(1 of {classes} classes), so its scores mean nothing and its rows carry no mark."
+        f"({percent(run.chance)}%, the share of the largest class), so its scores mean nothing and "
+        "its rows carry no mark."
     )
 
 

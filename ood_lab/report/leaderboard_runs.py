@@ -114,8 +114,13 @@ class FinishedRun:
     def at_chance(self) -> bool:
         """Whether its network is no better than chance on the ID test images."""
         accuracy = self.view.get("id_accuracy", None)
+        return at_chance(accuracy.value, accuracy.n_id, self.chance)
+
+    @property
+    def chance(self) -> float:
+        """Share of the largest class of ID test; of manifests without it, 1 / C, or 0."""
         classes = len(self.manifest.get("classes") or ())
-        return at_chance(accuracy.value, accuracy.n_id, classes)
+        return float(self.manifest.get("id_chance", 1 / classes if classes else 0))
 
     def asked(self, detector: str) -> dict[str, Any] | None:
         """Hyperparameters as the configuration has them; None where it does not name it."""

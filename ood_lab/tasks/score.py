@@ -17,7 +17,7 @@ from ood_lab.detectors import Detector
 from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
 from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks, suspicious
-from ood_lab.evaluation.id_accuracy import chance_warning, check_id_accuracy
+from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
@@ -103,7 +103,8 @@ class Score(Task):
         manifest, accuracy = ws.manifest, ws.manifest["id_accuracy"]
         if ws.model_seed != ws.seed:
             log.info("seed=%d draws here; the weights have seed %d", ws.seed, ws.model_seed)
-        lost = chance_warning(banks["test"], accuracy, ws.backbone, manifest)
+        val_labels = ws.data.splits["val"].labels
+        lost, doubts = accuracy_warnings(banks, val_labels, ws.backbone, manifest)
         selection = ws.tuning.select(usable, banks, limit, ws.seed)
         usable = with_tuned(usable, selection.detectors)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
@@ -129,7 +130,8 @@ class Score(Task):
             best["best"] = False
         write_table(best, ws.folder / "best.parquet")
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
-        doubts = [lost] if lost else suspicious(scores, list(timing), ood_sets)
+        if not lost:
+            doubts += suspicious(scores, list(timing), ood_sets)
         manifest |= {
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
@@ -145,7 +147,12 @@ class Score(Task):
         scores = rows_of(ws.data.splits["test"], banks["test"])
         write_table(scores, ws.folder / "scores.parquet")
         whole = ws.data.max_batches is None
-        ws.manifest["warnings"] = [later(ws.folder if whole else None)]
+        _, doubts = accuracy_warnings(banks, ws.data.splits["val"].labels, ws.backbone, ws.manifest)
+        ws.manifest["warnings"] = [
+            *ws.manifest.get("warnings", []),
+            *doubts,
+            later(ws.folder if whole else None),
+        ]
         if ws.manifest["id_accuracy"] is None:
             show_warnings(ws.manifest)
             return None
@@ -185,6 +192,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "model": model,
         "classes": data.classes,
         "id_accuracy": accuracy,
+        "id_chance": Chance.of(test.labels, len(data.classes)).share,
         "shift_order": list(data.shift_order),
         "ood_groups": data.ood_groups,
         "csid": data.csid_names,

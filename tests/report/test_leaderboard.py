@@ -155,7 +155,7 @@ def test_a_network_at_chance_carries_no_mark_and_is_told(tmp_path):
     for ood in ("near", "mean"):
         marks = [row_of(board, "knn", ood, run=f"n/{r}").best for r in ("fit", "lost", "worse")]
         assert marks == [True, False, False]
-    warning = "n/lost/seed=0: ID accuracy 9.0% is no better than chance (1 of 10 classes)"
+    warning = "n/lost/seed=0: ID accuracy 9.0% is no better than chance (10.0%, the share"
     write_leaderboard(board, tmp_path)
     console = Console(width=200, file=io.StringIO())
     console.print(terminal(wide_table(board), "all", 200))

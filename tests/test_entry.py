@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from cli import call, run_folders
 from wandb_offline import read_run
 
@@ -47,6 +48,7 @@ def test_the_run_folder_holds_everything(trained):
     assert results.detector.nunique() == 27 - len(manifest["refused"])
     assert set(manifest["refused"]) <= {"she"}  # no image of some class is classified correctly
     assert manifest["backbone"]["weights_sha256"]
+    assert manifest["threads"] == torch.get_num_threads()
     assert manifest["detector_device"] in ("cpu", "cuda:0")
     assert manifest["detectors"]["vim"]["dim"] == 128  # 256 >= D, so D // 2
 

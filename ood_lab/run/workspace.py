@@ -423,6 +423,11 @@ class Workspace:
     def close(self) -> None:
         """Marks the run as finished."""
         if self.is_main:
+            if self.builds:
+                import torch
+
+                # It decides in which order numbers are added up, and so their last digits.
+                self.manifest["threads"] = torch.get_num_threads()
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")

@@ -22,6 +22,7 @@ from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
 FAILURES = "failures.csv"
+_TIME = "%Y-%m-%dT%H:%M:%S%z"
 _COLUMNS = ("time", "overrides", "folder", "error", "traceback")
 
 
@@ -32,18 +33,19 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         Exception: what ended the sweep where it was no job.
     """
     stopped: Exception | None = None
+    began = time.strftime(_TIME)
     try:
         main()
     except Exception as error:  # of the first job that failed; the others went on
         stopped = error
     lines = jobs_of(overrides)
-    jobs = [swept_job(script, line) for line in lines]
+    jobs = [swept_job(script, line, began, stopped) for line in lines]
     failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
         raise stopped
     print_jobs(lines, jobs)
     if failed:
-        files = sorted({str(job.folder.parents[1] / FAILURES) for job in failed if job.folder})
+        files = sorted({str(job.noted) for job in failed if job.noted})
         kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
         fail(UserError(f"{len(failed)} of {len(jobs)} jobs failed{kept}"))
     return 0
@@ -60,7 +62,7 @@ def record_failure(
     log.error("this job failed, the others go on: %s", one_line(error))
     log.error("its overrides: %s", line)
     trace = "".join(traceback.format_exception(error))
-    now = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    now = time.strftime(_TIME)
     create_with(file, _csv_line(_COLUMNS) + "\n")
     append_lines(file, [_csv_line((now, line, str(folder or ""), one_line(error), trace))])
 
@@ -71,15 +73,24 @@ def _csv_line(cells: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def swept_job(script: str, line: Sequence[str]) -> JobRow:
-    """Reads what a job has left in its run folder."""
+def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception | None) -> JobRow:
+    """Reads what a job has left in its run folder, or beside it since the sweep ``began``.
+
+    A job that has left neither did not come so far: what ``stopped`` the sweep, as a launcher that
+    refuses its jobs does, is the reason.
+    """
     try:
         job = prepare(composed(script, line), line)
     except UserError as error:
         return JobRow({"state": "failed"}, [one_line(error)])
     if job.run_folder.done:
         return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
-    reason = _last_error(job.folder) or "it has no results"
+    file = job.folder.parents[1] / FAILURES
+    if error := _last_error(file, job.folder, began):
+        return JobRow({"state": "failed"}, [error], job.folder, file)
+    reason = one_line(stopped) if stopped else "it has no results"
+    if stopped and not (job.folder / "config.yaml").exists():
+        reason = f"it did not begin: {reason}"
     return JobRow({"state": "failed"}, [reason], job.folder)
 
 
@@ -111,10 +122,11 @@ def headline(folder: Path) -> dict[str, str]:
     return shown
 
 
-def _last_error(folder: Path) -> str | None:
-    file = folder.parents[1] / FAILURES
+def _last_error(file: Path, folder: Path, since: str) -> str | None:
+    """The last error noted of a run folder; None where there is none since then."""
     if not file.exists():
         return None
     rows = pd.read_csv(file, dtype=str)
-    errors = rows.loc[rows["folder"] == str(folder), "error"]
+    new = pd.to_datetime(rows["time"], utc=True) >= pd.to_datetime(since, utc=True)
+    errors = rows.loc[new & (rows["folder"] == str(folder)), "error"]
     return str(errors.iloc[-1]) if len(errors) else None

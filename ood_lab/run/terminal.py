@@ -48,11 +48,13 @@ class JobRow:
         cells: by heading.
         problems: what ended it, or would stop it.
         folder: its run folder; None where it could not begin.
+        noted: the file that holds the traceback of what ended it; None where there is none.
     """
 
     cells: dict[str, str]
     problems: Sequence[str] = ()
     folder: Path | None = None
+    noted: Path | None = None
 
 
 class LineFormatter(logging.Formatter):
@@ -107,6 +109,8 @@ def configure_logging() -> None:
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
     for message in _IGNORED:
         warnings.filterwarnings("ignore", message=message)
+    if "SLURM_JOB_ID" not in os.environ:  # the command is there, but nobody asked for it
+        warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ.setdefault("WANDB_SILENT", "true")
 
 

@@ -18,6 +18,7 @@ from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
 from ood_lab.models import EpochSeed, epochs_for
 from ood_lab.run import checkpoints
+from ood_lab.scripts import command
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
@@ -83,6 +84,16 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
             f"trainer.devices={wanted} would start {wanted} processes on the {usable_cores()} CPU "
             f"core(s) of this machine: give at most {most}"
         )
+
+
+def check_length(trainer: Mapping[str, Any]) -> None:
+    """Raises :class:`UserError` for a training without a step, which leaves no weights behind."""
+    for key in ("max_epochs", "max_steps"):
+        if trainer.get(key) == 0:
+            raise UserError(
+                f"trainer.{key}=0 trains nothing: give at least 1; {command('eval')} scores "
+                "weights as they are, with model.pretrained=true, model.weights=FILE or ckpt=RUN"
+            )
 
 
 def check_detector_device(device: str) -> None:

@@ -317,9 +317,11 @@ class Workspace:
         else:  # what is never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
-            from ood_lab.run.trainers import check_machine, dry_trainer
+            from ood_lab.run.trainers import check_length, check_machine, dry_trainer
 
             check_machine(settings["trainer"])
+            if self.trains:
+                check_length(settings["trainer"])
             dry_trainer(self)
         if "detectors" in self.uses:
             from ood_lab.run.trainers import check_detector_device

@@ -56,6 +56,21 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert last.endswith("/data_check/failures.csv")
 
 
+def test_jobs_that_slurm_refuses_are_told_with_its_reason(sources, capsys, monkeypatch):
+    """Nothing was run, so there are no tracebacks: no file is named that does not exist."""
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    sbatch = sources / "bin" / "sbatch"
+    sbatch.parent.mkdir()
+    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: x' >&2\nexit 1\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sbatch.parent), prepend=":")
+    line = checks(sources, f"data.id.train={sources}/id", "seed=0,1", "hydra=slurm")
+    assert call("eval.py", *line) == 1
+    printed = capsys.readouterr()
+    assert "all jobs: it did not begin: sbatch: error: invalid partition: x" in printed.out
+    assert printed.err.splitlines()[-1] == "error: 2 of 2 jobs failed"
+
+
 @pytest.mark.slow
 def test_a_folder_that_another_process_works_in_is_a_failure_of_that_job(sources):
     sweep = checks(sources, f"data.id.train={sources}/id", "seed=0,1")

@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 import signal
+import warnings
 
 import lightning as L
 import pytest
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from ood_lab.features.writer import FeatureWriter
 from ood_lab.models import TrainingLog, epochs_for
 from ood_lab.progress import duration
+from ood_lab.run.terminal import configure_logging
 from ood_lab.tasks import score
 
 SMALL = ("experiment=smoke", "data.per_cell=0", "data.per_shift_set=10", "detector=[msp]")
@@ -196,3 +198,16 @@ def test_own_data_trains_for_steps_that_suit_its_size(tmp_path, capsys):
 )
 def test_durations_in_words(seconds, words):
     assert duration(seconds) == words
+
+
+@pytest.mark.parametrize("job", [None, "7"])
+def test_srun_is_named_only_within_a_slurm_job(monkeypatch, job):
+    """A machine may have the command without anybody using it."""
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    if job:
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        configure_logging()
+        warnings.warn("The `srun` command is available on your system but", stacklevel=1)
+    assert len(seen) == (1 if job else 0)

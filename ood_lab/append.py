@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ood_lab.io import share
+
 
 def create_with(path: Path, text: str) -> None:
     """Makes a file that holds ``text``, whole, unless there is a file of that name already.
@@ -26,8 +28,7 @@ def create_with(path: Path, text: str) -> None:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        # mkstemp keeps the file to its owner; others may read results.
-        os.chmod(temporary, 0o666 & ~_umask())
+        share(temporary)  # mkstemp keeps the file to its owner
         with suppress(FileExistsError):
             os.link(temporary, path)  # a rename would replace what another process has made
     finally:
@@ -67,9 +68,3 @@ def _ends_well(descriptor: int) -> bool:
     """True where the next line can begin: after a newline, or in an empty file."""
     size = os.fstat(descriptor).st_size
     return size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

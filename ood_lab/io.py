@@ -39,6 +39,16 @@ def replaced(path: Path | str) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def share(path: Path | str) -> None:
+    """Gives a file or folder the rights that any new one gets: the umask says who may read it.
+
+    Temporary files, and those of safetensors, are made for their owner alone.
+    """
+    mask = os.umask(0)
+    os.umask(mask)
+    os.chmod(path, (0o777 if os.path.isdir(path) else 0o666) & ~mask)
+
+
 def write_table(table: pd.DataFrame, path: Path | str) -> None:
     """Writes Parquet, with a checksum of every page."""
     with replaced(path) as file:

@@ -14,7 +14,15 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.io import replaced
+from ood_lab.io import replaced, share
+
+
+def save_tensors(
+    tensors: Mapping[str, Tensor], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
+    """Writes a safetensors file that those may read whom the umask lets read any new file."""
+    save_file(dict(tensors), path, metadata=None if metadata is None else dict(metadata))
+    share(path)
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ class TensorFile:
         plain = {name: value.contiguous() for name, value in tensors.items()}
         try:
             with replaced(path) as file:
-                save_file(plain, file, metadata={self.key: text})
+                save_tensors(plain, file, {self.key: text})
         except (OSError, SafetensorError) as error:
             raise UserError(f"{self.kind} '{path}' cannot be written: {error}") from error
 

@@ -79,6 +79,7 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
     run = read_run(trained)
     assert run["exit_code"] == 0
     assert run["run"].run_group == "smoke"
+    assert run["run"].display_name == "/".join(trained.parts[-3:])
     assert run["run"].job_type == "train"
     results = pd.read_csv(trained / "results.csv")
     assert len(run["table"]["data"]) == len(results)

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save
 
 from ood_lab.clip.load import create, folder_facts, folder_tokenizer
 from ood_lab.clip.model import ClipModel
 from ood_lab.clip.sources import ABOUT, CONFIG, SHIPPED, VOCABULARY, read_config
 from ood_lab.errors import UserError
+from ood_lab.tensor_file import save_tensors
 
 WEIGHTS = "open_clip_model.safetensors"
 
@@ -66,7 +66,6 @@ def save_clip(
         key: value.detach().cpu().to(torch.float16 if value.is_floating_point() else value.dtype)
         for key, value in clip.model.state_dict().items()
     }
-    # Not save_file, whose files only their owner can read.
-    (folder / WEIGHTS).write_bytes(save({k: v.contiguous() for k, v in state.items()}))
+    save_tensors({k: v.contiguous() for k, v in state.items()}, folder / WEIGHTS)
     described = {"templates": list(clip.templates), **about}
     (folder / ABOUT).write_text(json.dumps(described, indent=1) + "\n")

@@ -29,7 +29,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ood_lab.errors import UserError
@@ -37,6 +37,7 @@ from ood_lab.features import shards
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.disk import try_lock, writing
 from ood_lab.features.identity import bank_key
+from ood_lab.tensor_file import save_tensors
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
 
@@ -219,7 +220,7 @@ class BankStore:
             bias = (
                 torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
             )
-            save_file({"weight": weight, "bias": bias}, staging / HEAD)
+            save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
             shards.seal(staging, n, manifest)
             self._keep_columns(staging)
             self._replace(staging, self.folder)

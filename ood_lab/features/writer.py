@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space, writing
 from ood_lab.features.shards import shard_name
 from ood_lab.features.store import COLUMNS, column_folder
+from ood_lab.tensor_file import save_tensors
 
 
 class FeatureWriter(BasePredictionWriter):
@@ -122,7 +122,7 @@ class FeatureWriter(BasePredictionWriter):
             name = shard_name(prefix, trainer.global_rank, trainer.world_size, self._part)
             rows = {key: values[: self._filled] for key, values in tensors.items()}
             with writing(self.staging.parents[1]):
-                save_file(rows, self.staging / folder / name)
+                save_tensors(rows, self.staging / folder / name)
         self._part += 1
         self._filled = 0
 

@@ -30,6 +30,11 @@ class RunFolder:
         """True once the run has finished."""
         return (self.path / "DONE").exists()
 
+    @property
+    def label(self) -> str:
+        """``<name>/<config hash>/seed=<s>``, by which a run is known elsewhere."""
+        return "/".join(self.path.absolute().parts[-3:])
+
     def open(self) -> None:
         """Creates and locks the folder.
 

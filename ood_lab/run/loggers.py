@@ -25,7 +25,7 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
     Raises:
         UserError: there is no key, or one of the wrong form.
     """
-    nodes = [n for n in loggers.values() if str(n.get("_target_", "")).endswith("WandbLogger")]
+    nodes = [node for node in loggers.values() if _of_wandb(node)]
     online = os.environ.get("WANDB_MODE", "online") == "online"
     if online and any(not node.get("offline") for node in nodes):
         with _refusals_explained():
@@ -36,10 +36,22 @@ def make_loggers(ws: Workspace) -> list[Logger]:
     """The loggers of the ``logger`` node, which have been told the settings of the run."""
     # Lightning passes W&B an option that W&B warns of.
     with _refusals_explained(), redirect_stderr(io.StringIO()):
-        loggers = [ws.build(f"logger.{key}", save_dir=str(ws.folder)) for key in ws.cfg.logger]
+        loggers = [
+            ws.build(f"logger.{key}", save_dir=str(ws.folder), **_named(ws, node))
+            for key, node in ws.settings["logger"].items()
+        ]
         for logger in loggers:
             logger.log_hyperparams(ws.settings)
     return loggers
+
+
+def _of_wandb(node: Mapping[str, Any]) -> bool:
+    return str(node.get("_target_", "")).endswith("WandbLogger")
+
+
+def _named(ws: Workspace, node: Mapping[str, Any]) -> dict[str, str]:
+    """The name that W&B shows for a run which the user gives none; W&B would invent one."""
+    return {"name": ws.run_folder.label} if _of_wandb(node) and not node.get("name") else {}
 
 
 @contextmanager

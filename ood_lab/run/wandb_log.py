@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_config, read_json, read_table
+from ood_lab.run.folder import RunFolder
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
@@ -103,15 +104,15 @@ def push_run(ws: Workspace, path: Path, tables: Sequence[str]) -> None:
     The W&B id is a hash of ``<name>/<config hash>/seed=<s>``; what the run found is the first of
     ``tables`` that is there.
     """
-    name, digest, seed = path.absolute().parts[-3:]
+    label = RunFolder(path).label
     config, manifest = read_config(path), read_json(path / "manifest.json")
     table = read_table(next(path / name for name in tables if (path / name).exists()))
     logger = ws.build(
         "push.wandb",
         save_dir=str(ws.folder),
-        id=hashlib.sha256(f"{name}/{digest}/{seed}".encode()).hexdigest()[:16],
-        name=f"{name}/{digest}/{seed}",
-        group=name,
+        id=hashlib.sha256(label.encode()).hexdigest()[:16],
+        name=label,
+        group=label.partition("/")[0],
         job_type="pushed",
         tags=list(config.get("tags") or []),
         reinit="finish_previous",

@@ -211,6 +211,12 @@ def test_other_files_are_refused(blobs, tmp_path):
         load_detector(tmp_path / "nowhere")
 
 
+def test_others_may_read_a_file_where_the_umask_lets_them(blobs, tmp_path):
+    save_detector(tmp_path / "it", calibrated(FirstFeature(), blobs))
+    (tmp_path / "touched").touch()
+    assert (tmp_path / "it").stat().st_mode == (tmp_path / "touched").stat().st_mode
+
+
 def test_a_file_that_cannot_be_written(blobs, tmp_path):
     (tmp_path / "taken").write_text("")
     with pytest.raises(UserError, match="cannot be written"):

@@ -100,7 +100,7 @@ def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
     tensors = store.load_file(shard)
     manifest = json.loads((folder / "manifest.json").read_text())
     for index in ([0] * PRIME, list(range(1, PRIME + 1))):
-        store.save_file({**tensors, "index": torch.tensor(index)}, shard)
+        store.save_tensors({**tensors, "index": torch.tensor(index)}, shard)
         manifest["checksums"][shard.name] = checksum(shard)
         (folder / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(UserError, match="delete"):
@@ -206,6 +206,18 @@ def test_a_large_bank_lies_in_memory_where_the_disk_is_full(tmp_path, monkeypatc
     monkeypatch.setattr(disk.os, "posix_fallocate", full)
     assert_same(load(folder_of(whole, tmp_path)), whole)
     assert not list(tmp_path.rglob(".mapped-*"))
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o007])
+def test_a_bank_has_the_rights_that_the_umask_gives(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        run(tmp_path)
+    finally:
+        os.umask(before)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in files} >= {".safetensors", ".json"}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o666 & ~mask}
 
 
 def test_column_folders_are_safe_and_distinct():

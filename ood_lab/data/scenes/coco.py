@@ -19,6 +19,7 @@ from ood_lab.data.scenes.render import Visible, visible
 from ood_lab.data.scenes.scene import RENDERER, Scene
 from ood_lab.data.scenes.things import THINGS
 from ood_lab.errors import UserError
+from ood_lab.io import share
 
 #: Name of the JSON file, and of the folder of images beside it.
 INSTANCES, IMAGES = "instances.json", "images"
@@ -56,7 +57,7 @@ def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
         part = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
         try:
             _write(data, part)
-            part.chmod(0o755)
+            share(part)
             os.replace(part, place)
         finally:
             shutil.rmtree(part, ignore_errors=True)

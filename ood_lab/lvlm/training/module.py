@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ood_lab.errors import UserError
+from ood_lab.io import share
 from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
 from ood_lab.lvlm.training.reading import read_the_tower
@@ -151,6 +152,8 @@ class VlmTuning(L.LightningModule):
         model = self.model.merge_and_unload() if hasattr(self.model, "peft_config") else self.model
         model.to(dtype=dtype).save_pretrained(folder) if dtype else model.save_pretrained(folder)
         self.processor.save_pretrained(folder)
+        for file in folder.iterdir():
+            share(file)
 
 
 class TinyVlmTuning(VlmTuning):

@@ -319,6 +319,7 @@ def test_only_adapters_are_trained_and_then_merged(vlm, tmp_path):
     assert trained
     assert all("lora" in name for name in trained)
     module.save(tmp_path)
+    assert len({file.stat().st_mode for file in tmp_path.iterdir()}) == 1  # others may read all
     from transformers import AutoModelForImageTextToText
 
     again = AutoModelForImageTextToText.from_pretrained(tmp_path)

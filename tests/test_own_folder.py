@@ -48,11 +48,27 @@ def test_id_alone_is_trained_and_scored_later(photos, capsys):
     assert "data.ood.NAME=DIR" in page
     assert "FPR95" not in page
     knn = "detector.knn.k=5"
-    later = (f"ckpt={folder}", f"data.ood.noise={photos}/ood", knn, *SMALL[1:], NO_PAGE)
+    later = (f"ckpt={folder}", f"data.ood.noise={photos}/ood", knn, *SMALL[1:])
+    shutil.copy(photos / "id" / "pear" / "0.jpg", photos / "ood" / "a pear.jpg")
     assert call("eval.py", *later, f"paths.outputs={photos}/outputs") == 0
-    results = pd.read_csv(run_folders(photos / "outputs")[-1] / "results.csv")
+    shown = capsys.readouterr().out
+    scored = run_folders(photos / "outputs")[-1]
+    results = pd.read_csv(scored / "results.csv")
     assert set(results.ood.dropna()) == {"noise"}
     assert set(results.detector.dropna()) == {"msp", "knn", "mds"}
+    # What the check found is kept where the numbers are, and said whenever they are shown.
+    (finding,) = json.loads((scored / "manifest.json").read_text())["findings"]
+    assert finding["sets"] == ["noise"]
+    assert finding["text"].startswith("1 image of noise also in ID: ")
+    assert finding["text"] in (scored / "log.txt").read_text()
+    page = (scored / "report.html").read_text()
+    assert page.index('class="warning">† data: 1 image of noise') < page.index("<table")
+    assert "noise†" in page
+    assert call("eval.py", *later, f"paths.outputs={photos}/outputs") == 0
+    again = capsys.readouterr().out
+    for out in (shown, again):
+        assert "noise†" in out
+        assert "† data: 1 image of noise also in ID" in " ".join(out.split())
 
 
 def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -41,6 +42,26 @@ class SetSummary:
 
 
 @dataclass(frozen=True)
+class Finding:
+    """Something to look at before a number is believed.
+
+    Attributes:
+        text: one sentence.
+        sets: whose numbers it may concern; tables mark them.
+    """
+
+    text: str
+    sets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return self.text
+
+    def plain(self) -> dict[str, Any]:
+        """As the manifest of a run keeps it."""
+        return {"text": self.text, "sets": list(self.sets)}
+
+
+@dataclass(frozen=True)
 class Overlap:
     """Images of ``second`` whose content is also in ``first``.
 
@@ -61,6 +82,11 @@ class Overlap:
         images = "image" if self.count == 1 else "images"
         return f"{self.count:,} {images} of {self.second} also in {self.first}: {here} = {there}"
 
+    @property
+    def finding(self) -> Finding:
+        """The sentence, with the sets whose numbers it concerns: train and val have none."""
+        return Finding(str(self), tuple(s for s in (self.first, self.second) if s != "ID"))
+
 
 @dataclass(frozen=True)
 class CheckReport:
@@ -69,27 +95,36 @@ class CheckReport:
     Attributes:
         sets: one summary per set, in order.
         overlaps: the same content in sets that must not share any.
-        differences: what tells an OOD set from ID without looking at the content.
+        differences: what else to know, such as what tells an OOD set from ID without looking at
+            the content.
         notes: how the check was done and what was done to the data.
         broken: rows of the unreadable images, by set.
     """
 
     sets: list[SetSummary]
     overlaps: list[Overlap]
-    differences: list[str]
+    differences: list[Finding]
     notes: list[str]
     broken: dict[str, list[int]]
 
     @property
-    def warnings(self) -> list[str]:
+    def findings(self) -> list[Finding]:
         """Everything to look at before a number is believed."""
-        return [*map(str, self.overlaps), *self.differences]
+        return [*(overlap.finding for overlap in self.overlaps), *self.differences]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The findings as sentences."""
+        return list(map(str, self.findings))
 
     def __rich__(self) -> RenderableType:
-        parts: list[RenderableType] = [self._table()]
-        parts += [_line("! ", "bold yellow", warning, "") for warning in self.warnings]
-        parts += [_line("· ", "dim", note, "dim") for note in self.notes]
-        return Group(*parts)
+        warnings = [_line("! ", "bold yellow", warning, "") for warning in self.warnings]
+        return Group(self.counts, *warnings)
+
+    @property
+    def counts(self) -> RenderableType:
+        """The table of the sets and the notes, without the findings."""
+        return Group(self._table(), *(_line("· ", "dim", note, "dim") for note in self.notes))
 
     def _table(self) -> Table:
         table = Table(title="Data", title_justify="left", box=None, pad_edge=False, padding=(0, 1))

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ood_lab.data.check_report import CheckReport, Overlap, SetSummary
+from ood_lab.data.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.class_counts import count_by_class
-from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.filefacts import Facts, content_hashes, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
 from ood_lab.data.shortcuts import shortcuts
@@ -44,8 +44,8 @@ def check_data(
     - Unreadable files: decoded (``full``), only opened (``headers``), not touched (``off``).
       ``auto`` decodes everything up to 50,000 files; above, it opens every file and decodes a
       seeded sample of 5,000, and the report says so.
-    - The same content (sha256) in two of train, val and test, or in ID and an OOD set. Only files
-      of equal size are compared.
+    - The same content (sha256) in two of train, val and test, in ID and an OOD set, or, where
+      every file is decoded, twice within a set. Only files of equal size are compared.
     - Images with a side of fewer than 8 pixels.
     - A difference between an OOD set and ID test that a detector could use instead of the
       content: file format or share of grey images (20 points), or size (the area alone ranks
@@ -66,11 +66,13 @@ def check_data(
     """
     _check_options(mode=mode, on_broken=on_broken, on_duplicates=on_duplicates)
     files = _files(splits)
-    facts, notes = _look_at(files, mode, cache_dir, seed)
+    full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
+    facts, notes = _look_at(files, mode, full, cache_dir, seed)
     broken = _broken(facts)
     if broken and on_broken == "stop":
         raise _unreadable(facts)
-    overlaps = _overlaps(facts, cache_dir) if mode != "off" else []
+    hashed = _hashed(facts, full, cache_dir) if mode != "off" else {}
+    overlaps = _overlaps(hashed)
     if overlaps and on_duplicates == "stop":
         raise UserError(
             f"sets share content: {'; '.join(map(str, overlaps))}. Remove it from one of them, "
@@ -80,6 +82,7 @@ def check_data(
         sets=[_summary(n, d, facts[facts["split"] == n]) for n, d in splits.items()],
         overlaps=overlaps,
         differences=[
+            *(_copies(hashed, splits) if full else ()),
             *_empty_classes(splits),
             *_tiny(_readable(facts)),
             *shortcuts(_compared(_readable(facts), ood)),
@@ -113,14 +116,17 @@ def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
 
 
 def _look_at(
-    files: pd.DataFrame, mode: Mode, cache_dir: str | os.PathLike[str] | None, seed: int
+    files: pd.DataFrame,
+    mode: Mode,
+    full: bool,
+    cache_dir: str | os.PathLike[str] | None,
+    seed: int,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Adds ``bytes, format, width, height, grey, error``, and says how they were found."""
     if mode == "off" or files.empty:
         unknown = dict.fromkeys(("format", "error"), "") | dict.fromkeys(("width", "bytes"), 0)
         notes = [] if files.empty else ["files were not looked at (data.check=off)"]
         return files.assign(**unknown, height=0, grey=np.nan), notes
-    full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
     decoded = np.full(len(files), full)
     if mode == "auto" and not full:
         decoded[np.random.default_rng(seed).choice(len(files), SAMPLE, replace=False)] = True
@@ -130,7 +136,10 @@ def _look_at(
         if len(part):
             seen = file_facts(part["path"], partial(_look, deep=deep), kind, cache_dir)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
-    some = f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened"
+    some = (
+        f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
+        "copies within a set were not looked for"
+    )
     notes = [] if full else [some]
     return pd.concat(parts).sort_index(), notes
 
@@ -176,14 +185,24 @@ def _unreadable(facts: pd.DataFrame) -> UserError:
     )
 
 
-def _overlaps(facts: pd.DataFrame, cache_dir: str | os.PathLike[str] | None) -> list[Overlap]:
-    sets_of_size = facts.groupby("bytes")["split"].transform("nunique")
-    alike = facts[(sets_of_size > 1) & (facts["bytes"] > 0)]
+def _hashed(
+    facts: pd.DataFrame, within: bool, cache_dir: str | os.PathLike[str] | None
+) -> dict[str, pd.DataFrame]:
+    """By set, the files whose size one of another set shares, with their ``sha256``.
+
+    ``within`` a set, too: in a large one nearly every size comes twice, and all of it is read.
+    """
+    by_size = facts.groupby("bytes")["split"]
+    shared = by_size.transform("size" if within else "nunique") > 1
+    alike = facts[shared & (facts["bytes"] > 0)]
     if alike.empty:
-        return []
+        return {}
     alike = alike.assign(sha256=content_hashes(alike["path"], cache_dir))
     alike = alike[alike["sha256"] != ""]
-    by_set = {str(name): part for name, part in alike.groupby("split", sort=False)}
+    return {str(name): part for name, part in alike.groupby("split", sort=False)}
+
+
+def _overlaps(by_set: Mapping[str, pd.DataFrame]) -> list[Overlap]:
     inside = [s for s in ID_SPLITS if s in by_set]
     pairs = [(first, by_set[first], second) for first, second in combinations(inside, 2)]
     if inside:
@@ -201,6 +220,30 @@ def _shared(
             twin = twins.iloc[0]
             other = table.loc[table["sha256"] == twin["sha256"], "path"].iloc[0]
             yield Overlap(first, second, len(twins), (str(twin["path"]), str(other)))
+
+
+def _copies(
+    by_set: Mapping[str, pd.DataFrame], splits: Mapping[str, ImageDataset]
+) -> Iterable[Finding]:
+    """The same content twice within a set: its images are fewer than it seems to have."""
+    for name, part in by_set.items():
+        copies = part[part.duplicated("sha256")]
+        if copies.empty:
+            continue
+        copy = copies.iloc[0]
+        twin = part[part["sha256"] == copy["sha256"]].iloc[0]
+        known = part.assign(label=splits[name].labels.numpy()[part["row"].to_numpy(int)])
+        labels = known[known["label"] != UNKNOWN].groupby("sha256")["label"].nunique()
+        torn = int((labels > 1).sum())
+        cases = f", with 2 labels in {torn:,} case{'s' * (torn > 1)}" if torn else ""
+        same = "is listed twice" if copy["path"] == twin["path"] else f"= {twin['path']}"
+        one = len(copies) == 1
+        which = f"image of {name} repeats" if one else f"images of {name} repeat"
+        others = "another one" if one else "others"
+        yield Finding(
+            f"{len(copies):,} {which} the content of {others} in it{cases}: {copy['path']} {same}",
+            (name,),
+        )
 
 
 def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
@@ -232,24 +275,26 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
     )
 
 
-def _tiny(facts: pd.DataFrame) -> Iterable[str]:
+def _tiny(facts: pd.DataFrame) -> Iterable[Finding]:
     """Files that hold next to nothing: a pixel that a page was tracked with, a failed crop."""
     small = facts[facts[["width", "height"]].min(axis=1) < TINY]
     for name, part in small.groupby("split", sort=False):
         first = part.iloc[0]
-        yield (
+        yield Finding(
             f"images of {name} with a side below {TINY} pixels: {len(part):,}, such as "
-            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is not a picture"
+            f"'{first['path']}' ({first['width']}×{first['height']}); remove what is not a picture",
+            (str(name),),
         )
 
 
-def _empty_classes(splits: Mapping[str, ImageDataset]) -> Iterable[str]:
+def _empty_classes(splits: Mapping[str, ImageDataset]) -> Iterable[Finding]:
     for name in ID_SPLITS:
         counts = count_by_class(splits[name]) if name in splits else None
         if counts is not None and counts.any() and not counts.all():
             empty = [splits[name].classes[i] for i in np.flatnonzero(counts == 0)]
             more = ", ..." if len(empty) > 3 else ""
-            yield (
+            yield Finding(
                 f"{len(empty)} of {len(counts)} classes have no image in {name}: "
-                f"{', '.join(empty[:3])}{more}"
+                f"{', '.join(empty[:3])}{more}",
+                (name,),
             )

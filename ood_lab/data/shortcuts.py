@@ -6,27 +6,28 @@ from collections.abc import Iterable
 
 import pandas as pd
 
+from ood_lab.data.check_report import Finding
 from ood_lab.data.splits import ID_SPLITS
 
 #: Differences that are worth a line: share of images, ratio of median sides, AUROC of the size.
 SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
 
 
-def shortcuts(facts: pd.DataFrame) -> Iterable[str]:
+def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
     """Compares each OOD set with ID test.
 
     Args:
         facts: one row a readable file: ``split, format, width, height, grey`` (share or NaN).
 
     Yields:
-        One line a difference, with its figures.
+        A finding for each difference, with its figures.
     """
     inside = facts[facts["split"] == "test"]
     if inside.empty:
         return
     for name, outside in facts[~facts["split"].isin(ID_SPLITS)].groupby("split", sort=False):
         yield from (
-            f"{name} can be told from ID by {reason}"
+            Finding(f"{name} can be told from ID by {reason}", (str(name),))
             for reason in (
                 *_by_format(inside, outside, str(name)),
                 *_by_size(inside, outside, str(name)),

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,13 @@ from ood_lab.report.columns import (
     pack,
     width_of,
 )
-from ood_lab.report.protocol import MISSING, fpr95_sentence, percent, star_sentence
+from ood_lab.report.protocol import (
+    MISSING,
+    finding_sentences,
+    fpr95_sentence,
+    percent,
+    star_sentence,
+)
 from ood_lab.report.view import Estimate, RunView
 
 _LABEL = {"auroc": "AUROC", "fpr95": "FPR95"}
@@ -50,6 +57,7 @@ class ConsoleTables:
     refused: Mapping[str, str]
     intervals: bool
     title: str | None
+    findings: Sequence[Mapping[str, Any]] = ()
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
@@ -69,6 +77,9 @@ class ConsoleTables:
         for sentence in self.view.left_out:
             yield Text()
             yield Text(sentence, style="dim")
+        if self.findings:
+            yield Text()
+            yield Text("\n".join(finding_sentences(self.findings)), style="yellow")
         if self.refused:
             yield Text()
         for name, reason in self.refused.items():
@@ -83,7 +94,7 @@ class ConsoleTables:
             shown = ends if accuracy.has_interval else ""
             parts.append(f"ID accuracy {percent(accuracy.value)}%{shown}")
         lines = [""]
-        for part in [*parts, f"ID test n = {self.view.n_id:,}"]:
+        for part in [*parts, f"{self.view.marked('test', 'ID test')} n = {self.view.n_id:,}"]:
             longer = f"{lines[-1]} · {part}" if lines[-1] else part
             lines[-1:] = [longer] if len(longer) <= width or not lines[-1] else [lines[-1], part]
         return "\n".join(lines)
@@ -92,7 +103,7 @@ class ConsoleTables:
         """Accuracy on the sets with shifted covariates, and its distance to that on ID test."""
         own = self.view.get("id_accuracy", None).value
         parts = [
-            f"{name} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
+            f"{self.view.marked(name)} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
             for name, found in self.view.csid_accuracies
         ]
         return f"ID accuracy under shifted covariates: {', '.join(parts)}"
@@ -173,7 +184,8 @@ class ConsoleTables:
         for position, ood in enumerate(self.view.sets):
             name = break_name(ood, words) if words else (f"S{position + 1}",)
             n = f"n {self.view.get('auroc', self.view.detectors[0], ood).n_ood:,}"
-            columns.append(Column((*name, n, *below), cells(ood)))
+            marked = (*name[:-1], name[-1] + self.view.mark(ood))
+            columns.append(Column((*marked, n, *below), cells(ood)))
         return columns
 
     def _marked(self, metric: str, ood: str, values: list[float]) -> set[int]:
@@ -233,7 +245,7 @@ class ConsoleTables:
             for axis in AXES:
                 columns = self._level_columns(ood, axis) if self.view.levels(ood, axis) else []
                 for part in pack(columns, width) if columns else []:
-                    tables.append((part, f"AUROC in % by {axis} level ({ood})"))
+                    tables.append((part, f"AUROC in % by {axis} level ({self.view.marked(ood)})"))
             if not tables:
                 continue
             gap = 4
@@ -274,6 +286,7 @@ def console_tables(
     refused: Mapping[str, str] | None = None,
     intervals: bool = False,
     title: str | None = None,
+    findings: Sequence[Mapping[str, Any]] = (),
 ) -> ConsoleTables:
     """Tables of one run for ``rich``: ``Console().print(console_tables(results))``.
 
@@ -290,11 +303,12 @@ def console_tables(
         refused: detector → why it could not work here.
         intervals: show the half-width of the 95% interval in every cell.
         title: what was run, first in the headline.
+        findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
 
     Raises:
         UserError: unknown protocol.
         ValueError: the table holds several models or seeds.
     """
     fpr95_sentence(protocol)
-    view = RunView(results, significance, reads)
-    return ConsoleTables(view, protocol, refused or {}, intervals, title)
+    view = RunView(results, significance, reads, findings)
+    return ConsoleTables(view, protocol, refused or {}, intervals, title, findings)

@@ -20,7 +20,13 @@ from ood_lab.report.html_tables import (
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
 from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
-from ood_lab.report.protocol import definitions_of, fpr95_sentence, percent, star_sentence
+from ood_lab.report.protocol import (
+    definitions_of,
+    finding_sentences,
+    fpr95_sentence,
+    percent,
+    star_sentence,
+)
 from ood_lab.report.view import RunView
 
 
@@ -51,7 +57,8 @@ def write_report(
         scores: scores table, higher = more OOD.
         figures: what :func:`ood_lab.report.figures.write_figures` returned; embedded.
         manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
-            and the list ``warnings`` is shown first on the page.
+            and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
+            on the page; sets with findings are marked.
         protocol: which FPR95 the results hold.
         significance: see :func:`ood_lab.report.console.console_tables`.
         reads: detector → what it looks at, a column of the first table.
@@ -70,9 +77,10 @@ def write_report(
         ValueError: the results hold several models or seeds.
     """
     path = Path(path)
-    view = RunView(results, significance, reads)
     given = dict(manifest or {})
-    warnings = given.pop("warnings", [])
+    findings, warnings = given.pop("findings", []), given.pop("warnings", [])
+    warnings = [warnings] if isinstance(warnings, str) else warnings
+    view = RunView(results, significance, reads, findings)
     shown = bool(view.detectors and view.sets)
     mistakes, thumbnails = [], []
     if load_image is not None and shown:
@@ -85,7 +93,7 @@ def write_report(
         title=title,
         sentence=fpr95_sentence(protocol) if shown else "",
         facts=_facts(view),
-        warnings=[warnings] if isinstance(warnings, str) else warnings,
+        warnings=[*finding_sentences(findings), *warnings],
         main=main_table(view) if shown else None,
         stars=star_sentence(view.has_significance) if view.has_marks else "",
         refused=refused or {},
@@ -114,7 +122,7 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
     for name, found in view.csid_accuracies:
         drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
-        facts.append((f"ID accuracy, {name}", f"{percent(found.value)}%", drop))
+        facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
         best = view.detectors[0]
         auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))
@@ -126,7 +134,7 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""
-    facts.append(("ID test images", f"{view.n_id:,}", scored))
+    facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))
     return facts
 
 

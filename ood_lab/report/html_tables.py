@@ -88,7 +88,7 @@ def main_table(view: RunView) -> HtmlTable:
         groups = [("", "", 2)]
     for ood in view.sets:
         n = view.get("auroc", view.detectors[0], ood).n_ood
-        groups.append((ood, f"n {n:,}", 2))
+        groups.append((view.marked(ood), f"n {n:,}", 2))
         for metric in ("auroc", "fpr95"):
             cells = {d: view.get(metric, d, ood) for d in view.detectors}
             best = view.best(metric, ood, {d: c.value for d, c in cells.items()})
@@ -129,7 +129,7 @@ def all_metrics_table(view: RunView) -> HtmlTable:
             cells = [view.get(metric, detector, ood) for metric in metrics]
             n = cells[0].n_ood
             # Sets are sorted by their place in the shift order, not by name.
-            start = [_name(detector), Cell(ood, place), Cell(f"{n:,}", n)]
+            start = [_name(detector), Cell(view.marked(ood), place), Cell(f"{n:,}", n)]
             rows.append([*start, *(_cell(c) for c in cells)])
     return HtmlTable("All metrics in %", [*heads, *(_head(m) for m in metrics)], rows)
 
@@ -147,7 +147,9 @@ def level_tables(view: RunView) -> list[HtmlTable]:
             heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
             heads += [Head("correlation"), Head("points per level")]
             rows = [[_name(d), *_level_cells(view, d, ood, axis)] for d in view.detectors]
-            tables.append(HtmlTable(f"AUROC in % by {axis} level ({ood})", heads, rows))
+            tables.append(
+                HtmlTable(f"AUROC in % by {axis} level ({view.marked(ood)})", heads, rows)
+            )
     return tables
 
 
@@ -175,7 +177,8 @@ def failure_table(view: RunView) -> list[HtmlTable]:
     for place in places:
         first = view.get("aurc", view.detectors[0], place)
         n = first.n_id + first.n_ood
-        groups.append(("ID errors" if place is None else f"ID + {place}", f"n {n:,}", 2))
+        name = "ID errors" if place is None else f"ID + {view.marked(place)}"
+        groups.append((name, f"n {n:,}", 2))
         for metric, label in (("aurc", "AURC"), ("e_aurc", "E-AURC")):
             cells = {d: view.get(metric, d, place) for d in view.detectors}
             best = view.best(metric, place, {d: c.value for d, c in cells.items()})

@@ -11,7 +11,7 @@ import pandas as pd
 
 from ood_lab.report.leaderboard_best import Pairs, mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.protocol import percent
+from ood_lab.report.protocol import finding_sentences, percent
 
 #: Of every OOD set; ``fpr95`` is the headline one under the protocol.
 SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
@@ -36,7 +36,8 @@ class Leaderboard:
         shift_order: the sets of the DAD.
         protocol: which FPR95 ``fpr95`` is.
         runs: what it was made of.
-        warnings: of runs whose rows carry no mark.
+        warnings: what the check of the data found about the sets that are marked, and runs whose
+            rows carry no star.
     """
 
     rows: pd.DataFrame
@@ -45,6 +46,10 @@ class Leaderboard:
     protocol: str
     runs: Sequence[FinishedRun]
     warnings: tuple[str, ...] = ()
+
+    def mark(self, dataset: str) -> str:
+        """The mark of a set that the check of the data has found something about, in any run."""
+        return max((run.view.mark(dataset) for run in self.runs), default="")
 
     @property
     def most_dad(self) -> int:
@@ -83,8 +88,20 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     lost = [run for run in runs if run.at_chance]
     rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
     return Leaderboard(
-        rows[COLUMNS], sets, shift_order, protocol, runs, tuple(map(_at_chance, lost))
+        rows[COLUMNS],
+        sets,
+        shift_order,
+        protocol,
+        runs,
+        (*_findings(runs, sets), *map(_at_chance, lost)),
     )
+
+
+def _findings(runs: Sequence[FinishedRun], sets: Sequence[str]) -> list[str]:
+    """Those about sets of the table, each once."""
+    shown = {"test", *sets}
+    found = [f for run in runs for f in run.manifest.get("findings", ()) if shown & {*f["sets"]}]
+    return list(dict.fromkeys(finding_sentences(found)))
 
 
 def _at_chance(run: FinishedRun) -> str:

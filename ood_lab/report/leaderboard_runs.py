@@ -161,7 +161,7 @@ def read_run(path: Path) -> FinishedRun:
     best, dating = path / "best.parquet", path / "dating.csv"
     return FinishedRun(
         path,
-        RunView(read_table(path / "results.parquet")),
+        RunView(read_table(path / "results.parquet"), findings=manifest.get("findings", ())),
         read_table(best) if best.exists() else None,
         manifest,
         read_config(path),

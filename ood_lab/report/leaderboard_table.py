@@ -110,7 +110,8 @@ class _Layout:
                 columns.extend(cells for _, cells in known)
 
         def add_set(ood: str, note: str) -> None:
-            add((ood, note), *((head, self._column(m, ood)) for m, head in _SHOWN.items()))
+            metrics = ((head, self._column(m, ood)) for m, head in _SHOWN.items())
+            add((f"{ood}{self.board.mark(ood)}", note), *metrics)
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
         add_set(first, "" if first == MEAN else f"n {self._n_ood(first):,}")
@@ -125,7 +126,8 @@ class _Layout:
         halves = [(Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in _SHOWN.items()]
         add(("95% sampling", "median half-width"), *halves)
         n_id = int(self.board.rows["n_id"].max())
-        caption = f"In %, ID test n = {n_id:,}. {fpr95_sentence(self.board.protocol)}."
+        tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
+        caption = f"In %, {tested}. {fpr95_sentence(self.board.protocol)}."
         rows = list(zip(*columns, strict=True))
         table = HtmlTable(caption, heads, rows, groups)
         return WideTable(table, len(names), self._notes(), self.board.warnings)

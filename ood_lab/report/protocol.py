@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import pandas as pd
 
 from ood_lab.errors import UserError
@@ -70,6 +73,17 @@ DEFINITIONS = (
 def star_sentence(tested: bool) -> str:
     """What a star, or bold type, says, in one line, as printed under every table."""
     return f"* = best of its column{' or not significantly worse' if tested else ''}."
+
+
+#: Behind the name of a set that the check of the data has found something about.
+DAGGER = "†"
+
+
+def finding_sentences(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the check of the data found, a sentence each, with the mark that tables have."""
+    return [
+        f"{f'{DAGGER} ' if finding['sets'] else ''}data: {finding['text']}" for finding in findings
+    ]
 
 
 #: Metrics that a definition is of, by the beginning of their name; the others are of any.

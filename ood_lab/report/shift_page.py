@@ -18,6 +18,7 @@ from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
+from ood_lab.report.protocol import finding_sentences
 from ood_lab.report.shift_tables import (
     DEGREE,
     ID_TEST,
@@ -108,7 +109,7 @@ def write_shift_page(
         title=manifest["title"],
         sentence=measured,
         facts=_facts(summary, manifest),
-        warnings=[],
+        warnings=finding_sentences(manifest.get("findings", ())),
         note=SAME_NOTE,
         tables=[summary_html(summary, axis) for axis in AXES],
         figures=[embed(figure, folder) for figure in (*figures, *more)],
@@ -116,7 +117,7 @@ def write_shift_page(
         examples=examples,
         thumbnails=store.uris,
         definitions=_DEFINITIONS,
-        manifest=flatten(manifest),
+        manifest=flatten({k: v for k, v in manifest.items() if k != "findings"}),
         downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
     )
     pictures.warn(path.name)

@@ -15,6 +15,7 @@ from ood_lab.report.console import console_tables
 from ood_lab.report.ode_tables import ode_tables
 from ood_lab.report.oodbench_tables import oodbench_tables
 from ood_lab.report.oric_tables import oric_tables
+from ood_lab.report.protocol import finding_sentences
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +29,7 @@ def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame 
         reads=reads_of(manifest),
         refused=manifest["refused"],
         title=manifest["title"],
+        findings=manifest.get("findings", ()),
     )
     Console().print(table)
     show_warnings(manifest)
@@ -48,9 +50,11 @@ def show_warnings(manifest: Mapping[str, Any]) -> None:
 def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
     results, best = folder / "results.parquet", folder / "best.parquet"
-    if not results.exists():
-        return
     manifest = read_json(folder / "manifest.json")
+    if not results.exists():
+        for sentence in finding_sentences(manifest.get("findings", ())):
+            log.warning(sentence)
+        return
     if "oric" in manifest:
         Console().print(oric_tables(read_table(results), folder, manifest))
     elif "ode" in manifest:

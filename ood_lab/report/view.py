@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
+from ood_lab.report.protocol import DAGGER
 
 #: Metrics of which more is better; of all others less is.
 HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
@@ -55,6 +56,7 @@ class RunView:
         significance: optional rows ``detector, ood, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best.
         reads: what detectors look at (``logits``, ``features``, ``head``, ``network``), by name.
+        findings: ``text`` and ``sets`` of what the check of the data found, as in the manifest.
 
     Attributes:
         sets: OOD sets in shift order, then those without a place in it; sets that only serve
@@ -70,6 +72,7 @@ class RunView:
         results: pd.DataFrame,
         significance: pd.DataFrame | None = None,
         reads: Mapping[str, str] | None = None,
+        findings: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         for column in ("model", "seed"):
             if column in results and results[column].nunique() > 1:
@@ -80,6 +83,7 @@ class RunView:
         self._significance = self._build_significance(significance)
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
         self._reads = dict(reads or {})
+        self._doubted = {name for finding in findings for name in finding["sets"]}
         self.detectors = sorted(names, key=lambda d: (-np.nan_to_num(self.mean("auroc", d)), d))
 
     @staticmethod
@@ -127,6 +131,14 @@ class RunView:
     def reads(self, detector: str) -> str:
         """What a detector looks at; empty where that is not known."""
         return self._reads.get(detector) or self._reads.get(detector.removesuffix("_tuned"), "")
+
+    def mark(self, dataset: str) -> str:
+        """What stands behind the name of a set that the check of the data found something about."""
+        return DAGGER if dataset in self._doubted else ""
+
+    def marked(self, dataset: str, words: str = "") -> str:
+        """The name of a set, or other words for it, with its mark."""
+        return f"{words or dataset}{self.mark(dataset)}"
 
     @cached_property
     def n_id(self) -> int:

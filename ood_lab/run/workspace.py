@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from ood_lab.clip import ClipModel
+    from ood_lab.data.check_report import Finding
     from ood_lab.data.datamodule import OODDataModule
     from ood_lab.detectors import Detector
     from ood_lab.evaluation.tuning import Tuning
@@ -155,10 +156,18 @@ class Workspace:
 
         data = self.sets
         if self.is_main:
-            print_whole(data.report or "")
+            if data.report:
+                print_whole(data.report.counts)
+                self.note_findings(data.report.findings)
             data.save_splits(self.folder / "splits")
             inputs.note(self, {name: split.identity for name, split in data.splits.items()})
         return data
+
+    def note_findings(self, findings: Sequence[Finding]) -> None:
+        """Says what the check of the data found, and keeps it where the results are."""
+        self.manifest["findings"] = [finding.plain() for finding in findings]
+        for finding in findings:
+            log.warning("data: %s", finding)
 
     @cached_property
     def backbone(self) -> Backbone:

@@ -62,7 +62,9 @@ class DataCheck(Task):
                 f"{len(wrong)} of {len(data.sources)} sources: {'; '.join(wrong)}{nearest}"
             )
         data.setup()
-        print_whole(data.report or "")
+        if data.report:
+            print_whole(data.report.counts)
+            ws.note_findings(data.report.findings)
         if len(classes := class_table(data.splits)):
             write_csv(classes, ws.folder / "classes.csv")
             Console().print(_classes(classes, ws.folder / "classes.csv"))

@@ -38,11 +38,13 @@ def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
 def missing_path(path: str | os.PathLike[str]) -> UserError:
     """The error for a path that does not exist, with the nearest one that does."""
     wanted = Path(os.path.abspath(path))
-    parent = next((p for p in wanted.parents if p.is_dir()), Path(wanted.anchor))
+    parent = next((p for p in wanted.parents if os.path.isdir(p)), Path(wanted.anchor))
     first, *rest = wanted.relative_to(parent).parts
     names = sorted(p.name for p in parent.iterdir() if not p.name.startswith("."))
     for match in nearest(first, names, 3, 0.6):
         found = parent / match
         full = found.joinpath(*rest)
-        return UserError(f"'{path}' does not exist; nearest: '{full if full.exists() else found}'")
+        return UserError(
+            f"'{path}' does not exist; nearest: '{full if os.path.exists(full) else found}'"
+        )
     return UserError(f"'{path}' does not exist; in '{parent}' {suggestion(first, names)}")

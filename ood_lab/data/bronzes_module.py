@@ -152,7 +152,7 @@ class BronzesDataModule(OODDataModule):
         """One OOD set; ``category`` where annotated."""
         parts = []
         for folder in self.folders[name]:
-            part = read_folder(folder, labelled=False)
+            part = read_folder(folder, labelled=False, tell=self.remark)
             if part.empty:
                 raise UserError(f"'{folder}' contains no images{instead(folder)}")
             parts.append(part.assign(kind=folder.name))

@@ -17,6 +17,7 @@ from ood_lab.data.class_counts import count_by_class
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.filefacts import Facts, content_hashes, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
+from ood_lab.data.formats import register_formats
 from ood_lab.data.shortcuts import shortcuts
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.errors import UserError
@@ -147,6 +148,7 @@ def _look_at(
 def _look(path: str, deep: bool) -> Facts:
     facts: Facts = {"format": "", "width": 0, "height": 0, "grey": np.nan, "error": ""}
     try:
+        register_formats()
         with Image.open(path) as image:
             facts |= {"format": image.format or "", "width": image.width, "height": image.height}
         if deep:

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ood_lab.arguments import BatchSize, Seed, Workers
 from ood_lab.data.background import Backgrounds
-from ood_lab.data.check_report import CheckReport
+from ood_lab.data.check_report import CheckReport, Finding
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
@@ -28,6 +28,7 @@ from ood_lab.data.files import FileDataset
 from ood_lab.data.groups import check_groups
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
+from ood_lab.data.remarks import Remark
 from ood_lab.data.replacement import Kind, Replacement
 from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.segmented import Segmenter
@@ -155,6 +156,7 @@ class OODDataModule(L.LightningDataModule):
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
+        self._doubts: list[Finding] = []
         self._train_view: TrainingView | None = None
         self._whole_train: ImageDataset | None = None
 
@@ -175,6 +177,13 @@ class OODDataModule(L.LightningDataModule):
 
         What the user should know of the making goes to ``self.notes``.
         """
+
+    def remark(self, remark: Remark) -> None:
+        """Keeps what the reading of a set says for the report of the check."""
+        if remark.doubtful:
+            self._doubts.append(Finding(remark.text))
+        else:
+            self.notes.append(remark.text)
 
     def own_backgrounds(self) -> Backgrounds | None:
         """Backgrounds that the data itself knows; None = only a folder can give some."""
@@ -216,6 +225,7 @@ class OODDataModule(L.LightningDataModule):
             splits, self.own_backgrounds(), self.seed, self.cache_dir
         )
         report.notes[:0] = self.notes
+        report.differences[:0] = self._doubts
         # A hierarchy that is none shows here, not after training.
         Labels.of(self._whole_train or splits["train"])
         self.report, self.splits = report, splits

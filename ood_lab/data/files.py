@@ -14,6 +14,7 @@ from PIL import ExifTags, Image
 
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.formats import register_formats
 from ood_lab.data.naming import label_columns
 from ood_lab.errors import UserError
 
@@ -44,6 +45,7 @@ def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
             (floating-point pixels).
     """
     try:
+        register_formats()
         with Image.open(path) as image:
             image.load()
             return _as_rgb(_upright(image))

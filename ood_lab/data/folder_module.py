@@ -190,7 +190,7 @@ class FolderDataModule(OODDataModule):
         self, source: Source, classes: Sequence[str] | None
     ) -> tuple[pd.DataFrame, list[str]]:
         path, root = self._place(source)
-        return read_manifest(path, root, classes)
+        return read_manifest(path, root, classes, self.remark)
 
     def _place(self, source: Source) -> tuple[Path, str | os.PathLike[str] | None]:
         """The file or folder of a source, and where the paths in it start from."""

@@ -4,47 +4,42 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-from PIL import Image
 
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.formats import HEIF, READ_HEIF, image_extensions, passed_over
+from ood_lab.data.remarks import Remark, Tell, to_log
 from ood_lab.errors import UserError
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)
-#: PIL registers these, but only to identify them or with the help of other programs.
-_NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 _SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
-@cache
-def image_extensions() -> frozenset[str]:
-    """Lower-case extensions (with the dot) of the formats that PIL can open here."""
-    Image.init()
-    return frozenset(
-        extension
-        for extension, kind in Image.registered_extensions().items()
-        if kind in Image.OPEN and kind not in _NOT_PHOTOS
-    )
-
-
-def read_folder(folder: Path, labelled: bool) -> pd.DataFrame:
+def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFrame:
     """Columns ``path`` (absolute) and ``label`` (name of the sub-folder, or ``NO_LABEL``).
 
     Args:
-        folder: searched to any depth; hidden files and folders are left out.
+        folder: searched to any depth; hidden files and folders are left out, and a folder that
+            links lead to again is searched once.
         labelled: the sub-folders must be classes; otherwise anything goes.
+        tell: is told what was passed over.
 
     Raises:
         UserError: an empty class folder, loose images beside class folders, folders of splits.
     """
-    files = {"": _images(folder, deep=False)}
+    search = _Search(folder)
+    files, loose = {}, search.images(folder, deep=False)
     for sub in sorted(p for p in folder.iterdir() if p.is_dir() and _visible(p.name)):
-        files[sub.name] = _images(sub, deep=True)
-    loose = files.pop("")
+        if not search.leads_back(str(sub)):
+            if labelled:  # two classes may share a folder, which the check of the data notices
+                search.forget()
+            files[sub.name] = search.images(sub, deep=True)
+    for remark in search.remarks():
+        tell(remark)
     filled = sorted(name for name, paths in files.items() if paths)
     if labelled and filled:
         _check_class_folders(folder, files, loose)
@@ -72,20 +67,65 @@ def _check_class_folders(folder: Path, files: dict[str, list[str]], loose: list[
         )
 
 
-def _images(folder: Path, deep: bool) -> list[str]:
-    found: list[str] = []
-    # Links are followed: data sets on shared disks are often folders of links.
-    for parent, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if _visible(name)) if deep else []
-        found += [
-            os.path.join(parent, name)
-            for name in sorted(names)
-            if _visible(name) and os.path.splitext(name)[1].lower() in image_extensions()
-        ]
-    for path in found:
-        if not path.isascii() and path != path.encode("utf-8", "replace").decode():
-            raise UserError(f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file")
-    return found
+class _Search:
+    """Finds images below a folder, and remembers what it passed over."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.others: list[str] = []
+        self.loops: list[str] = []
+        # A link to a folder further up would bring everything once more.
+        self._above = {os.path.realpath(place) for place in (root, *root.parents)}
+        self._above.update(map(str, Path(os.path.realpath(root)).parents))
+        self._seen: set[str] = set()
+
+    def forget(self) -> None:
+        """What was searched so far may be searched again."""
+        self._seen.clear()
+
+    def leads_back(self, folder: str) -> bool:
+        """Whether a folder was searched already, under whatever name; noted down if so."""
+        real = os.path.realpath(folder)
+        if real in self._above or real in self._seen:
+            self.loops.append(folder)
+            return True
+        return False
+
+    def images(self, folder: Path, deep: bool) -> list[str]:
+        """Paths of the images of a folder, and if ``deep`` of those below it, sorted."""
+        found: list[str] = []
+        if deep:
+            self._seen.add(os.path.realpath(folder))
+        # Links are followed: data sets on shared disks are often folders of links.
+        for parent, folders, names in os.walk(folder, followlinks=True):
+            folders[:] = list(self._next(parent, folders)) if deep else []
+            for name in sorted(filter(_visible, names)):
+                if os.path.splitext(name)[1].lower() in image_extensions():
+                    found.append(os.path.join(parent, name))
+                else:
+                    self.others.append(name)
+        for path in found:
+            if not path.isascii() and path != path.encode("utf-8", "replace").decode():
+                raise UserError(f"the name of {os.fsencode(path)!r} is not UTF-8: rename the file")
+        return found
+
+    def _next(self, parent: str, folders: list[str]) -> Iterator[str]:
+        for name in sorted(filter(_visible, folders)):
+            place = os.path.join(parent, name)
+            if not self.leads_back(place):
+                self._seen.add(os.path.realpath(place))
+                yield name
+
+    def remarks(self) -> Iterator[Remark]:
+        """What was passed over."""
+        if sentence := passed_over(self.others):
+            yield Remark(f"'{self.root}': {sentence}")
+        if self.loops:
+            links = "a link leads" if len(self.loops) == 1 else f"{len(self.loops):,} links lead"
+            yield Remark(
+                f"'{self.root}': {links} back to a folder that is searched anyway, which is done "
+                f"once: '{self.loops[0]}'"
+            )
 
 
 def _visible(name: str) -> bool:
@@ -97,4 +137,7 @@ def instead(place: Path) -> str:
     if place.is_file():
         return ": it has no rows"
     endings = {Path(n).suffix or n for _, _, names in os.walk(place) for n in names if _visible(n)}
-    return f" (its files end in {', '.join(sorted(endings)[:5])})" if endings else " and no file"
+    if not endings:
+        return " and no file"
+    remedy = f": {READ_HEIF}" if any(end.lower() in HEIF for end in endings) else ""
+    return f" (its files end in {', '.join(sorted(endings)[:5])}){remedy}"

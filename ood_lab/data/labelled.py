@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from ood_lab.data.columns import CLASS_NAMES
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.errors import UserError
-
-#: Columns that hold the class in other people's tables.
-_OTHER_NAMES = ("class", "classes", "labels", "target", "targets", "category", "category_name", "y")
 
 
 def check_classes(classes: Sequence[str], source: str) -> None:
@@ -92,7 +90,9 @@ def require_labels(splits: Mapping[str, ImageDataset], sources: Mapping[str, obj
         if not without.any():
             continue
         columns = {str(c).lower(): c for c in data.table}
-        other = next((columns[name] for name in _OTHER_NAMES if name in columns), None)
+        other = next(
+            (columns[name] for name in (*CLASS_NAMES, "category") if name in columns), None
+        )
         raise UserError(
             f"{_name(split, sources)}: {without.sum():,} of {len(data):,} images have no label, "
             f"such as '{data.table['path'].iloc[int(without.argmax())]}', and nothing can be "

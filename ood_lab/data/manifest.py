@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.data.columns import renamed, unread
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
 from ood_lab.data.division import cell_lists
-from ood_lab.data.folders import NO_LABEL, image_extensions, instead, read_folder
+from ood_lab.data.folders import NO_LABEL, instead, read_folder
+from ood_lab.data.formats import image_extensions
 from ood_lab.data.naming import is_named
+from ood_lab.data.remarks import Tell, to_log
 from ood_lab.errors import UserError
 from ood_lab.hints import missing_path, suggestion
 
@@ -22,6 +27,7 @@ def read_manifest(
     source: str | os.PathLike[str],
     root: str | os.PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
+    tell: Tell = to_log,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Reads what images there are and which class each belongs to.
 
@@ -33,7 +39,7 @@ def read_manifest(
       (class name or number, empty or -1 = unknown), ``category``, ``shape``, ``level_<n>`` (names
       or numbers alike, see :func:`~ood_lab.data.naming.encode_names`), ``semantic_level``,
       ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the file of the
-      object's mask) and any others;
+      object's mask) and any others; spaces around these names and capitals do not count;
     - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of
       ``task=divide``): ``covariate_level`` i and ``semantic_level`` j.
@@ -47,6 +53,7 @@ def read_manifest(
             classes of ``train``: labels must be among them, by name or (in a file) by number.
             An empty list: an OOD set, every label becomes -1 and the original class stays in the
             column ``category_name``.
+        tell: is told of files that were passed over and of columns that nothing reads.
 
     Returns:
         A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
@@ -55,15 +62,19 @@ def read_manifest(
     Raises:
         UserError: a missing path, file or column, an empty class folder, an unknown class.
     """
-    place = Path(os.path.abspath(Path(source).expanduser()))
-    if not place.exists():
+    place = _place(source)
+    if not os.path.exists(place):
         raise missing_path(place)
+    labelled = classes is None or len(classes) > 0
     if place.is_dir() and (cells := cell_lists(place)):
         table = _read_cells(cells, root)
     elif place.is_dir():
-        table = read_folder(place, labelled=classes is None or len(classes) > 0)
+        table = read_folder(place, labelled, tell)
     else:
         table = _read_file(place)
+        names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
+        for remark in unread(names, place, labelled):
+            tell(remark)
         table["path"] = _absolute(table["path"], place, root)
         if "mask" in table:
             given = table["mask"].notna()
@@ -94,29 +105,45 @@ def _read_file(file: Path) -> pd.DataFrame:
     suffix = file.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
-            # Only an empty cell is missing: "NA" and "null" are possible class names.
-            table = pd.read_csv(
-                file,
-                sep="," if suffix == ".csv" else "\t",
-                dtype={"path": str, "label": str},
-                keep_default_na=False,
-                na_values=[""],
-                encoding="utf-8-sig",
-            )
+            table = _read_csv(file)
         elif suffix in (".parquet", ".pq"):
             table = pd.read_parquet(file)
+            if any(table.index.names):  # of a table that was saved with one
+                table = table.reset_index()
+            table = table.rename(columns=renamed(table, file))
         elif suffix in (".txt", ".lst"):
             table = _read_image_list(file)
         else:
             raise UserError(
                 f"'{file}' is neither a folder nor a .csv, .tsv, .parquet or .txt list of images"
             )
-    except (UnicodeDecodeError, ValueError, OSError) as error:
+    except UserError:
+        raise
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read '{file}', which is not UTF-8: save it as UTF-8") from error
+    except (ValueError, OSError) as error:
         raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
     if "path" not in table:
         raise UserError(f"'{file}' has no column 'path': {suggestion('path', map(str, table))}")
     table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
     return table.reset_index(drop=True)
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    with file.open(encoding="utf-8-sig") as lines:
+        header = next((line for line in lines if line.strip()), "")
+    own, *others = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
+    # Spreadsheets of some languages write semicolons.
+    sep = own if own in header else next((mark for mark in others if mark in header), own)
+    # Only an empty cell is missing: "NA" and "null" are possible class names.
+    options: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "sep": sep}
+    options |= {"encoding": "utf-8-sig", "skipinitialspace": bool(re.search(f"{sep} ", header))}
+    names = renamed(pd.read_csv(file, nrows=0, **options), file)
+    texts = {column: str for column, name in names.items() if name in ("path", "label")}
+    table = pd.read_csv(file, dtype=texts, **options)
+    if not isinstance(table.index, pd.RangeIndex):
+        raise UserError(f"cannot read '{file}': its rows have more cells than its first line names")
+    return table.rename(columns=names)
 
 
 def _read_image_list(file: Path) -> pd.DataFrame:
@@ -135,9 +162,7 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
     base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
-    if paths.isna().any():
-        raise UserError(f"'{file}' row {int(paths.isna().to_numpy().argmax()) + 1} has no path")
-    found = [os.path.normpath(os.path.join(base, path)) for path in paths]
+    found = [_find(base, path) for path in _path_text(paths, file)]
     missing = [path for path in found if not os.path.isfile(path)]
     if missing:
         raise UserError(
@@ -150,8 +175,8 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
 
 def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
     """How many of the images that a list names are not there, in words; empty where all are."""
-    base, paths = _base(file, root), _read_file(file)["path"].dropna()
-    found = [os.path.normpath(os.path.join(base, path)) for path in paths]
+    base, paths = _base(file, root), _read_file(file)["path"]
+    found = [_find(base, path) for path in _path_text(paths, file)]
     missing = [path for path in found if not os.path.isfile(path)]
     if not missing:
         return ""
@@ -160,14 +185,39 @@ def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
 
 def _base(file: Path, root: str | os.PathLike[str] | None) -> Path:
     """Where the paths in a list start from."""
-    return Path(os.path.abspath(Path(root).expanduser())) if root is not None else file.parent
+    return _place(root) if root is not None else file.parent
+
+
+def _place(source: str | os.PathLike[str]) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(source)))
+
+
+def _path_text(paths: pd.Series, file: Path) -> Iterator[str]:
+    """The paths as text: bytes, as some programs write them to Parquet, are decoded."""
+    for row, path in enumerate(paths, start=1):
+        text = os.fsdecode(path) if isinstance(path, bytes) else path
+        if not isinstance(text, str):
+            kind = "no path" if pd.api.types.is_scalar(text) and pd.isna(text) else "not a path"
+            shown = "" if kind == "no path" else f": {str(text)[:60]!r}"
+            raise UserError(f"'{file}' row {row} has {kind}{shown}")
+        yield text
+
+
+def _find(base: Path, path: str) -> str:
+    """The file of a path; spaces around it or backslashes count where there is such a file."""
+    full = os.path.normpath(os.path.join(base, path))
+    if not os.path.isfile(full) and path != (plain := path.strip().replace("\\", "/")):
+        other = os.path.normpath(os.path.join(base, plain))
+        return other if os.path.isfile(other) else full
+    return full
 
 
 def _label_text(label: pd.Series) -> pd.Series:
-    text = label.astype(object).where(label.notna(), NO_LABEL).map(str)
+    text = label.astype(object).where(label.notna(), NO_LABEL)
+    text = text.map(lambda name: os.fsdecode(name) if isinstance(name, bytes) else str(name))
     # A column of integers with gaps is read as floats.
     text = text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
-    return text.map(lambda name: unicodedata.normalize("NFC", name).strip())
+    return text.map(lambda name: unicodedata.normalize("NFC", name).strip() or NO_LABEL)
 
 
 def _check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:

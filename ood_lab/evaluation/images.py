@@ -14,6 +14,7 @@ from ood_lab.data.fewshot import even_rows
 from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
 from ood_lab.data.manifest import read_manifest
+from ood_lab.data.remarks import Remark
 from ood_lab.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -26,10 +27,12 @@ class Images:
     Attributes:
         table: columns ``path`` and ``error`` (empty where the image can be read), every image.
         readable: the dataset of those that can be read, in the same order.
+        passed: what was passed over, in sentences.
     """
 
     table: pd.DataFrame
     readable: FileDataset
+    passed: tuple[str, ...] = ()
 
     @property
     def rows(self) -> np.ndarray:
@@ -51,7 +54,11 @@ def read_images(
         UserError: nothing there, or no image can be read.
     """
     given = source if isinstance(source, Mapping) else {"path": source}
-    found, _ = read_manifest(given["path"], given.get("root"), classes=[])
+    remarks: list[Remark] = []
+    found, _ = read_manifest(given["path"], given.get("root"), [], remarks.append)
+    passed = tuple(remark.text for remark in remarks if remark.doubtful)
+    for sentence in passed:
+        log.warning("task.images: %s", sentence)
     if limit is not None:
         found = found.iloc[even_rows(len(found), limit)].reset_index(drop=True)
     paths = found["path"].astype(str)
@@ -66,7 +73,7 @@ def read_images(
             raise UserError(f"task.images: {some}; {example}")
         log.warning("%s and have an error in the table; %s", some, example)
     readable = table.loc[table["error"] == "", ["path"]].assign(label=-1).reset_index(drop=True)
-    return Images(table, FileDataset("images", readable, []))
+    return Images(table, FileDataset("images", readable, []), passed)
 
 
 def _look(path: str) -> Facts:

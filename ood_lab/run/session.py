@@ -128,7 +128,7 @@ def _leave_frameworks(failed: bool) -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """A full disk is the user's affair, whoever noticed it first."""
+    """A full disk or a name that no file can have: the user's affair, whoever noticed it first."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         full = UserError(
@@ -137,6 +137,10 @@ def _explained(error: Exception) -> Exception:
         )
         full.__cause__ = error
         return full
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        long = UserError(f"'{error.filename}': no file has a name of so many characters")
+        long.__cause__ = error
+        return long
     return error
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.data.folders import image_extensions
+from ood_lab.data.formats import image_extensions
 from ood_lab.data.manifest import read_manifest
 from ood_lab.errors import UserError
 from ood_lab.synthesis import check_model

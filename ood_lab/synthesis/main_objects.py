@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from ood_lab.data.files import load_rgb
-from ood_lab.data.folders import image_extensions
+from ood_lab.data.formats import image_extensions
 from ood_lab.errors import UserError
 from ood_lab.synthesis import Ledger, MainObject, progress_bar
 

@@ -128,7 +128,11 @@ class Predict(Task):
         table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
         write_csv(table, ws.folder / "predictions.csv")
         ws.manifest |= {
-            "images": {"source": str(self.images), "identity": pictures.readable.identity},
+            "images": {
+                "source": str(self.images),
+                "identity": pictures.readable.identity,
+                "passed_over": list(pictures.passed),
+            },
             "classes": classes,
             "backbone": dict(bank.manifest),
             "detectors": {name: _summary(table, name, ready[name]) for name in ready},
@@ -186,6 +190,8 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
 def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
     unreadable = int((table["error"] != "").sum())
     title = f"{len(table):,} images, {unreadable:,} of them unreadable"
+    if manifest["images"]["passed_over"]:
+        title += "; other files were passed over (see the warning above)"
     shown = Table("detector", title=title)
     for heading in ("held-out ID", "p-value at most", "so score above", "flagged as OOD"):
         shown.add_column(heading, justify="right")

@@ -1,7 +1,11 @@
+import re
+
 import pandas as pd
 import pytest
 from pictures import picture
+from PIL import Image
 
+from ood_lab.data.files import load_rgb
 from ood_lab.data.manifest import read_manifest
 from ood_lab.errors import UserError
 
@@ -187,6 +191,147 @@ def test_bad_tables(photos):
     refuse(b"", "cannot read")
     refuse(b"not parquet", "cannot read", "bad.parquet")
     refuse(b"x", "neither a folder nor", "bad.json")
+
+
+def told(source, **options):
+    """The table, and what was said of it."""
+    remarks = []
+    table, classes = read_manifest(source, tell=remarks.append, **options)
+    return table, classes, [(remark.text, remark.doubtful) for remark in remarks]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "path, label\n{}, cat\n{}, dog\n",
+        'Path,LABEL\n{},"cat"\n{},dog\n',
+        "\ufeffpath;Label \n{};cat\n{};dog\n",
+        "path\tlabel\n{}\tcat\n{}\t dog \n",
+        " path ,label,Label\n{},cat,x\n{},dog,y\n",
+        "path,label\n{} ,cat\n .\\{},dog\n",
+    ],
+)
+def test_columns_are_found_however_they_are_written(photos, text):
+    names = [picture(photos / f"{i}.png", i).name for i in range(2)]
+    (photos / "list.csv").write_text(text.format(*names))
+    table, classes, _ = told(photos / "list.csv")
+    assert classes == ["cat", "dog"]
+    assert table["label"].tolist() == [0, 1]
+    assert table["path"].tolist() == [str(photos / name) for name in names]
+
+
+def test_two_columns_that_may_be_the_label_are_refused(photos):
+    (photos / "list.csv").write_text("path,Label, LABEL\nx.png,a,b\n")
+    with pytest.raises(UserError, match="2 columns that may be 'label': 'Label' and 'LABEL'"):
+        read_manifest(photos / "list.csv")
+
+
+@pytest.mark.parametrize(
+    ("column", "said", "doubtful"),
+    [
+        ("class", "call it 'label'", True),
+        ("lable", "call it 'label'", True),
+        ("covariate level", "call it 'covariate_level'", True),
+        ("camera", "these columns of .*: 'camera'", False),
+    ],
+)
+def test_columns_that_nothing_reads_are_named(photos, column, said, doubtful):
+    name = picture(photos / "0.png").name
+    (photos / "list.csv").write_text(f"path,{column}\n{name},3\n")
+    ((text, loud),) = told(photos / "list.csv")[2]
+    assert re.search(f"nothing reads .*{said}", text)
+    assert loud == doubtful
+    assert told(photos / "list.csv", classes=[])[2][0][1] == (column == "covariate level")
+
+
+def test_paths_and_labels_of_bytes(photos):
+    names = [picture(photos / f"{i}é.png", i).name for i in range(2)]
+    table = {"path": [n.encode() for n in names], "label": [b"cat", b"dog"]}
+    pd.DataFrame(table).set_index("path").to_parquet(photos / "list.parquet")
+    table, classes = read_manifest(photos / "list.parquet")
+    assert classes == ["cat", "dog"]
+    assert table["path"].tolist() == [str(photos / name) for name in names]
+    pd.DataFrame({"path": [{"bytes": b"x"}]}).to_parquet(photos / "list.parquet")
+    with pytest.raises(UserError, match="row 1 has not a path: "):
+        read_manifest(photos / "list.parquet")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"path,label\nx.png,a,b\n", "more cells than its first line names"),
+        ("path,label\nä.png,a\n".encode("latin-1"), "save it as UTF-8"),
+        (b"path,label\n  ,a\n", "is missing|are missing|no path"),
+    ],
+)
+def test_tables_that_cannot_be_right(photos, content, said):
+    (photos / "list.csv").write_bytes(content)
+    with pytest.raises(UserError, match=said):
+        read_manifest(photos / "list.csv")
+
+
+def test_a_name_that_is_too_long_or_a_user_that_is_not_there(photos):
+    for source in ("x" * 300, photos / ("x" * 300) / "y", "~nobody-here/images"):
+        with pytest.raises(UserError, match="does not exist"):
+            read_manifest(source)
+
+
+def test_a_link_that_leads_back_is_followed_once(tmp_path):
+    for i in range(5):
+        picture(tmp_path / "id" / "ab"[i % 2] / f"{i}.png", i)
+    for name, target in (
+        ("a/back", tmp_path / "id"),
+        ("a/up", tmp_path),
+        ("b/x", tmp_path / "id/b"),
+    ):
+        (tmp_path / "id" / name).symlink_to(target)
+    for options in ({}, {"classes": []}):
+        table, _, ((text, doubtful),) = told(tmp_path / "id", **options)
+        assert len(table) == 5
+        assert doubtful
+        assert "3 links lead back" in text
+        assert "id/a/back'" in text
+    (tmp_path / "id" / "c").symlink_to(tmp_path / "id")
+    table, classes, _ = told(tmp_path / "id")
+    assert (len(table), classes) == (5, ["a", "b"])
+
+
+def test_links_to_folders_elsewhere_are_followed(tmp_path):
+    for i in range(4):
+        picture(tmp_path / "disk" / "ab"[i % 2] / f"{i}.png", i)
+    (tmp_path / "id").mkdir()
+    for name in "ab":
+        (tmp_path / "id" / name).symlink_to(tmp_path / "disk" / name)
+    table, classes, remarks = told(tmp_path / "id")
+    assert (len(table), classes, remarks) == (4, ["a", "b"], [])
+
+
+def test_files_that_cannot_be_opened_are_counted(photos, monkeypatch):
+    monkeypatch.setattr("ood_lab.data.folders.image_extensions", lambda: {".png", ".jpg"})
+    for name in ("1.heic", "2.HEIC", "3.svg", "IMG_4", "notes.txt", ".hidden"):
+        (photos / "train" / "2" / name).write_text("x")
+    table, _, ((text, doubtful),) = told(photos / "train")
+    assert len(table) == 8
+    assert doubtful
+    assert text == (
+        f"'{photos}/train': 4 files that cannot be opened were passed over (2 .heic, 1 .svg, 1 "
+        "without an ending): pip install pillow-heif reads HEIC; save as PNG or JPEG what is a "
+        "picture"
+    )
+    (photos / "only").mkdir()
+    (photos / "only" / "1.heic").write_text("x")
+    with pytest.raises(UserError, match=r"end in .heic\): pip install pillow-heif"):
+        read_manifest(photos / "only")
+
+
+def test_heic_is_read_where_pillow_heif_is_installed(photos):
+    heif = pytest.importorskip("pillow_heif")
+    noise = Image.open(picture(photos / "0.png", size=(64, 48)))
+    (photos / "mine").mkdir()
+    heif.from_pillow(noise).save(photos / "mine" / "1.heic")
+    table, _, remarks = told(photos / "mine", classes=[])
+    assert (len(table), remarks) == (1, [])
+    assert load_rgb(table["path"].item()).size == (64, 48)
 
 
 def test_folder_without_images_says_what_is_there(tmp_path):

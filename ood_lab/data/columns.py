@@ -1,0 +1,89 @@
+"""Which columns of a table of images are read, however their names are written."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from ood_lab.axes import LEVELS
+from ood_lab.data.remarks import Remark
+from ood_lab.errors import UserError
+from ood_lab.hints import nearest
+
+#: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
+KNOWN = ("path", "label", "category", "shape", "mask", *LEVELS)
+#: Columns that hold the class in other people's tables.
+CLASS_NAMES = ("class", "classes", "labels", "target", "targets", "category_name", "y")
+#: Columns that this package's own tables have, and numbers of rows: nobody misses them.
+_OWN = re.compile(r"category_name|index|dataset|unnamed: \d+|__index_level_\d+__")
+#: Least similarity of a name to one that is read.
+_CLOSE = 0.75
+
+
+def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
+    """The name under which each column is read: spaces around it and capitals do not count.
+
+    Where one column has a name as it is read, others that differ by these alone keep theirs.
+
+    Raises:
+        UserError: two columns could be meant.
+    """
+    wanted: defaultdict[str, list[object]] = defaultdict(list)
+    names = {column: str(column) for column in columns}
+    for column, name in names.items():
+        wanted[_plain(name)].append(column)
+    for plain, given in wanted.items():
+        if not _is_read(plain) or plain in names.values():
+            continue
+        if len(given) > 1:
+            raise UserError(
+                f"'{file}' has {len(given)} columns that may be '{plain}': "
+                f"{' and '.join(repr(names[column]) for column in given)}: keep one of them"
+            )
+        names[given[0]] = plain
+    return names
+
+
+def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Remark]:
+    """Names the columns that nothing reads, those first that may be meant for one that is.
+
+    Args:
+        columns: of the table, as :func:`renamed`.
+        source: the table.
+        labelled: whether labels are asked for.
+    """
+    given = list(columns)
+    free = [name for name in (*KNOWN, "level_0") if name not in given and name != "path"]
+    if not labelled:
+        free = [name for name in free if name not in ("label", "level_0")]
+    others = []
+    for name in given:
+        plain = _plain(name)
+        if _is_read(name):
+            continue
+        close = ["label"] if plain in CLASS_NAMES else nearest(plain, free, 1, _CLOSE)
+        if close and close[0] in free:
+            yield Remark(
+                f"nothing reads the column '{name}' of '{source}': if it is the {close[0]}, call "
+                f"it '{close[0]}'"
+            )
+        elif not _OWN.fullmatch(plain):
+            others.append(f"'{name}'")
+    if others:
+        more = f" and {len(others) - 5} more" if len(others) > 5 else ""
+        yield Remark(
+            f"nothing reads these columns of '{source}': {', '.join(others[:5])}{more}", False
+        )
+
+
+def _plain(name: str) -> str:
+    """Without what surrounds it and, but for what an attribute is called, in small letters."""
+    text = " ".join(name.strip("\ufeff\u200b").split())
+    head, mark, rest = text.partition("_")
+    return f"attribute_{rest}" if mark and head.casefold() == "attribute" else text.casefold()
+
+
+def _is_read(name: str) -> bool:
+    return name in KNOWN or name.startswith("attribute_") or bool(re.fullmatch(r"level_\d+", name))

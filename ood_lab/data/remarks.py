@@ -1,0 +1,30 @@
+"""What the reading of images has to say beside the images."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """One sentence.
+
+    Attributes:
+        text: the sentence.
+        doubtful: something may be missing that was meant to be there.
+    """
+
+    text: str
+    doubtful: bool = True
+
+
+Tell = Callable[[Remark], None]
+
+
+def to_log(remark: Remark) -> None:
+    """Says it in the log, as a warning where something may be missing."""
+    log.log(logging.WARNING if remark.doubtful else logging.INFO, remark.text)

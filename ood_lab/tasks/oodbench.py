@@ -19,7 +19,7 @@ from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name
-from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
+from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
@@ -98,13 +98,14 @@ class OODBench(Benchmark):
         folder = ws.features_root / "image_text"
         scores = {n: cached_scores(m, annotations, folder) for n, m in ws.image_text.items()}
         rule = Rule(case1=self.case1, combine=self.combine, threshold=self.threshold)
-        division = divide(scores, labels, rule)
+        checked = audited(
+            divide(scores, labels, rule), None if self.audit is None else Path(self.audit)
+        )
+        division = without_rejected(checked)
         write_table(division, ws.folder / _DIVISION)
         files = zip(annotations.images["image"], annotations.images["file"], strict=True)
         paths = {image: str(annotations.root / name) for image, name in files}
-        write_audit(division, paths, ws.folder / "audit.csv")
-        if self.audit is not None:
-            division = without_rejected(division, Path(self.audit))
+        write_audit(checked, paths, ws.folder / "audit.csv")
         drawn = Pairing(
             id_pairing=self.id_pairing, id_pairs=self.id_pairs, most_pairs=self.most_pairs
         ).draw(division, labels, ws.seed)

@@ -16,41 +16,27 @@ ACCEPT, REJECT = "accept", "reject"
 _KEY = ["image", "category"]
 
 
-def write_audit(division: pd.DataFrame, files: Mapping[int | str, str], path: Path) -> None:
-    """Writes every OOD pair with its image's file and an empty column ``verdict``.
+def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
+    """The division with a person's verdict on each pair, in the column ``verdict``.
 
     Args:
         division: see :func:`~ood_lab.lvlm.oodbench.division.divide`.
-        files: path of every image, by id.
-        path: the CSV to write.
-    """
-    ood = division[division["split"] != ID]
-    table = ood.assign(file=[files[image] for image in ood["image"]], verdict="")
-    first = [*_KEY, "split", "verdict", "file"]
-    write_csv(table[[*first, *[c for c in table if c not in first]]], path)
-
-
-def without_rejected(division: pd.DataFrame, path: Path) -> pd.DataFrame:
-    """The division without the pairs that a person has rejected.
-
-    They are in no split: not in an OOD one, where they do not belong, nor in ID, which would make
-    ID of what the models overlook.
-
-    Args:
-        division: see :func:`~ood_lab.lvlm.oodbench.division.divide`.
-        path: the CSV of :func:`write_audit`, with ``accept`` or ``reject`` as verdicts.
+        path: the CSV of :func:`write_audit`, with ``accept``, ``reject`` or nothing as verdicts;
+            None = no pair has one.
 
     Raises:
         UserError: the file is missing or not such a CSV, has another verdict, or names a pair
             that is not in the division.
     """
+    if path is None:
+        return division.assign(verdict="")
     if not path.is_file():
         raise UserError(f"task.audit={path}: there is no such file")
     audit = read_table(path, dtype=str, keep_default_na=False)
     if missing := [name for name in (*_KEY, "verdict") if name not in audit]:
         raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")
-    verdicts = audit["verdict"].str.strip().str.lower()
-    if len(wrong := verdicts[~verdicts.isin(["", ACCEPT, REJECT])]):
+    audit["verdict"] = audit["verdict"].str.strip().str.lower()
+    if len(wrong := audit.loc[~audit["verdict"].isin(["", ACCEPT, REJECT]), "verdict"]):
         raise UserError(
             f"{path}, line {wrong.index[0] + 2}: the verdict is '{wrong.iloc[0]}'; write "
             f"{ACCEPT}, {REJECT} or nothing"
@@ -64,4 +50,36 @@ def without_rejected(division: pd.DataFrame, path: Path) -> pd.DataFrame:
             f"{path}, line {row + 2}: the division has no pair of image {image} and '{category}'; "
             "the audit belongs to other annotations"
         )
-    return division[~known.isin(listed[verdicts == REJECT])].reset_index(drop=True)
+    verdicts = pd.Series(audit["verdict"].to_numpy(), index=listed)
+    given = verdicts[~verdicts.index.duplicated(keep="last")].reindex(known).fillna("")
+    return division.assign(verdict=given.to_numpy())
+
+
+def without_rejected(audited: pd.DataFrame) -> pd.DataFrame:
+    """Pairs that nobody has rejected, without the column ``verdict``.
+
+    Rejected pairs are in no split: not in an OOD one, where they do not belong, nor in ID, which
+    would make ID of what the models overlook.
+    """
+    return audited[audited["verdict"] != REJECT].drop(columns="verdict").reset_index(drop=True)
+
+
+def write_audit(audited: pd.DataFrame, files: Mapping[int | str, str], path: Path) -> None:
+    """Writes every OOD pair, and every rejected one, with its image's file and its verdict.
+
+    Args:
+        audited: see :func:`audited`.
+        files: path of every image, by id.
+        path: the CSV to write.
+    """
+    listed = audited[(audited["split"] != ID) | (audited["verdict"] == REJECT)]
+    table = listed.assign(file=[files[image] for image in listed["image"]])
+    first = [*_KEY, "split", "verdict", "file"]
+    write_csv(table[[*first, *[c for c in table if c not in first]]], path)
+
+
+def read_ood_pairs(path: Path) -> pd.DataFrame:
+    """OOD pairs that nobody has rejected: ``image, category, split, file``, as text."""
+    pairs = read_table(path, dtype=str, keep_default_na=False)
+    pairs["verdict"] = pairs["verdict"].str.strip().str.lower()
+    return without_rejected(pairs[pairs["split"] != ID])

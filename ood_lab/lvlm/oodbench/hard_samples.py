@@ -2,7 +2,8 @@
 
 ``h = (1 - p)^gamma (-ln p)`` with ``p`` the probability of the predicted class of a proposal and
 ``gamma = 2``: it falls as p rises. Of each image and predicted class the k hardest proposals are
-kept, of each class the hardest q percent of those.
+kept, of each class the hardest q percent of those; proposals of one class in one image are then one
+pair.
 """
 
 from __future__ import annotations
@@ -70,10 +71,11 @@ class HardSamples:
         table = known.assign(hardness=hardness(known["p"], self.gamma))
         table = table.sort_values("hardness", ascending=False, kind="stable")
         table = table.groupby(["image", "category"], sort=False).head(self.per_image)
-        table = table.drop_duplicates(["image", "category"])
         rank = table.groupby("category").cumcount()
         size = table.groupby("category")["p"].transform("size")
         table = table[rank < np.maximum(np.ceil(self.share * size), 1)]
+        # Several hard proposals of a class are one pair, of the hardest of them.
+        table = table.drop_duplicates(["image", "category"])
         rows = pd.Index(labels.images).get_indexer(pd.Index(table["image"]))
         columns = pd.Index(labels.categories).get_indexer(pd.Index(table["category"]))
         found = table.assign(split=HARD, present=labels.present[rows, columns])

@@ -37,10 +37,11 @@ class Pairing:
         """The pairs to ask about.
 
         ID pairs are drawn without replacement from those that are in no OOD split, whatever
-        has been cut from it.
+        has been cut from it. An annotated pair that the division lacks was rejected and is in no
+        split.
 
         Args:
-            division: see :func:`~ood_lab.lvlm.oodbench.division.divide`; may lack rejected pairs.
+            division: see :func:`~ood_lab.lvlm.oodbench.division.divide`, without rejected pairs.
             labels: what is annotated.
             seed: of all draws.
 
@@ -65,10 +66,10 @@ class Pairing:
         self, division: pd.DataFrame, labels: Labels, wanted: int, rng: np.random.Generator
     ) -> pd.DataFrame:
         """ID pairs with what the models say of them, where they are annotated."""
-        free = labels.present | labels.absent
-        ood = division[division["split"] != ID]
-        rows = pd.Index(labels.images).get_indexer(pd.Index(ood["image"]))
-        free[rows, pd.Index(labels.categories).get_indexer(pd.Index(ood["category"]))] = False
+        free = labels.absent.copy()
+        inside = division[division["split"] == ID]
+        rows = pd.Index(labels.images).get_indexer(pd.Index(inside["image"]))
+        free[rows, pd.Index(labels.categories).get_indexer(pd.Index(inside["category"]))] = True
         chosen = np.sort(self._choice(free, labels.present, wanted, rng))
         images, categories = np.unravel_index(chosen, free.shape)
         pairs = pd.DataFrame(

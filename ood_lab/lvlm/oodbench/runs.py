@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_table
+from ood_lab.lvlm.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.oodbench.scoring import Unparsed, pair_table
 
 _COUNTS = ["tp", "fp", "tn", "fn"]
@@ -91,7 +92,7 @@ def common_pairs(
 
 
 def audited_pairs(folder: Path) -> pd.DataFrame:
-    """OOD pairs of a run that built questions: ``image, category, file, split``.
+    """OOD pairs of a run that built questions, none cut: ``image, category, file, split``.
 
     Raises:
         UserError: the folder has no ``audit.csv``.
@@ -101,4 +102,4 @@ def audited_pairs(folder: Path) -> pd.DataFrame:
         raise UserError(
             f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
         )
-    return read_table(file, dtype={"image": str, "category": str, "file": str})
+    return read_ood_pairs(file)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.oodbench.audit import without_rejected, write_audit
+from ood_lab.lvlm.oodbench.audit import audited, read_ood_pairs, without_rejected, write_audit
 from ood_lab.lvlm.oodbench.division import Labels, Rule, divide, purified
 from ood_lab.lvlm.oodbench.pairs import Pairing
 
@@ -148,17 +148,42 @@ def test_id_pairs_are_in_no_ood_split_and_known_by_the_annotation(random_case, i
 def test_audit_goes_out_and_comes_in_again(random_case, tmp_path):
     scores, known = random_case
     table = divide({"a": scores}, known, Rule())
-    file = tmp_path / "audit.csv"
-    write_audit(table, {image: f"{image}.png" for image in known.images}, file)
+    file, again = tmp_path / "audit.csv", tmp_path / "again.csv"
+    files = {image: f"{image}.png" for image in known.images}
+    write_audit(audited(table, None), files, file)
     audit = pd.read_csv(file, keep_default_na=False)
     assert len(audit) == (table["split"] != "id").sum()
+    assert set(audit["verdict"]) == {""}
     audit.loc[[0, 5], "verdict"] = ["Reject", "accept"]
     audit.to_csv(file, index=False)
-    left = without_rejected(table, file)
+    checked = audited(table, file)
+    left = without_rejected(checked)
     key = ["image", "category"]
     both = table.merge(left[key], on=key, how="outer", indicator=True)
     gone = both.loc[both["_merge"] == "left_only", key]
     assert gone.to_numpy().tolist() == [[audit["image"][0], audit["category"][0]]]
+    # The verdicts stay with the run, and what reads its pairs finds no rejected one.
+    write_audit(checked, files, again)
+    assert audited(table, again).equals(checked)
+    pairs = read_ood_pairs(again)
+    assert len(pairs) == len(audit) - 1
+    assert (str(audit["image"][0]), audit["category"][0]) not in set(
+        zip(pairs["image"], pairs["category"], strict=True)
+    )
+
+
+@pytest.mark.parametrize("id_pairing", ["any", "present", "balanced"])
+def test_rejected_pairs_are_in_no_split(random_case, tmp_path, id_pairing):
+    scores, known = random_case
+    table = divide({"a": scores}, known, Rule())
+    ood = table[table["split"] != "id"]
+    file = tmp_path / "audit.csv"
+    ood[["image", "category"]].assign(verdict="reject").to_csv(file, index=False)
+    left = without_rejected(audited(table, file))
+    drawn = Pairing(id_pairing=id_pairing, id_pairs=2000, most_pairs=None).draw(left, known, seed=0)
+    rejected = set(zip(ood["image"], ood["category"], strict=True))
+    assert rejected
+    assert not rejected & set(zip(drawn["image"], drawn["category"], strict=True))
 
 
 @pytest.mark.parametrize(
@@ -169,9 +194,9 @@ def test_wrong_audits_are_errors(random_case, tmp_path, column, value, message):
     scores, known = random_case
     table = divide({"a": scores}, known, Rule())
     file = tmp_path / "audit.csv"
-    write_audit(table, dict.fromkeys(known.images, ""), file)
+    write_audit(audited(table, None), dict.fromkeys(known.images, ""), file)
     audit = pd.read_csv(file, keep_default_na=False)
     audit.loc[0, column] = value
     audit.to_csv(file, index=False)
     with pytest.raises(UserError, match=message):
-        without_rejected(table, file)
+        audited(table, file)

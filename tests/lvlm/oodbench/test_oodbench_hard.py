@@ -51,6 +51,16 @@ def test_the_hardest_of_each_image_and_class_then_of_each_class(labels):
         HardSamples().mine(proposals[proposals["category"] == "zebra"], labels)
 
 
+def test_the_share_is_of_the_kept_proposals_not_of_the_pairs(labels):
+    """Algorithm 1: of each image k, of those q percent; k = 2 keeps four, of which half are two."""
+    rows = [(0, "cat", 0.2), (0, "cat", 0.3), (1, "cat", 0.5), (1, "cat", 0.6), (2, "cat", 0.9)]
+    proposals = pd.DataFrame(rows, columns=["image", "category", "p"])
+    one = HardSamples(per_image=1, share=0.5).mine(proposals, labels)
+    two = HardSamples(per_image=2, share=0.4).mine(proposals, labels)
+    assert one["image"].tolist() == [0, 1]
+    assert two[["image", "p"]].to_numpy().tolist() == [[0, 0.2]]
+
+
 def test_a_detector_of_transformers_gives_proposals(tmp_path):
     names = {0: "cat", 1: "dog"}
     config = transformers.YolosConfig(

@@ -97,6 +97,57 @@ def test_equivalence_tells_a_shifted_set_from_another_sample():
     assert few.sizes == (90, 30)
 
 
+def test_expected_is_the_mean_over_subsets():
+    rng = np.random.default_rng(4)
+    features, classes = rng.normal(size=(14, 2)), np.arange(14) % 2
+    inside = np.arange(14) < 8
+    for unbiased in (False, True):
+        statistic = ClassMmd(features, classes, 1.0, unbiased)
+        assert statistic.expected(inside, ~inside, (8, 6)) == pytest.approx(
+            statistic(inside, ~inside)
+        )
+        drawn = []
+        for _ in range(4000):
+            first, second = np.zeros(14), np.zeros(14)
+            first[rng.choice(8, 5, replace=False)] = 1
+            second[8 + rng.choice(6, 3, replace=False)] = 1
+            drawn.append(statistic(first, second))
+        spread = np.std(drawn) / np.sqrt(len(drawn))
+        found = statistic.expected(inside, ~inside, (5, 3))
+        assert found == pytest.approx(np.mean(drawn), abs=4 * spread)
+
+
+def verdicts(shift, trials, n=120, m=60):
+    """How often samples of two normal distributions are equivalent, and by the paper's rule."""
+    found = []
+    for seed in range(trials):
+        rng = np.random.default_rng(seed)
+        train, val = rng.normal(size=(n, 4)), rng.normal(size=(m, 4))
+        val[:, 0] += shift
+        classes = rng.integers(0, 3, n), rng.integers(0, 3, m)
+        one = equivalence(train, classes[0], val, classes[1], draws=150, seed=seed)
+        found.append((one.equivalent, one.equivalent_published))
+    return np.mean(found, axis=0)
+
+
+def test_identical_distributions_can_be_equivalent():
+    """The bias of sampling counts once: with two of it, they never were."""
+    assert verdicts(0.0, 20)[0] >= 0.25
+
+
+@pytest.mark.slow
+def test_both_error_rates_of_equivalence():
+    """Distributions that are 1.1 apart differ by the threshold, .027 of population MMD^2."""
+    same, same_published = verdicts(0.0, 100)
+    at_threshold, there_published = verdicts(1.1, 100)
+    assert 0.3 <= same <= 0.65  # about a half is what any test can reach at this threshold
+    assert at_threshold <= 0.05 + 0.04  # and two standard errors
+    assert verdicts(1.5, 40)[0] == 0
+    # The paper's rule does not tell the one from the other.
+    assert 0.35 <= same_published <= 0.65
+    assert 0.35 <= there_published <= 0.7
+
+
 def test_v_statistic_grows_as_samples_shrink():
     """Its bias is why parts of train must have the sizes that are compared."""
     rng = np.random.default_rng(3)

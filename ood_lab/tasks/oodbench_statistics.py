@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,10 +18,16 @@ from rich.table import Table
 from ood_lab.arguments import Count, Share
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_config, read_table, write_csv
+from ood_lab.io import read_table, write_csv
 from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
 from ood_lab.lvlm.oodbench.build import YES_NO
-from ood_lab.lvlm.oodbench.runs import ModelRun, audited_pairs, common_pairs, read_runs
+from ood_lab.lvlm.oodbench.runs import (
+    ModelRun,
+    audited_pairs,
+    built_in,
+    common_pairs,
+    read_runs,
+)
 from ood_lab.lvlm.oodbench.scoring import Unparsed
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
@@ -47,6 +54,8 @@ from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
+log = logging.getLogger(__name__)
+
 Counts = NDArray[np.int64]
 
 
@@ -57,12 +66,12 @@ class OODBenchStatistics(Task):
     ``signature.csv`` and ``tost.csv`` (``open``), ``hard.csv`` (``hard``), ``mmd.csv``
     (``train``), ``overlap.csv`` and ``screening.csv`` (``corpora``).
 
-    ``comparison.csv`` (McNemar, bootstrap by pair, Holm) and ``errors.csv`` (overlap of errors) are
-    always there.
+    ``comparison.csv`` (McNemar, bootstrap by pair, Holm; all splits) and ``errors.csv`` (overlap of
+    the errors on ``split``) are always there.
 
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
-        split: what ID is compared with.
+        split: what ID is compared with, and whose errors overlap.
         unparsed: see :func:`ood_lab.lvlm.oodbench.scoring.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
@@ -107,9 +116,9 @@ class OODBenchStatistics(Task):
         self._check(runs, hard)
         pairs, counts = common_pairs(runs, self.unparsed)
         tables = self._degradations(runs, pairs, counts, ws.seed)
-        tables |= self._comparison(runs, pairs["pair_id"], ws.seed)
+        tables |= self._comparison(runs, pairs, ws.seed)
         if hard:
-            tables["hard"] = self._hard(pairs, counts, hard, ws.seed)
+            tables["hard"] = self._hard(runs, pairs, counts, hard, ws.seed)
         if self.corpora:
             tables |= self._overlap()
         if self.train is not None:
@@ -166,25 +175,31 @@ class OODBenchStatistics(Task):
         return tables
 
     def _comparison(
-        self, runs: Sequence[ModelRun], pair_ids: pd.Series, seed: int
+        self, runs: Sequence[ModelRun], pairs: pd.DataFrame, seed: int
     ) -> dict[str, pd.DataFrame]:
-        """Models on the same questions, all splits together; what unparsed answers count as."""
+        """Models on the same questions of all splits; their errors on those of ``split``."""
         answers = [run.judged[run.judged["task"] == YES_NO] for run in runs]
-        asked = [a[a["pair_id"].isin(pair_ids)].set_index("question_id") for a in answers]
+        asked = [a[a["pair_id"].isin(pairs["pair_id"])].set_index("question_id") for a in answers]
         wrong = {
             run.name: ~a.loc[asked[0].index, "correct"].to_numpy(bool)
             for run, a in zip(runs, asked, strict=True)
         }
-        found = {"errors": shared_errors(wrong)}
+        ood = (asked[0]["split"] == self.split).to_numpy()
+        found = {"errors": shared_errors({name: errors[ood] for name, errors in wrong.items()})}
         if len(runs) > 1:
             numbers = pd.factorize(asked[0]["pair_id"])[0]
             found["comparison"] = compare_models(wrong, numbers, self.draws, seed)
         return found
 
     def _hard(
-        self, pairs: pd.DataFrame, counts: Counts, hard: Sequence[ModelRun], seed: int
+        self,
+        runs: Sequence[ModelRun],
+        pairs: pd.DataFrame,
+        counts: Counts,
+        hard: Sequence[ModelRun],
+        seed: int,
     ) -> pd.DataFrame:
-        hard_pairs, hard_counts = common_pairs(hard, self.unparsed)
+        _, hard_counts = common_pairs(hard, self.unparsed)
         split = pairs["split"].to_numpy()
         accuracy = {
             name: yes_no_metrics(counts[:, split == name].sum(axis=1))["accuracy"]
@@ -200,9 +215,20 @@ class OODBenchStatistics(Task):
             draws=min(self.draws, 1000),
             seed=seed,
         )
+        # The benchmark asks a part of the pairs where there are many; what they share with the hard
+        # ones is a property of them all.
+        place = built_in(runs[0].path)
+        if place is None:
+            log.warning(
+                "E5 counts the %s pairs that were asked about, as %s has no audit.csv with all of "
+                "them",
+                self.split,
+                runs[0].path,
+            )
+        ood = pairs[split == self.split] if place is None else self._ood_pairs(place)
         keys = [
             list(zip(table["image"].astype(str), table["category"].astype(str), strict=True))
-            for table in (pairs[split == self.split], hard_pairs)
+            for table in (ood, hard[0].judged[hard[0].judged["task"] == YES_NO])
         ]
         parts: dict[str, Spread | Correlation | Resampled | Shared] = {
             "E1": spread_test(d_hard, d_ood),
@@ -223,11 +249,7 @@ class OODBenchStatistics(Task):
 
     def _mmd(self, ws: Workspace, val: Path) -> pd.DataFrame:
         """Train's OOD pairs against those of the questions, by the features of their images."""
-        # A run that was given its questions has no audit of its own.
-        asked = (read_config(val).get("task") or {}).get("questions")
-        places = [val, Path(asked).parent] if asked else [val]
-        built = next((place for place in places if (place / "audit.csv").is_file()), val)
-        sides = [self._ood_pairs(folder) for folder in (self.train, built)]
+        sides = [self._ood_pairs(folder) for folder in (self.train, built_in(val) or val)]
         files = sorted({file for side in sides for file in side["file"]})
         paths = [Path(file) for file in files]
         if self.encoder is None:

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.errors import UserError
-from ood_lab.io import read_table
+from ood_lab.io import read_config, read_table
 from ood_lab.lvlm.oodbench.audit import read_ood_pairs
 from ood_lab.lvlm.oodbench.scoring import Unparsed, pair_table
 
@@ -89,6 +89,14 @@ def common_pairs(
         raise UserError("no question pair was answered by all models")
     counts = np.stack([table.loc[kept, _COUNTS].to_numpy(np.int64) for table in tables])
     return tables[0][kept].drop(columns=_COUNTS).reset_index(), counts
+
+
+def built_in(run: Path) -> Path | None:
+    """The folder of the run that built a run's questions and still lists all pairs, if any."""
+    # A run that was given its questions has no audit of its own.
+    asked = (read_config(run).get("task") or {}).get("questions")
+    places = [run, Path(asked).parent] if asked else [run]
+    return next((place for place in places if (place / "audit.csv").is_file()), None)
 
 
 def audited_pairs(folder: Path) -> pd.DataFrame:

@@ -31,9 +31,10 @@ class Equivalence(NamedTuple):
     under *no difference*, so its verdict is near to a coin's, whether the sets differ or not.
 
     Attributes:
-        mmd2: of the two sets, at ``sizes``.
+        mmd2: of the two sets.
         threshold: the 95% quantile of ``MMD^2`` between random parts of the first set.
         sizes: of those parts.
+        at_sizes: the mean ``MMD^2`` between subsets that large, which the interval is about.
         permutation: ``Q_0.95`` after shuffling which set a sample belongs to.
         low: lower end of the 90% bootstrap interval.
         high: upper end, the one-sided 95% bound.
@@ -44,6 +45,7 @@ class Equivalence(NamedTuple):
     mmd2: float
     threshold: float
     sizes: tuple[int, int]
+    at_sizes: float
     permutation: float
     low: float
     high: float
@@ -160,8 +162,8 @@ def equivalence(
         seed: of all of them.
         unbiased: see :class:`ClassMmd`.
         match_sizes: the estimate and the permutations are those of sets as large as the parts of
-            train, ``(n - b, b)`` with ``b = min(m, n // 2)``, because the V-statistic's bias depends
-            on the sizes; else those of the whole sets.
+            train, ``(n - b, b)`` with ``b = min(m, n // 2)``, because the bias of the V-statistic
+            depends on the sizes; else those of the whole sets.
     """
     rng = np.random.default_rng(seed)
     n, m = len(train), len(val)
@@ -175,15 +177,16 @@ def equivalence(
     splits = [_split(n, part, n + m, rng) for _ in range(draws)]
     shuffles = [_shuffled(n + m, *sizes, rng) for _ in range(draws)]
     resamples = [_resample(n, m, rng) for _ in range(draws)]
-    mmd2 = statistic.expected(inside, ~inside, sizes)
+    at_sizes = statistic.expected(inside, ~inside, sizes)
     drawn = np.array([statistic(*pair) for pair in resamples])
-    low, high = np.quantile(drawn, [0.05, 0.95]) - drawn.mean() + mmd2
+    low, high = np.quantile(drawn, [0.05, 0.95]) - drawn.mean() + at_sizes
     threshold = float(np.quantile([statistic(*pair) for pair in splits], 0.95))
     permutation = float(np.quantile([statistic(*pair) for pair in shuffles], 0.95))
     return Equivalence(
-        mmd2=mmd2,
+        mmd2=statistic(inside, ~inside),
         threshold=threshold,
         sizes=(n - part, part),
+        at_sizes=at_sizes,
         permutation=permutation,
         low=float(low),
         high=float(high),

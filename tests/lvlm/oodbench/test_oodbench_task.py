@@ -1,6 +1,7 @@
 """``task=oodbench`` through the real entry point: stages together, alone, and wrong inputs."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -204,10 +205,34 @@ def test_statistics_of_several_models(finished, weaker, tmp_path):
     assert set(found["degradation"]["model"]) == set(names)
     assert set(found["tost"]["model"]) == {names[1]}
     assert (found["tost"]["eta_resample"] == 100).all()
+    judged = read_table(finished / "judged.parquet").query("task == 'yes_no' and split == 'ood_h'")
+    assert found["errors"]["errors"].iloc[0] == (~judged["correct"].astype(bool)).sum()
+    assert found["errors"]["share"].iloc[0] == pytest.approx(1 - judged["correct"].mean())
     # The training split and the questions are the same pairs here.
     mmd = found["mmd"].set_index("quantity")["value"]
     assert float(mmd["mmd2"]) == pytest.approx(0, abs=1e-9)
     assert found["overlap"]["expressed"].iloc[0] <= 1
+
+
+def test_ood_pairs_are_compared_with_hard_ones_before_any_is_cut(finished, weaker, tmp_path):
+    """E5: a run asks a part of the pairs, its audit.csv has them all."""
+    copies = []
+    for folder in (finished, weaker):
+        copy = tmp_path / folder.parent.name / "run"
+        shutil.copytree(folder, copy)
+        judged = read_table(copy / "judged.parquet")
+        ood = judged["split"] == "ood_h"
+        asked = judged.loc[ood, "pair_id"].drop_duplicates()
+        cut = ood & judged["pair_id"].isin(asked[len(asked) // 2 :])
+        judged[~cut].to_parquet(copy / "judged.parquet")
+        copies.append(copy)
+    runs, hard = (f"['{a}','{b}']" for a, b in (copies, (finished, weaker)))
+    arguments = [f"task.runs={runs}", f"task.hard={hard}", "task.draws=20"]
+    assert statistics(tmp_path / "out", *arguments) == 0
+    table = pd.read_csv(folder_of(tmp_path / "out") / "hard.csv")
+    found = table[table["test"] == "E5"].set_index("quantity")["value"]
+    pairs = pd.read_csv(finished / "audit.csv").query("split == 'ood_h'")
+    assert (found["shared"], found["of_ood"]) == (len(pairs), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,11 @@ asked again. A question names its parser; ``task.parser=NAME`` replaces it by an
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
+from typing import NamedTuple
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -16,23 +19,28 @@ Parser = Callable[[str], str | None]
 
 YES, NO = "yes", "no"
 _WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
-_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+(?!\d)|\d+|[a-z]+")
-#: MMBench's options. A letter before another word is no option but an article.
+_DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
+#: What says a number where no number stands: "no car", "a car".
+_IMPLIED = {"no": 0, "none": 0, "a": 1, "an": 1}
+
+#: VLMEvalKit's marks. One that a space stands beside anywhere is dropped, else it parts words; with
+#: a comma between digits, all of them are dropped.
+_MARKS = ';/[]"{}()=+\\_-><@`,?!'
+_BETWEEN_DIGITS = re.compile(r"\d,\d")
+_FULL_STOP = re.compile(r"(?<!\d)\.(?!\d)")
+#: Its release removes so many full stops at most.
+_MOST_STOPS = 32
+#: MMBench's options, what parts words there, and what it takes for a refusal.
 _OPTIONS = {"A": YES, "B": NO}
-_LETTER = re.compile(r"\b([AB])\b(?!\s+[^\W_])")
-# fmt: off
-_UNITS = (
-    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
-    "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen",
-    "nineteen", "twenty",
+_PARTS = str.maketrans(dict.fromkeys(".()[],:;!*#{}", " "))
+_NO_ANSWER = (
+    "Failed to obtain answer via API",
+    "Sorry, I can't help with images of people yet.",
+    "I can't process this file.",
+    "I'm sorry, but without the image provided",
+    "Cannot determine the answer",
 )
-# fmt: on
-_NUMBER_WORDS = {word: number for number, word in enumerate(_UNITS)} | {
-    "no": 0,
-    "none": 0,
-    "a": 1,
-    "an": 1,
-}
+_ANSWER_IS = re.compile(r"answer\s+is\s+\**([abcd])", re.IGNORECASE)
 
 
 def default(reply: str) -> str | None:
@@ -76,33 +84,87 @@ def ode(reply: str) -> str | None:
 
 
 def vlmeval(reply: str) -> str | None:
-    """VLMEvalKit's rule: the one of yes and no that is among the words; both or neither is none."""
-    found = set(_words(reply)) & {YES, NO}
+    """VLMEvalKit's rule for yes/no questions, to the letter.
+
+    The one of yes and no that is among the words; both or neither is none, which it would give to
+    a judge. Its punctuation has no ``*``: ``**Yes**`` is neither.
+    """
+    text = reply.lower()
+    dropped = _BETWEEN_DIGITS.search(text) is not None
+    marks = {
+        mark: "" if dropped or f"{mark} " in text or f" {mark}" in text else " " for mark in _MARKS
+    }
+    words = _FULL_STOP.sub("", text.translate(str.maketrans(marks)), count=_MOST_STOPS).split()
+    found = {YES, NO}.intersection(words)
     return found.pop() if len(found) == 1 else None
 
 
 def mmbench(reply: str) -> str | None:
-    """MMBench's first step (arXiv 2307.06281) with the options A = yes and B = no.
+    """MMBench's first step (arXiv 2307.06281), as VLMEvalKit has it, to the letter.
 
-    The only option that the reply names, by its letter or by its text. There is no judge behind
-    it: what names both or neither is not matched.
+    The options are A = yes and B = no. Capital A or B is the answer where only one of them is a
+    word, and among the last four; else what follows "answer is"; else the one of yes and no that
+    the reply contains, within words too, if it has ten characters at most. So "A no" and "A dog is
+    there" are A, and "Yes, there is a dog." is left to the judge: it is none here.
     """
-    named = {_OPTIONS[letter] for letter in _LETTER.findall(reply)}
-    named |= set(_words(reply)) & {YES, NO}
-    return named.pop() if len(named) == 1 else None
+    if any(text in reply for text in _NO_ANSWER):
+        return None
+    words = reply.translate(_PARTS).split()
+    named = [letter for letter in _OPTIONS if letter in words]
+    if len(named) == 1 and words.index(named[0]) >= len(words) - 4:
+        return _OPTIONS[named[0]]
+    if not named and "Z" in words:
+        return None
+    said = _ANSWER_IS.search(reply)
+    if said is not None and said[1].upper() in _OPTIONS:
+        return _OPTIONS[said[1].upper()]
+    text = reply.lower()
+    # Twice as long as both options together.
+    contained = [option for option in _OPTIONS.values() if option in text]
+    short = len(text) <= 2 * len(YES + NO)
+    return contained[0] if short and len(contained) == 1 else None
 
 
 def number(reply: str) -> str | None:
-    """The first number: digits (thousands with commas), or a word from zero to twenty.
+    """The first number: digits (thousands with commas) or words from zero to 999.
 
-    ``no`` and ``none`` are 0, ``a`` and ``one`` are 1.
+    Where no number stands, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1, whichever is first:
+    "No, there are 3" is 3.
     """
-    for found in _NUMBER.findall(reply.lower()):
-        if found[0].isdigit():
-            return str(int(found.replace(",", "")))
-        if found in _NUMBER_WORDS:
-            return str(_NUMBER_WORDS[found])
-    return None
+    text = reply.lower()
+    words = _number_words()
+    if found := words.pattern.search(text):
+        said = found[0]
+        return str(int(said.replace(",", "")) if said[0].isdigit() else words.values[said])
+    implied = [_IMPLIED[word] for word in _words(text) if word in _IMPLIED]
+    return str(implied[0]) if implied else None
+
+
+class _Numbers(NamedTuple):
+    pattern: re.Pattern[str]
+    values: Mapping[str, int]
+
+
+@cache
+def _number_words() -> _Numbers:
+    """Every way to write a number below 1,000 in words, the longest first.
+
+    Raises:
+        UserError: inflect is missing.
+    """
+    if importlib.util.find_spec("inflect") is None:
+        raise UserError("reading numbers needs the package inflect: pip install 'ood_lab[lvlm]'")
+    import inflect
+
+    engine = inflect.engine()
+    values = {"hundred": 100}
+    for value in range(1000):
+        for joint in ("and", ""):
+            text = str(engine.number_to_words(value, andword=joint))
+            values |= dict.fromkeys((text, text.replace("-", " ")), value)
+    ways = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
+    # "No one" is no number.
+    return _Numbers(re.compile(rf"{_DIGITS}|(?<!\bno[ -])\b(?:{ways})\b"), values)
 
 
 #: By the name that questions and ``task.parser`` use.

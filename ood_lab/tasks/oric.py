@@ -97,7 +97,7 @@ class Oric(Benchmark):
     ablations: Sequence[Ablation] = ()
     form: Form = "plain"
     prompts: Annotated[int, Interval(ge=1, le=4)] = 4
-    parser: str = "mmbench"
+    parser: str = "default"
     second_step: Literal["none", "judge"] = "none"
     area_of: AreaOf = "union"
     thresholds: Sequence[float] = TIER_EDGES

@@ -34,7 +34,7 @@ class Asked:
     """
 
     form: Form = "plain"
-    parser: str = "mmbench"
+    parser: str = "default"
     prompts: int = 4
 
     def questions(

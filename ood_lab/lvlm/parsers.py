@@ -160,7 +160,7 @@ def _number_words() -> _Numbers:
     values = {"hundred": 100}
     for value in range(1000):
         for joint in ("and", ""):
-            text = str(engine.number_to_words(value, andword=joint))
+            text = str(engine.number_to_words(str(value), andword=joint))
             values |= dict.fromkeys((text, text.replace("-", " ")), value)
     ways = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
     # "No one" is no number.

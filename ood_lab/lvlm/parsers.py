@@ -91,7 +91,7 @@ def vlmeval(reply: str) -> str | None:
     """
     text = reply.lower()
     dropped = _BETWEEN_DIGITS.search(text) is not None
-    marks = {
+    marks: dict[str, str | int | None] = {
         mark: "" if dropped or f"{mark} " in text or f" {mark}" in text else " " for mark in _MARKS
     }
     words = _FULL_STOP.sub("", text.translate(str.maketrans(marks)), count=_MOST_STOPS).split()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,6 +41,8 @@ from ood_lab.report.oric_page import write_oric_page
 from ood_lab.report.oric_tables import oric_tables
 from ood_lab.run.workspace import Workspace
 from ood_lab.tasks._benchmark import Benchmark, check_against, results_options, runs_by_model
+
+log = logging.getLogger(__name__)
 
 _JUDGED = "judged.parquet"
 
@@ -166,6 +169,11 @@ class Oric(Benchmark):
 
     def _given(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
+        log.warning(
+            "analyses.csv (sizes, CLIPScores and distances of the images) and audit.csv are left "
+            "out: a construction makes them, and task.bench=%s was made elsewhere",
+            self.bench,
+        )
         items = read_bench(Path(str(self.bench)))
         annotations = ws.annotations if self.images is None else None
         table = table_of(items, annotations).assign(split=ORIC)

@@ -32,8 +32,9 @@ class Lexicon:
     """Looks up every word and every sequence of words; needs no data.
 
     A word that the vocabulary has is taken as it is, and as one of its plurals only where it is
-    not: no lemmatiser turns a bus into a bu. It does not know parts of speech, so that it takes
-    "light" and "watch" for nouns wherever they stand. Longest match first; case does not matter.
+    not: no lemmatiser turns a bus into a bu. A possessive is taken without its "'s". It does not
+    know parts of speech, so that it takes "light" and "watch" for nouns wherever they stand.
+    Longest match first; case does not matter.
     """
 
     _forms: dict[int, dict[tuple[str, ...], str]] = field(
@@ -51,7 +52,8 @@ class Lexicon:
         if not forms:
             forms.update(word_forms(vocabulary))
         longest = max((len(form) for form in forms), default=0)
-        words = [word.lower() for word in _WORD.findall(caption)]
+        known = {word for form in forms for word in form}
+        words = [_bare(word.lower(), known) for word in _WORD.findall(caption)]
         found, place = [], 0
         while place < len(words):
             for length in range(min(longest, len(words) - place), 0, -1):
@@ -163,6 +165,11 @@ def _nltk() -> Any:
     import nltk
 
     return nltk
+
+
+def _bare(word: str, known: Collection[str]) -> str:
+    """A word without the ``'s`` of a possessive, unless the vocabulary has it with one."""
+    return word if word in known else word.removesuffix("'s")
 
 
 def _split(text: str) -> tuple[str, ...]:

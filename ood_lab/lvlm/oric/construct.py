@@ -49,7 +49,8 @@ class Construction:
         deduplicate: an unordered pair of images is used once, and a pair with a question that was
             asked before is left out whole (released code; the published files have no repeats).
         quota: ``filled``: images are drawn until there are enough pairs; ``sampled``: so many
-            images are drawn, and those that fail are missing (released code).
+            images are drawn, and those that fail are missing (released code). Repeated pairs of
+            images are then left out before the draw, in the order of the annotations.
         chunk: scores are a softmax over so many texts at a time (released code: 100, which changes
             the order where there are more); None = the cosines of all are compared.
     """

@@ -99,12 +99,22 @@ class Drawing:
         """Goes through the images, some at a time: a judge is asked about several at once."""
         wanted, start = self.settings.pairs, 0
         if self.settings.quota == "sampled":
-            order = order[:wanted]
+            order = self._without_repeats(order)[:wanted]
         while self.made < wanted and start < len(order):
             size = max(32, 2 * (wanted - self.made))
             self._some(order[start : start + size])
             start += size
         self._complain(len(order))
+
+    def _without_repeats(self, order: Integers) -> Integers:
+        """The images whose pair with the nearest no earlier image of the annotations makes."""
+        if not (self.settings.deduplicate and len(order)):
+            return order
+        rows = np.sort(order)
+        pairs = np.sort(np.column_stack([rows, self.space.nearest(rows, self.pool)]), axis=1)
+        first = np.unique(pairs, axis=0, return_index=True)[1]
+        self.skipped[SEEN] += len(rows) - len(first)
+        return order[np.isin(order, rows[first])]
 
     def _complain(self, drawn: int) -> None:
         settings, reasons = self.settings, "; ".join(f"{k}: {n:,}" for k, n in self.skipped.items())

@@ -24,8 +24,11 @@ class Pope:
 
     Of images with at least ``per_image`` categories, the first ``per_image`` are asked about, each
     followed by one that is absent: any (``random``), the most frequent one (``popular``), or the
-    one that occurs most often with the object before it (``adversarial``; any, where none does).
+    one that occurs most often with the object before it (``adversarial``); any, where none occurs.
     No absent object is repeated within an image.
+
+    Frequencies are those in the drawn images, as POPE counts them. A random absent object may be of
+    any category; POPE takes only those that some drawn image has.
 
     Attributes:
         images: to draw.
@@ -56,7 +59,7 @@ class Pope:
                 "are absent; there is none: set task.pope=[]"
             )
         order = np.random.default_rng([seed, _STREAM]).permutation(eligible)[: self.images]
-        seen = contents.present.astype(np.float32)
+        seen = contents.present[order].astype(np.float32)
         together = (seen.T @ seen).astype(np.int64)
         rows = []
         for pair, row in enumerate(order.tolist()):
@@ -78,7 +81,7 @@ def _absent(
     rng: np.random.Generator,
 ) -> int:
     """The absent object that goes with an object; of equals the first category."""
-    if sampling == "popular":
+    if sampling == "popular" and np.diag(together)[free].any():
         return int(free[np.argmax(np.diag(together)[free])])
     if sampling == "adversarial" and together[code, free].any():
         return int(free[np.argmax(together[code, free])])

@@ -36,7 +36,7 @@ def accuracy_reward(reply: str, truth: str) -> float:
     """1 where the reply's answer is right.
 
     The answer is the text in ``<SOLUTION>`` if there is one, else the last whole word that is yes
-    or no; case does not matter.
+    or no; case does not matter, nor do spaces and underscores in the tag.
     """
     return float(solution_of(reply) == solution_of(truth))
 
@@ -45,7 +45,7 @@ def solution_of(text: str) -> str | None:
     """What a reply, or the solution of a training file, answers; None where it is not yes or no."""
     tagged = _SOLUTION.search(text)
     if tagged is not None:
-        answer = tagged[1].strip().lower()
+        answer = tagged[1].strip().replace(" ", "").replace("_", "").lower()
         return answer if answer in (YES, NO) else None
     found = _YES_NO.findall(text)
     return found[-1].lower() if found else None

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.nouns import NltkNouns, SpacyNouns
+from ood_lab.lvlm.ode.nouns import Lexicon, NltkNouns, SpacyNouns
 from ood_lab.lvlm.ode.similarity import SpacyVectors
 
 CAPTION = "Two dogs stand near a Boat."
@@ -16,6 +16,13 @@ TAGGED = [
     )
 ] * 5
 INDEX = "{0} n 1 0 1 1 0000{1:04d}  \n"
+
+
+def test_possessives_are_named_too():
+    pytest.importorskip("inflect")
+    caption = "The dog's collar, a bus's wheels, the cats' tails: it's a hunter's stool."
+    words = {"dog", "bus", "cat", "collar", "hunter's stool"}
+    assert Lexicon()(caption, words) == ["dog", "collar", "bus", "cat", "hunter's stool"]
 
 
 # First in this file: NLTK keeps what it has once found.

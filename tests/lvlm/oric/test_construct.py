@@ -9,6 +9,7 @@ from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of, union_areas
 from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
+from ood_lab.lvlm.oric.pope import Pope
 from ood_lab.lvlm.oric.regions import regions_of
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
@@ -110,7 +111,26 @@ def test_quota_is_filled_or_sampled(contents):
     first = next(s for s in range(50) if np.random.default_rng(s).permutation(3)[0] == 2)
     assert len(build(contents, seed=first).questions) == 4
     with pytest.raises(UserError, match="none of 1 images gives a pair"):
-        build(contents, seed=first, quota="sampled")
+        build(contents, seed=first, quota="sampled", deduplicate=False)
+
+
+def test_repeated_pairs_are_out_before_images_are_sampled(contents):
+    """Released rule: a and c are nearest to each other; a comes first, so that c is never drawn."""
+    everything = Says({}, "no")
+    for seed in range(10):
+        options = {"k": 1, "pairs": 2, "quota": "sampled", "pool": "eligible"}
+        built = build(contents, everything, seed, **options)
+        assert built.skipped["asked about already"] >= 1
+        assert set(built.audit.loc[built.audit["label"] == "yes", "row"]) == {0, 1}
+
+
+def test_popularity_is_counted_in_the_drawn_images(contents):
+    for seed in range(20):
+        drawn = Pope(images=2, per_image=1).build(contents, "popular", seed)
+        counts = contents.present[drawn["row"].unique()].sum(axis=0)
+        for row, name in drawn.loc[drawn["label"] == "no", ["row", "object"]].to_numpy():
+            absent = counts[~contents.present[row]]
+            assert counts[CATEGORIES.index(name)] == absent.max()
 
 
 def test_pick_first_follows_the_annotations_and_random_does_not_always(contents):

@@ -85,7 +85,7 @@ def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finishe
     assert set(results["prompt"]) == {"mean", "1", "2", "3", "4"}
 
 
-def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_path):
+def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_path, capsys):
     """Its own bench file and predictions, read as those of others would be."""
     files = ",".join(f"{finished}/predictions_{n}.json" for n in range(1, 5))
     given = (
@@ -94,6 +94,7 @@ def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_pat
         "task.pope=[]",
     )
     assert run(tmp_path, *given, "annotations.restyled=0.3", "lvlm=oracle") == 0
+    assert "analyses.csv" in " ".join("".join(capsys.readouterr()).split())
     first, again = (
         read_table(folder / "results.parquet").query("split == 'oric' and semantic_level.isna()")
         for folder in (finished, folder_of(tmp_path))

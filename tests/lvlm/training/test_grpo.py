@@ -22,6 +22,7 @@ WELL = "<REASONING>I look.</REASONING> <SOLUTION>yes</SOLUTION>"
         (f"\n {WELL} \n", 1, 1),
         (WELL.replace(" <S", "\n<S"), 1, 1),
         (WELL.replace("yes", "YES"), 1, 1),
+        (WELL.replace("yes", " _Yes_ "), 1, 1),
         (WELL.replace("yes", "no"), 0, 1),
         (WELL.replace("yes", "maybe"), 0, 1),
         (f"Well. {WELL}", 1, 0),

@@ -109,7 +109,10 @@ def write_shift_page(
         title=manifest["title"],
         sentence=measured,
         facts=_facts(summary, manifest),
-        warnings=finding_sentences(manifest.get("findings", ())),
+        warnings=[
+            *finding_sentences(manifest.get("findings", ())),
+            *manifest.get("warnings", []),
+        ],
         note=SAME_NOTE,
         tables=[summary_html(summary, axis) for axis in AXES],
         figures=[embed(figure, folder) for figure in (*figures, *more)],

@@ -42,6 +42,7 @@ NEUTRAL = (
     "data.num_workers",
     "data.segmenter.download",
     "task.download",
+    "task.foreign_clip",  # what it allows is named by other keys
     "task.num_workers",
     # Sums are float64 on any device, so that scores differ by rounding alone. What makes features
     # on another device, trainer.accelerator, is hashed: there, float32 is rounded in every layer.

@@ -66,13 +66,18 @@ def clip_features(
     return Extraction(data, backbone, trainer, root).features(splits)
 
 
+def foreign(clip: ClipModel, data: OODDataModule) -> str | None:
+    """What to say where the CLIP knows only the builtin images, and the data are others."""
+    if not (clip.knows and data.sources):
+        return None
+    return (
+        f"the CLIP '{clip.name}' knows {clip.knows}: of these images it knows nothing, and all "
+        "that rests on it means nothing; choose a real one with clip=..."
+    )
+
+
 @rank_zero_only
 def warn_if_foreign(clip: ClipModel, data: OODDataModule) -> None:
     """Warns where the CLIP knows only the builtin images, and the data are others."""
-    if clip.knows and data.sources:
-        log.warning(
-            "the CLIP '%s' knows %s: of these images it knows nothing, and all that rests on it "
-            "means nothing; choose a real one with clip=...",
-            clip.name,
-            clip.knows,
-        )
+    if said := foreign(clip, data):
+        log.warning(said)

@@ -40,6 +40,7 @@ class Benchmark(Task):
         levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
             then also given by these levels, in place of known ones.
         parser: reads the answers to yes/no questions; None = the one that the questions name.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write figures and the page too.
     """
 
@@ -48,6 +49,7 @@ class Benchmark(Task):
     answers: str | None = None
     levels: str | None = None
     parser: str | None = None
+    foreign_clip: bool = False
     report: bool = True
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")

@@ -25,7 +25,7 @@ from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
 from ood_lab.shift.agreement import agreement, agreement_table
-from ood_lab.shift.encoder import clip_features, load_decompositions
+from ood_lab.shift.encoder import clip_features, foreign, load_decompositions
 
 log = logging.getLogger(__name__)
 
@@ -97,6 +97,8 @@ class Measure(Task):
             "id_images": len(features["train"]),
             "data": {name: split.identity for name, split in data.splits.items()},
         }
+        if doubt := foreign(ws.clip, data):
+            ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
         console = Console()
         console.print(summary_table(summary))
         known = agreement(degrees, data)

@@ -20,6 +20,7 @@ from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
+from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.ode.candidates import Candidates
@@ -119,6 +120,8 @@ class Ode(Benchmark):
                     "nobody makes the images: choose generator=renderer, diffusers or openai"
                 )
             ws.generator.check()
+            if not self.foreign_clip:
+                refuse_foreign(ws.settings, ("generator", "annotations"), ("image_text",))
         if makes and self.filter is not None and not given.get("image_text"):
             raise UserError("task.filter needs eyes: choose image_text=[...], or task.filter=null")
 

@@ -17,6 +17,7 @@ from ood_lab.io import read_table, write_csv, write_results, write_table
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
+from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
@@ -81,6 +82,8 @@ class OODBench(Benchmark):
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
+        if self.questions is None and not self.foreign_clip:
+            refuse_foreign(ws.settings, ("annotations",), ("image_text",))
         if self.until != "build" and self.answers is None:
             _ = ws.lvlm.made_with  # a missing folder shows before the division
 

@@ -18,6 +18,7 @@ from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
@@ -117,6 +118,8 @@ class Oric(Benchmark):
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
         if self.bench is None and self.questions is None:
             self._check_construction(ws.settings)
+            if not self.foreign_clip:
+                refuse_foreign(ws.settings, ("annotations",), ("clip", "image_text"))
         else:
             self._check_given(ws.settings)
         if self.second_step == "judge" and not _is_chat(ws.settings.get("judge")):

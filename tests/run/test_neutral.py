@@ -44,6 +44,7 @@ ELSEWHERE = {
     "model.backbone.clip.download",
     "data.segmenter.download",
     "task.download",
+    "task.foreign_clip",  # refuses or not: tests/lvlm/oodbench/test_oodbench_task.py
     "task.num_workers",
 }
 RUNS = {

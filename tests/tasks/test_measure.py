@@ -1,5 +1,7 @@
 """`task=measure` through the entry point: W&B, and a CLIP that knows too little."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,4 +43,9 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
     places = f"paths.outputs={tmp_path}/outputs"
     assert call("eval.py", "task=measure", *data, *SMALL, places) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "knows only images and captions of the builtin vessels" in said
+    doubt = "knows only images and captions of the builtin vessels"
+    assert doubt in said
+    (folder,) = run_folders(tmp_path / "outputs")
+    (kept,) = json.loads((folder / "manifest.json").read_text())["warnings"]
+    assert doubt in kept
+    assert doubt in (folder / "log.txt").read_text().replace("\n", " ")

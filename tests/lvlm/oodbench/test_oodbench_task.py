@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from PIL import Image
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.questions import read_questions
@@ -162,6 +163,63 @@ def test_annotations_of_another_format_are_one_line(tmp_path, capsys):
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert "a.json" in error
     assert "COCO instances" in error
+
+
+@pytest.fixture
+def photographs(tmp_path):
+    """Images of one's own with COCO's annotations, as overrides."""
+    (tmp_path / "photos").mkdir()
+    noise = np.random.default_rng(0)
+    for n in range(12):
+        pixels = noise.integers(0, 255, (48, 64, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "photos" / f"{n}.png")
+    document = {
+        "images": [
+            {"id": n, "file_name": f"{n}.png", "width": 64, "height": 48} for n in range(12)
+        ],
+        "annotations": [
+            {"id": n, "image_id": n, "category_id": n % 3, "bbox": [2, 2, 20, 20], "area": 400}
+            for n in range(12)
+        ],
+        "categories": [{"id": n, "name": name} for n, name in enumerate(("mug", "dog", "kite"))],
+    }
+    (tmp_path / "own.json").write_text(json.dumps(document))
+    files = (f"annotations.file={tmp_path}/own.json", f"annotations.images={tmp_path}/photos")
+    return ("annotations=coco", *files)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (["task=oodbench"], ["image_text=scenes_96", '"image_text=[clip]"']),
+        (
+            [
+                "task=oodbench",
+                "image_text=[open_clip]",
+                "image_text.open_clip.clip.name=tiny",
+            ],
+            ["image_text=open_clip", "builtin vessels", '"image_text=[clip]"'],
+        ),
+        (["task=oric"], ["clip.name=scenes_96", "clip=vit_b32"]),
+        (["experiment=oric", "clip=vit_b32"], ["image_text=scenes_64"]),
+        (["task=ode"], ["image_text=scenes_96"]),
+    ],
+)
+def test_a_shipped_clip_does_not_judge_photographs(photographs, arguments, names, tmp_path, capsys):
+    places = ("lvlm=random", "logger=none", f"paths.outputs={tmp_path}/out")
+    assert call("eval.py", *arguments, *photographs, *places) == 1
+    (error,) = capsys.readouterr().err.strip().splitlines()
+    assert "comes with the package and knows only" in error
+    assert "coco means nothing" in error
+    for name in names:
+        assert name in error
+    assert not list((tmp_path / "out").rglob("division.parquet"))
+
+
+def test_who_says_so_may_divide_photographs_with_a_shipped_clip(photographs, tmp_path):
+    places = ("lvlm=random", "logger=none", f"paths.outputs={tmp_path}/out", NO_PAGE)
+    said = ("task=oodbench", "task.foreign_clip=true", "task.until=build")
+    assert call("eval.py", *said, *photographs, *places) == 0
 
 
 def test_a_sweep_shows_the_accuracies(finished):

@@ -1,0 +1,68 @@
+"""The CLIPs that come with the package know the builtin images alone: others they cannot judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ood_lab.clip.load import folder_facts
+from ood_lab.clip.sources import shipped_folder
+from ood_lab.errors import UserError
+from ood_lab.lvlm.annotations.scenes import ScenesAnnotations
+from ood_lab.lvlm.ode.generators.renderer import SceneRenderer
+
+_REAL = {
+    "clip": "clip=vit_b32 (clip.download=true fetches it once)",
+    "image_text": '"image_text=[clip]" image_text.clip.path=DIR, or "image_text=[open_clip]" with '
+    "image_text.open_clip.clip.name and .pretrained",
+}
+#: Where images come from, and what makes the builtin ones.
+_BUILTIN = {"annotations": ScenesAnnotations, "generator": SceneRenderer}
+
+
+def refuse_foreign(
+    settings: Mapping[str, Any], images: tuple[str, ...], judges: tuple[str, ...]
+) -> None:
+    """Refuses a shipped CLIP where images that are not builtin come before it.
+
+    Nothing is loaded: the name of the CLIP and the target of the images' node decide.
+
+    Args:
+        settings: the configuration.
+        images: groups that the images come from, ``annotations`` or ``generator``; one that the
+            configuration leaves empty gives none.
+        judges: groups of the CLIPs, ``clip`` or ``image_text``.
+
+    Raises:
+        UserError: such a CLIP, with a line that names a real one.
+    """
+    others = [group for group in images if settings.get(group) and not _is_builtin(settings, group)]
+    if not others:
+        return
+    name = settings[others[0]].get("name")
+    source = f"{others[0]}={name}" if name else f"this {others[0]}"
+    for group in judges:
+        for label, clip in _clips(group, settings.get(group) or {}):
+            folder = shipped_folder(str(clip))
+            knows = folder and folder_facts(folder).knows
+            if knows:
+                raise UserError(
+                    f"{label} comes with the package and knows {knows}: what it says of the images "
+                    f"of {source} means nothing. Choose a real one, such as {_REAL[group]}; "
+                    "task.foreign_clip=true takes it all the same, to try the pipeline"
+                )
+
+
+def _is_builtin(settings: Mapping[str, Any], group: str) -> bool:
+    kind = _BUILTIN[group]
+    return bool(settings[group].get("_target_") == f"{kind.__module__}.{kind.__qualname__}")
+
+
+def _clips(group: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """What to call each CLIP of a node, and its name."""
+    if group == "clip":
+        yield f"clip.name={node.get('name')}", node.get("name")
+        return
+    for label, model in node.items():
+        if isinstance(model.get("clip"), Mapping):
+            yield f"image_text={label}", model["clip"].get("name")

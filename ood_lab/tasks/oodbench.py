@@ -91,7 +91,8 @@ class OODBench(Benchmark):
         """Writes the questions for other packages, too."""
         super().note(ws, questions, folder)
         for form in self.export:
-            files = export(questions, folder, ws.folder / "exports" / form, "oodbench", form)
+            place = ws.folder / "exports" / form
+            files = export(questions, folder, place, "oodbench", form, self.gate_c_on_e)
             log.info("for %s: %s", form, ", ".join(map(str, files)))
 
     def build(self, ws: Workspace) -> list[Question]:

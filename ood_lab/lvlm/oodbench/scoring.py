@@ -93,6 +93,16 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     return table.join(first[known].reset_index(drop=True))
 
 
+def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
+    """Kinds of questions of a sample that must all be answered right, by metric."""
+    counting = (BAP_EXISTENCE, BAP_COUNTING) if gate_c_on_e else (BAP_COUNTING,)
+    return {
+        "bap_existence": (BAP_EXISTENCE,),
+        "bap_counting": counting,
+        "bap_logic": (*counting, BAP_LOGIC),
+    }
+
+
 def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     """What every BAP sample scores.
 
@@ -110,11 +120,8 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
     groups = rows.groupby("pair_id")
     table = groups[["split", "image"]].first()
-    existence, counting = right[BAP_EXISTENCE], right[BAP_COUNTING]
-    counting = counting & existence if gate_c_on_e else counting
-    table["bap_existence"] = existence.astype(int)
-    table["bap_counting"] = counting.astype(int)
-    table["bap_logic"] = (counting & right[BAP_LOGIC]).astype(int)
+    for metric, needs in bap_needs(gate_c_on_e).items():
+        table[metric] = right[list(needs)].all(axis=1).astype(int)
     table["n_asked"] = groups.size()
     for name, status in (("n_unparsed", UNPARSED), ("n_failed", FAILED)):
         table[name] = (rows["status"] == status).groupby(rows["pair_id"]).sum()

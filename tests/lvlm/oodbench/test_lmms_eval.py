@@ -18,6 +18,7 @@ from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.oodbench.scoring import BAP_METRICS, bap_table
 from ood_lab.lvlm.questions import Question
 
 pytestmark = pytest.mark.slow
@@ -64,9 +65,13 @@ def questions():
         for thing, right in (("mug", "yes"), ("cat", "no"), ("boat", "yes")):
             text = f"Does this image contain a {thing}? (yes or no)"
             asked.append(Question(f"{i}/{thing}", "yes_no", f"{i}.png", text, right, meta=meta))
-        text = "How many mugs are there in the picture?"
-        number = Question(f"{i}/n", "bap_counting", f"{i}.png", text, "1", "number", meta=meta)
-        asked.append(number)
+        for task, text, right, parser in (
+            ("bap_existence", "Is there a mug in the picture?", "yes", "default"),
+            ("bap_counting", "How many mugs are there in the picture?", "1", "number"),
+            ("bap_logic", "Are there more mugs than cats in the picture?", "no", "default"),
+        ):
+            about = {"parser": parser, "pair_id": f"{i}/bap", "meta": {**meta, "image": str(i)}}
+            asked.append(Question(f"{i}/{task}", task, f"{i}.png", text, right, **about))
     return asked
 
 
@@ -88,8 +93,16 @@ def test_their_accuracies_are_ours(scene_images, tmp_path):
     said = {s["doc"]["question_id"]: s["resps"][0][0] for s in found["samples"]["oodbench"]}
     assert [said[q.question_id].strip() for q in asked] == ours["reply"].tolist()
     theirs = {k: v for k, v in found["results"]["oodbench"].items() if "stderr" not in k}
-    wanted = {f"accuracy_{t},none": part["correct"].mean() for t, part in ours.groupby("task")}
-    for (task, split), part in ours.groupby(["task", "split"]):
-        wanted[f"accuracy_{task}_{split},none"] = part["correct"].mean()
-    assert {k: theirs[k] for k in theirs if k.startswith("accuracy")} == pytest.approx(wanted)
+    single = ours[ours["task"] == "yes_no"]
+    samples = bap_table(ours)
+    wanted = {"accuracy_yes_no,none": single["correct"].mean()}
+    wanted |= {f"{metric},none": samples[metric].mean() for metric in BAP_METRICS}
+    for split, part in single.groupby("split"):
+        wanted[f"accuracy_yes_no_{split},none"] = part["correct"].mean()
+    for split, part in samples.groupby("split"):
+        wanted |= {f"{metric}_{split},none": part[metric].mean() for metric in BAP_METRICS}
+    found = {k: v for k, v in theirs.items() if k.startswith(("accuracy", "bap"))}
+    assert found == pytest.approx(wanted)
     assert 0 < wanted["accuracy_yes_no,none"] < 1
+    logic = ours.loc[ours["task"] == "bap_logic", "correct"].mean()
+    assert 0 < wanted["bap_logic,none"] < logic  # a sample needs its count right, too

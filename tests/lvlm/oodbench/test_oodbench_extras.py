@@ -2,6 +2,7 @@
 
 import base64
 import json
+from itertools import product
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,8 @@ import yaml
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.exports import export
+from ood_lab.lvlm.oodbench.build import BAP_TASKS
+from ood_lab.lvlm.oodbench.scoring import bap_table
 from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_coverage, uncertainty_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
@@ -83,17 +86,34 @@ def questions(tmp_path):
     return [
         Question("1/mug/a", "yes_no", "1.png", "A mug? (yes or no)", "yes", meta=meta),
         Question("1/mug/b", "yes_no", "1.png", "No mug? (yes or no)", "no", meta=meta),
-        Question("bap", "bap_counting", "1.png", "How many?", "3", parser="number", meta=meta),
+        Question("b/e", "bap_existence", "1.png", "A mug?", "yes", pair_id="b", meta=meta),
+        Question("b/c", "bap_counting", "1.png", "How many?", "3", "number", "b", meta=meta),
+        Question("b/l", "bap_logic", "1.png", "More than cups?", "no", pair_id="b", meta=meta),
     ]
 
 
 def test_vlmevalkit_has_each_image_once(questions, tmp_path):
-    (file,) = export(questions, tmp_path, tmp_path / "out", "oodbench", "vlmevalkit")
-    table = pd.read_csv(file, sep="\t")
-    assert base64.b64decode(table["image"][0]) == b"picture"
-    assert table["image"].tolist()[1:] == ["0", "0"]
-    assert table["answer"].tolist() == ["Yes", "No", "3"]
-    assert table["question"][0] == "A mug? (yes or no)"
+    files = export(questions, tmp_path, tmp_path / "out", "oodbench", "vlmevalkit")
+    tables = [pd.read_csv(file, sep="\t", dtype=str) for file in files]
+    assert all(base64.b64decode(table["image"][0]) == b"picture" for table in tables)
+    assert tables[0]["image"].tolist()[1:] == ["0"]
+    assert tables[0]["question"][0] == "A mug? (yes or no)"
+
+
+@pytest.mark.parametrize("form", ["vlmevalkit", "pope"])
+def test_a_file_has_questions_of_one_kind(questions, form, tmp_path):
+    files = export(questions, tmp_path, tmp_path / "out", "oodbench", form)
+    end, counting = (".tsv", ["3"]) if form == "vlmevalkit" else (".json", None)
+    kinds = {"yes_no": ["yes", "no"], "bap_counting": counting}
+    kinds |= {"bap_existence": ["yes"], "bap_logic": ["no"]}
+    wanted = {f"oodbench_{k}{end}": answers for k, answers in kinds.items() if answers}
+    assert {file.name for file in files} == set(wanted)
+    for file in files:
+        if form == "vlmevalkit":
+            found = [a.lower() for a in pd.read_csv(file, sep="\t", dtype=str)["answer"]]
+        else:
+            found = [json.loads(line)["label"] for line in file.read_text().splitlines()]
+        assert found == wanted[file.name]
 
 
 def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
@@ -102,20 +122,54 @@ def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
     plain = yaml.safe_load(task.read_text().replace("!function ", ""))
     assert plain["dataset_kwargs"]["data_files"]["test"] == str(data)
     lines = [json.loads(line) for line in data.read_text().splitlines()]
-    assert [line["answer"] for line in lines] == ["yes", "no", "3"]
+    assert [line["answer"] for line in lines] == ["yes", "no", "yes", "3", "no"]
     utils: dict = {}
     exec(module.read_text(), utils)
-    replies = ["Yes, there is.", "Yes", "There are three."]
+    replies = ["Yes, there is.", "Yes", "Yes", "There are three.", "No"]
     found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
-    names = ["accuracy_yes_no", "accuracy_yes_no", "accuracy_bap_counting"]
-    assert [each[name] for each, name in zip(found, names, strict=True)] == [1.0, 0.0, 1.0]
+    assert [each["accuracy_yes_no"] for each in found[:2]] == [1.0, 0.0]
     named = {metric["metric"] for metric in plain["metric_list"]}
     assert named == {metric for each in found for metric in each}
-    assert "accuracy_yes_no_ood_h" in named
+    assert {"accuracy_yes_no_ood_h", "bap_logic", "bap_logic_ood_h"} < named
+    assert not {"accuracy_bap_logic", "accuracy_bap_counting"} & named
+
+
+def samples():
+    """BAP samples with every way in which three questions can be answered."""
+    return [
+        (f"{number}", dict(zip(BAP_TASKS, right, strict=True)))
+        for number, right in enumerate(product([True, False], repeat=3))
+    ]
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
+    (tmp_path / "1.png").write_bytes(b"picture")
+    asked, replies, rows = [], [], []
+    for sample, right in samples():
+        for task, good in right.items():
+            answer, parser = ("3", "number") if task == "bap_counting" else ("yes", "default")
+            meta = {"split": "id" if int(sample) % 2 else "ood_h", "image": sample}
+            about = {"answer": answer, "parser": parser, "pair_id": sample, "meta": meta}
+            asked.append(Question(f"{sample}/{task}", task, "1.png", "?", **about))
+            replies.append(answer if good else {"3": "5", "yes": "no"}[answer])
+            rows.append(
+                {"pair_id": sample, "task": task, "correct": good, "status": "parsed"} | meta
+            )
+    ours = bap_table(pd.DataFrame(rows), gate)
+    _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", gate)
+    utils: dict = {}
+    exec(module.read_text(), utils)
+    lines = [json.loads(line) for line in data.read_text().splitlines()]
+    found = [utils["process_results"](d, [r]) for d, r in zip(lines, replies, strict=True)]
+    for metric in ("bap_existence", "bap_counting", "bap_logic"):
+        for end, part in (("", ours), ("_id", ours[ours["split"] == "id"])):
+            theirs = [each[metric + end] for each in found if metric + end in each]
+            assert utils["share_of_samples"](theirs) == part[metric].mean()
 
 
 def test_pope_has_the_yes_no_questions(questions, tmp_path):
-    (file,) = export(questions, tmp_path, tmp_path / "out", "oodbench", "pope")
+    file = export(questions, tmp_path, tmp_path / "out", "oodbench", "pope")[0]
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["label"] for line in lines] == ["yes", "no"]
     assert lines[0] == {

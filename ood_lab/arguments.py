@@ -39,6 +39,7 @@ _REMEDIES = {
     "dict": "keys with values",
     "mapping": "keys with values",
     "missing": "more values",
+    "path": "a path",
     "greater_than": "a number above {gt:g}",
     "greater_than_equal": "a number from {ge:g} on",
     "less_than": "a number below {lt:g}",

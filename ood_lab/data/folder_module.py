@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,10 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 
 log = logging.getLogger(__name__)
+
+#: Names of sets become names of files.
+_NAME = re.compile(r"[^\W_][\w .,+()-]*|_[\w .,+()-]+")
+_LONGEST = 100
 
 #: A path, or ``{path: ..., root: ...}`` where the paths in a list start from another folder.
 Source = str | os.PathLike[str] | Mapping[str, str]
@@ -168,7 +173,12 @@ class FolderDataModule(OODDataModule):
             ("ood", "an OOD set", self.ood_sources),
             ("ood_val", "an OOD set", self.val_ood_sources),
         ):
-            for name in sources:
+            for name in map(str, sources):
+                if not _NAME.fullmatch(name) or len(os.fsencode(name)) > _LONGEST:
+                    raise UserError(
+                        f"data.{key}.{name}: {kind} cannot be called so, since files are: use up "
+                        f"to {_LONGEST} letters, digits, _ and -"
+                    )
                 if name in taken:
                     raise UserError(
                         f"data.{key}.{name}: {kind} cannot be called '{name}'; rename it"

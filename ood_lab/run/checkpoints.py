@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
-from ood_lab.run.compose import composed_again
+from ood_lab.run.compose import apply, composed_again, parsed
+from ood_lab.run.keys import advice, has
 from ood_lab.run.values import key_of
 
 if TYPE_CHECKING:
@@ -70,6 +72,14 @@ def run_of(ckpt: Path) -> Path | None:
     run = ckpt.parent.parent
     inside = ckpt.parent.name == folder(run).name and (run / "config.yaml").exists()
     return run if inside else None
+
+
+def is_run(path: str) -> bool:
+    """Whether ``ckpt=path`` is a run, or a checkpoint of one, whose data can be taken over."""
+    if not os.path.exists(path):
+        return False
+    run = run_of(Path(path))
+    return run is not None and (run / "config.yaml").is_file()
 
 
 def to_resume(run: Path) -> Path | None:
@@ -140,28 +150,48 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
             "add debug=true here"
         )
     keys = list(map(key_of, overrides))
-    inside = [o.lstrip("+") for o in overrides if o.lstrip("+").startswith(INHERITED)]
     if not {"data", "preset"}.intersection(keys) and saved.get("preset", cfg.preset) != cfg.preset:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])
     cfg = cfg.copy()
     with open_dict(cfg):
         for group in INHERITED:
             if group not in keys:
-                changes = OmegaConf.from_dotlist([o for o in inside if o.startswith(f"{group}.")])
-                cfg[group] = OmegaConf.merge(saved[group], changes.get(group, {}))
+                cfg[group] = saved[group]
+                _change(cfg, [o for o in overrides if o.lstrip("+").startswith(f"{group}.")])
         if "seed" not in keys:
             cfg.seed = saved.seed
         cfg.ckpt = str(Path(cfg.ckpt))
     return cfg
 
 
-def check_classes(ckpt: Path, classes: Sequence[str]) -> None:
-    """Raises :class:`UserError` when the data's classes are not those the run was trained on."""
+def classes_of(ckpt: Path) -> list[str]:
+    """The classes that the run of a checkpoint was trained on; none where nothing says them."""
     run = run_of(ckpt)
     if run is None or not (run / "manifest.json").exists():
-        return
-    trained = read_json(run / "manifest.json").get("classes")
-    if trained is not None and list(trained) != list(classes):
+        return []
+    return list(read_json(run / "manifest.json").get("classes") or [])
+
+
+def _change(cfg: DictConfig, overrides: Sequence[str]) -> None:
+    """Applies overrides inside a group that was taken over.
+
+    Raises:
+        UserError: the group has no such key.
+    """
+    for override in overrides:
+        key = key_of(override)
+        # Of what lies deeper, such as `data.id.test`, the class of the data decides.
+        free = override.startswith("+") and not override.startswith("++")
+        plain = key.startswith("data.") and key.count(".") == 1
+        if plain and not free and not has(cfg, key):
+            raise UserError(f"unknown key '{key}'. {advice(key, cfg)}")
+        apply(cfg, parsed([f"++{override.lstrip('+')}"]))
+
+
+def check_classes(ckpt: Path, classes: Sequence[str]) -> None:
+    """Raises :class:`UserError` when the data's classes are not those the run was trained on."""
+    trained = classes_of(ckpt)
+    if trained and trained != list(classes):
         missing = sorted(set(trained) - set(classes)) or "none"
         new = sorted(set(classes) - set(trained)) or "none"
         raise UserError(

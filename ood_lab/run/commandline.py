@@ -20,6 +20,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
+from ood_lab.run import checkpoints
+from ood_lab.run.keys import OPEN_KEYS
 from ood_lab.run.line import check_overrides, is_strict, read_arguments
 from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
 from ood_lab.run.process import quick_exit
@@ -27,14 +29,9 @@ from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
 from ood_lab.run.validate import asks_for_validation, validate
-from ood_lab.run.values import quoted
+from ood_lab.run.values import key_of, paths_of, quoted, trimmed
 from ood_lab.scripts import CONF, script_main
 
-#: Keys under these prefixes are the user's to invent (`data.ood.mine=DIR`).
-OPEN_KEYS = (
-    *("data.ood.", "data.ood_groups.", "data.ood_val.", "data.csid."),
-    *("model.net.", "model.kwargs."),
-)
 #: Holds script and overrides of the job that is running, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
 
@@ -80,7 +77,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
         return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
     one_job = only_jobs and not (dry or multirun)
-    own = [o for o in overrides if not o.removeprefix("++").startswith(OPEN_KEYS)]
+    own = [o for o in overrides if not o.removeprefix("++").startswith(_open_keys(overrides))]
     if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
         check_overrides(script, overrides, sweep=not one_job)
     if arguments.help:
@@ -142,13 +139,25 @@ def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequ
 
 
 def rewrite(line: Sequence[str]) -> list[str]:
-    """Opens the keys of :data:`OPEN_KEYS`, and quotes paths."""
+    """Opens the keys of :func:`_open_keys`, and quotes paths."""
     # An unset variable of a shell is an empty argument.
-    arguments = [argument.strip() for argument in line if argument.strip()]
+    arguments = [trimmed(argument) for argument in line if argument.strip()]
     # Hydra reads overrides on one side of a flag only.
     arguments.sort(key=lambda a: a not in ("-m", "--multirun"))
-    opened = [f"++{a}" if a.startswith(OPEN_KEYS) else a for a in arguments]
+    keys = _open_keys(arguments)
+    opened = [f"++{a}" if a.startswith(keys) else a for a in arguments]
     return [a if a.startswith("-") else quoted(a) for a in opened]
+
+
+def _open_keys(overrides: Sequence[str]) -> tuple[str, ...]:
+    """Beginnings of the keys that need not be in the configuration that the line composes.
+
+    Those of the data are in that of the run whose weights are evaluated, which is taken over.
+    """
+    runs = [path for o in overrides if key_of(o) == "ckpt" for path in paths_of(o)]
+    inherits = any(checkpoints.is_run(path) for path in runs)
+    chosen = any(key_of(override) == "data" for override in overrides)
+    return (*OPEN_KEYS, *(["data."] if inherits and not chosen else []))
 
 
 def _of_rank(script: str, line: Sequence[str]) -> tuple[str, Sequence[str]]:

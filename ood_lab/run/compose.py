@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -32,7 +33,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def is_choice(override: Override) -> bool:
     """Whether it chooses files of a group (``data=folder``) instead of giving a value to a key."""
     key = override.key_or_group
-    return (key != "" and (CONF / key).is_dir()) or key.split(".")[0].split("/")[0] == "hydra"
+    return (key != "" and os.path.isdir(CONF / key)) or key.split(".")[0].split("/")[0] == "hydra"
 
 
 def chosen(script: str, choices: Sequence[str]) -> DictConfig:

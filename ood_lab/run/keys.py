@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -11,6 +12,10 @@ from omegaconf import DictConfig, OmegaConf
 from ood_lab import hints
 from ood_lab.scripts import CONF
 
+#: Below these, names are the user's to invent: those of sets (`data.ood.mine=DIR`) ...
+OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.")
+#: ... and others.
+OPEN_KEYS = (*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs.")
 #: What others call a key, where its letters would not lead to ours.
 SYNONYMS = {
     "epochs": "max_epochs",
@@ -105,7 +110,9 @@ def _choices_with(key: str) -> tuple[str, ...]:
     """``group=choice`` of the files in which a key stands, its first part being the group."""
     group, _, rest = key.partition(".")
     found = []
-    for path in sorted((CONF / group).glob("*.yaml")) if rest else []:
+    for path in (
+        sorted((CONF / group).glob("*.yaml")) if rest and os.path.isdir(CONF / group) else []
+    ):
         file = OmegaConf.load(path)
         if has(file, rest) or has(file, key):  # the second in files of the whole configuration
             found.append(f"{group}={path.stem}")

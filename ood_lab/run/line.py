@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from argparse import Namespace
 from collections.abc import Sequence
@@ -23,6 +24,9 @@ from ood_lab.scripts import CONF
 #: Names with dots, before them a sign and behind them a package, as in ``+group@package``.
 _KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
 
+#: Name of a set of images, in a key.
+_SET = re.compile(r"[\w-]+", re.ASCII)
+
 
 def read_arguments(arguments: Sequence[str]) -> Namespace:
     """Hydra's flags, and ``overrides``.
@@ -39,11 +43,26 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
     found: Namespace = parser.parse_args(list(arguments))
     for override in found.overrides:
         key, equals, _ = override.partition("=")
+        check_set_name(key.lstrip("+~"))
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
         if not _KEY.fullmatch(key):
             refuse(f"'{key}' in '{override}' is not a key of the configuration")
     return found
+
+
+def check_set_name(key: str) -> None:
+    """Raises :class:`UserError` where a key names a set of images as Hydra reads no key."""
+    beginning = next((start for start in keys.OF_SETS if key.startswith(start)), None)
+    if beginning is None:
+        return
+    name, _, inside = key.removeprefix(beginning).partition(".")
+    whole = name if inside in ("", "path", "root") else f"{name}.{inside}"
+    if not _SET.fullmatch(whole):
+        raise UserError(
+            f"{key}: '{whole}' cannot be the name of a set here: use letters from a to z, digits, "
+            "_ and -"
+        )
 
 
 def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
@@ -68,7 +87,7 @@ def is_strict(overrides: Sequence[str]) -> bool:
     """
     given = [_parsed(override) for override in overrides]
     signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
-    null = any(o.value() is None and (CONF / o.key_or_group).is_dir() for o in given)
+    null = any(o.value() is None and os.path.isdir(CONF / o.key_or_group) for o in given)
     return not (signed or null)
 
 
@@ -122,7 +141,7 @@ def _check_choice(override: Override) -> None:
     group = override.key_or_group
     if override.is_delete():
         raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
-    if not (CONF / group).is_dir():  # Hydra's own
+    if not os.path.isdir(CONF / group):  # Hydra's own
         return
     registered = ConfigStore.instance().repo.get(group, {})
     names = [*(CONF / group).glob("*.yaml"), *map(Path, registered)]

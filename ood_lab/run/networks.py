@@ -39,6 +39,13 @@ def load_backbone(ws: Workspace, classes: Sequence[str]) -> Backbone:
     model, ckpt = ws.cfg.model, ws.cfg.ckpt
     own_head = bool(model.pretrained or model.weights) and not ckpt
     file = checkpoints.weights_file(Path(ckpt)) if ckpt else None
+    if ckpt and not classes:  # images without labels: the network keeps the classes that it knows
+        classes = checkpoints.classes_of(Path(ckpt))
+        if not (classes or model.backbone.num_classes):
+            raise UserError(
+                f"the ID images have no labels, and nothing says which classes ckpt={ckpt} knows: "
+                "give labelled images to data.id.train, or the folder of a run to ckpt"
+            )
     backbone: Backbone = ws.build(
         "model.backbone",
         num_classes=model.backbone.num_classes or (None if own_head else len(classes)),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     """
     if "stages" in cfg:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
-    cfg = checkpoints.inherit(cfg, list(overrides))
+    with _said():
+        cfg = checkpoints.inherit(cfg, list(overrides))
     if cfg.debug:
         cfg = _shortened(cfg)
     settings = _resolved(cfg)
@@ -125,8 +127,15 @@ def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
 
 
 def _resolved(cfg: DictConfig) -> dict[str, Any]:
-    try:
+    with _said():
         return plain(cfg, whole=True)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """A value that is missing or cannot be resolved, as an error of the user's."""
+    try:
+        yield
     except MissingMandatoryValue as error:
         raise UserError(f"give a value to {error.full_key}=...") from error
     except InterpolationToMissingValueError as error:

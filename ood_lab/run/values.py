@@ -9,6 +9,11 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
+from ood_lab.errors import UserError
+
+#: Keys of paths; below the others, each key is one.
+_PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "task.images")
+_PATHS_BELOW = ("data.id.", "data.ood.", "data.ood_val.", "data.csid.", "paths.")
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 
 
@@ -29,13 +34,39 @@ def values_of(override: Override) -> list[str]:
     return [str(override.input_line)]
 
 
+def names_path(override: str) -> bool:
+    """Whether the value of an override is a path, whatever it looks like."""
+    key = key_of(override)
+    return key in _PATHS or (key.startswith(_PATHS_BELOW) and not key.endswith("."))
+
+
+def paths_of(override: str) -> list[str]:
+    """The paths that an override names, several in a sweep, as they may be typed."""
+    value = override.partition("=")[2]
+    parts = [value] if os.path.exists(value) else list(_split(value))
+    return [part.strip().strip("'\"") if part != value else part.strip("'\"") for part in parts]
+
+
+def trimmed(argument: str) -> str:
+    """Without blanks around it, but for those at the end of a file's name."""
+    bare, value = argument.strip(), argument.partition("=")[2]
+    whole = names_path(bare) and value != value.rstrip() and os.path.exists(value)
+    return argument.lstrip() if whole else bare
+
+
 def quoted(override: str) -> str:
     """Quotes values that Hydra's grammar cannot read bare.
 
-    Such are paths with ``seed=0`` in them, alone, in a sweep, in a list or in a dictionary, and a
-    file or folder whose name holds a comma, which would be a sweep.
+    Such are paths with ``seed=0`` in them, alone, in a sweep, in a list or in a dictionary, a
+    file or folder whose name holds a comma, which would be a sweep, and one that is called like a
+    number or ``off``.
+
+    Raises:
+        UserError: a path holds ``${``, which refers to another setting wherever it is written.
     """
     key, _, value = override.partition("=")
+    if names_path(override) and value and value != "null" and _misread(override, value):
+        return f"{key}={quote(value)}"
     if not value or value[0] in ("'", '"'):
         return override
     if "," in value and value[0] not in "[{" and os.path.exists(value):
@@ -52,6 +83,24 @@ def quoted(override: str) -> str:
 def quote(value: str) -> str:
     """The value in single quotes, what is in it escaped."""
     return str(QuotedString(value, Quote.single).with_quotes())
+
+
+def _misread(override: str, path: str) -> bool:
+    """Whether Hydra would read a path as something else."""
+    there = os.path.exists(path)
+    if there and "${" in path:
+        raise UserError(
+            f"{override.lstrip('+')}: '${{' refers to another setting: rename the folder, or link "
+            "to it under another name"
+        )
+    try:
+        found = OverridesParser.create().parse_override(override)
+        value = found.value()
+    except HydraException:
+        return there
+    if isinstance(value, bool | int | float) and not found.is_sweep_override():
+        return True
+    return there and (found.is_sweep_override() or value != path)
 
 
 def _quoted_parts(text: str) -> list[str]:

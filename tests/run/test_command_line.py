@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.run.commandline import JOB_VARIABLE
-from ood_lab.run.compose import composed
+from ood_lab.run.commandline import JOB_VARIABLE, rewrite
+from ood_lab.run.compose import composed, parsed
 from ood_lab.run.line import check_overrides, read_arguments
 from ood_lab.run.loggers import check_login
 from ood_lab.run.resolvers import register_resolvers
@@ -138,6 +138,88 @@ def test_a_path_with_a_comma_is_no_sweep(tmp_path):
     assert quoted(f"ckpt={tmp_path}/a,b") == f"ckpt='{tmp_path}/a,b'"
     assert quoted(f"ckpt={tmp_path}/a,c") == f"ckpt={tmp_path}/a,c"
     assert quoted("ckpt=A/seed=0,B/seed=1") == "ckpt='A/seed=0','B/seed=1'"
+
+
+ODD_NAMES = (
+    "it's",
+    "50%",
+    "a:b",
+    "end ",
+    "2023",
+    "off",
+    "1e5",
+    "a,b",
+    "[a]",
+    "{b}",
+    "#h",
+    "a'b\"c",
+)
+
+
+@pytest.mark.parametrize("name", ODD_NAMES)
+def test_a_path_is_a_path_whatever_it_looks_like(name, tmp_path, monkeypatch):
+    register_resolvers()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).mkdir()
+    for typed in (name, f"{tmp_path}/{name}"):
+        for key in ("data.ood.mine", "data.id.test", "ckpt"):
+            (override,) = rewrite([f"{key}={typed}"])
+            (read,) = parsed([override])
+            assert not read.is_sweep_override()
+            assert read.value() == typed
+
+
+def test_what_no_path_and_no_set_may_be_called(tmp_path):
+    (tmp_path / "${x}").mkdir()
+    with pytest.raises(UserError, match=r"'\$\{' refers to another setting: rename the folder"):
+        rewrite([f"data.ood.mine={tmp_path}/${{x}}"])
+    for name in ("größe", "a/b", "a.b", "a b"):
+        with pytest.raises(UserError, match=f"'{name}' cannot be the name of a set"):
+            read_arguments(rewrite([f"data.ood.{name}=DIR"]))
+    assert read_arguments(rewrite(["data.ood.a-b.path=D"])).overrides == ["++data.ood.a-b.path=D"]
+
+
+@pytest.fixture
+def run_of_photos(tmp_path):
+    """A run as train.py leaves it, as far as its data goes."""
+    for name in ("id/cat", "id/dog", "flat", "off"):
+        (tmp_path / name).mkdir(parents=True)
+        for i in range(10):
+            pixels = Image.effect_noise((12, 12), 9 + i).convert("RGB")
+            pixels.save(tmp_path / name / f"{name[-3:]}{i}.png")
+    register_resolvers()
+    cfg = composed("eval", ["data=folder", f"++data.id.train={tmp_path}/id", "data.num_workers=0"])
+    run = tmp_path / "it's a run" / "seed=0"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "best.ckpt").touch()
+    kept = {"seed": 0, "preset": cfg.preset, "data": cfg.data, "model": {}, "paths": cfg.paths}
+    (run / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(kept)))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["data.id.test=id", "data.ood.x=off"], None),
+        (["data.csid.blur=id", "data.full_spectrum=true"], None),
+        (["data.full_spectrum=true"], "needs csID sets"),
+        (["data.id.tset=flat"], "data.id.tset is not a split: did you mean 'test'"),
+        (["data.batch_sise=3"], "unknown key 'data.batch_sise'. Did you mean data.batch_size"),
+        (["data.ood.x=" + "y" * 300], "yyy"),
+        (["data.ood." + "x" * 300 + "=off"], "up to 100 letters"),
+    ],
+)
+def test_the_data_of_a_run_can_be_changed(run_of_photos, given, said, capsys, monkeypatch):
+    monkeypatch.chdir(run_of_photos.parents[1])
+    monkeypatch.setenv("COLUMNS", "200")
+    places = ("ckpt=it's a run/seed=0", "paths.outputs=out")
+    assert call("eval.py", "task=data_check", *places, *given) == (1 if said else 0)
+    printed = capsys.readouterr()
+    errors = printed.err.splitlines()
+    assert (said in errors[-1] and len(errors) == 1) if said else not errors
+    if said is None:
+        name = given[0].split("=")[0].rpartition(".")[2]
+        assert any(line.split()[:1] == [name] for line in printed.out.splitlines())
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,13 @@ import pandas as pd
 
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
+from ood_lab.lvlm.annotations.checks import (
+    Boxes,
+    check_boxes,
+    check_names,
+    check_sizes,
+    check_unique,
+)
 from ood_lab.lvlm.annotations.files import absolute, check_images, positions, read_json
 from ood_lab.lvlm.annotations.table import Annotations, objects_table
 
@@ -36,6 +42,7 @@ class Instance:
     image_id: int | str
     category_id: int
     bbox: tuple[float, float, float, float]
+    id: int | str | None = None
     area: float | None = None
     iscrowd: bool | int = 0
     attributes: dict[str, Any] = field(default_factory=dict)
@@ -86,8 +93,8 @@ class CocoAnnotations:
         """Reads and checks the file, and that every image is there.
 
         Raises:
-            UserError: a missing, broken or foreign file, a missing image, an annotation of an
-                unknown image or category, a category that is not there.
+            UserError: a missing, broken or foreign file, a missing image, an image of another
+                size, a category that is not there; see :func:`instances_table`.
         """
         file, root = absolute(self.file), absolute(self.images)
         hint = "other formats are annotations=lvis, nuscenes, cityscapes"
@@ -104,9 +111,10 @@ class CocoAnnotations:
         if any(image.attributes for image in found.images):
             attributes = [image.attributes or {} for image in found.images]
             images["attributes"] = pd.Series(attributes, dtype=object)
-        names = {category.id: category.name for category in found.categories}
-        objects = instances_table(file, found.annotations, list(images["image"]), names)
+        names = check_categories(file, found.categories)
+        objects = instances_table(file, found.annotations, images, names)
         check_images(root, list(images["file"]), "annotations.images")
+        check_sizes(file, root, images)
         whole = Annotations(self.name, tuple(names.values()), root, images, objects)
         return whole if self.categories is None else whole.only(self.categories)
 
@@ -121,35 +129,49 @@ def _known_levels(entries: Sequence[_Image] | Sequence[Instance], *names: str) -
     }
 
 
+def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, str]:
+    """Names of the categories by id, in their order.
+
+    Raises:
+        UserError: an id or name that is used twice; see
+            :func:`ood_lab.lvlm.annotations.checks.check_names`.
+    """
+    ids = [category.id for category in categories]
+    names = [category.name for category in categories]
+    check_unique(file, "category id", ids, ids)
+    check_unique(file, "category name", names, ids)
+    check_names(file, names, ids)
+    return dict(zip(ids, names, strict=True))
+
+
 def instances_table(
-    file: Path,
-    annotations: Sequence[Instance],
-    images: Sequence[int | str],
-    names: dict[int, str],
+    file: Path, annotations: Sequence[Instance], images: pd.DataFrame, names: dict[int, str]
 ) -> pd.DataFrame:
     """The objects of a file in COCO's or LVIS' format.
 
     Args:
         file: for messages.
         annotations: the objects.
-        images: ids of the file's images.
+        images: ``image`` (id), ``file``, ``width``, ``height`` of the file's images.
         names: of the categories, by id, in their order.
 
     Raises:
-        UserError: no image, an id or name that is used twice, an annotation of an unknown image
-            or category.
+        UserError: no image, an id or a file of an image that is used twice, an annotation of an
+            unknown image or category, a box that is none or not of its image.
     """
-    if not images:
+    known = images["image"].tolist()
+    if not known:
         raise UserError(f"'{file}' lists no image")
-    for what, values in (("image id", images), ("category name", list(names.values()))):
-        if len(set(values)) < len(values):
-            twice, _ = Counter(values).most_common(1)[0]
-            raise UserError(f"'{file}' has the {what} {twice!r} twice")
+    check_unique(file, "image id", known, known)
+    check_unique(file, "image", images["file"].tolist(), known)
+    numbers = [entry.id for entry in annotations if entry.id is not None]
+    check_unique(file, "annotation id", numbers, numbers)
     category = positions([entry.category_id for entry in annotations], list(names))
     image_ids = [entry.image_id for entry in annotations]
+    rows = positions(image_ids, known)
     for what, found, ids in (
         ("category_id", category, [entry.category_id for entry in annotations]),
-        ("image_id", positions(image_ids, images), image_ids),
+        ("image_id", rows, image_ids),
     ):
         if -1 in found:
             row = found.index(-1)
@@ -158,6 +180,8 @@ def instances_table(
                 f"the file does not list under {'categories' if 'cat' in what else 'images'}"
             )
     boxes = np.array([entry.bbox for entry in annotations], np.float64).reshape(-1, 4)
+    sizes = images[["width", "height"]].to_numpy(np.int64)[np.asarray(rows, np.int64)]
+    check_boxes(file, Boxes([entry.id for entry in annotations], boxes, sizes))
     area = [a.bbox[2] * a.bbox[3] if a.area is None else a.area for a in annotations]
     crowd = np.array([entry.iscrowd for entry in annotations], bool)
     attributes = [entry.attributes for entry in annotations]

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.coco import Category, Instance, instances_table
+from ood_lab.lvlm.annotations.checks import check_sizes
+from ood_lab.lvlm.annotations.coco import Category, Instance, check_categories, instances_table
 from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
 from ood_lab.lvlm.annotations.table import Annotations
 
@@ -67,7 +68,8 @@ class LvisAnnotations:
         """
         file, root = absolute(self.file), absolute(self.images)
         found = read_json(file, _Instances, "LVIS v1", "COCO's own files are annotations=coco")
-        names = {entry.id: entry.name.replace("_", " ") for entry in found.categories}
+        checked = check_categories(file, found.categories)
+        names = {number: name.replace("_", " ") for number, name in checked.items()}
         images = pd.DataFrame(
             {
                 "image": [image.id for image in found.images],
@@ -80,8 +82,9 @@ class LvisAnnotations:
                 ),
             }
         )
-        objects = instances_table(file, found.annotations, list(images["image"]), names)
+        objects = instances_table(file, found.annotations, images, names)
         check_images(root, list(images["file"]), "annotations.images")
+        check_sizes(file, root, images)
         whole = Annotations(self.name, tuple(names.values()), root, images, objects)
         return whole if self.categories is None else whole.only(self.categories)
 

@@ -158,7 +158,8 @@ def test_wrong_inputs_are_one_line_before_any_work(tmp_path, capsys, arguments, 
 def test_annotations_of_another_format_are_one_line(tmp_path, capsys):
     (tmp_path / "a.json").write_text("[1, 2]")
     files = (f"annotations.file={tmp_path}/a.json", f"annotations.images={tmp_path}")
-    arguments = ("task=oodbench", "annotations=coco", *files, "lvlm=random", "logger=none")
+    real = "task.foreign_clip=true"  # what is refused otherwise, before the file is read
+    arguments = ("task=oodbench", "annotations=coco", *files, "lvlm=random", "logger=none", real)
     assert call("eval.py", *arguments, f"paths.outputs={tmp_path}") == 1
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert "a.json" in error

@@ -6,10 +6,17 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.chance import at_chance
-from ood_lab.metrics.comparison import best_detectors, significance_of
+from ood_lab.metrics.comparison import best_detectors, higher_is_better, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
-from ood_lab.metrics.evaluation import Evaluation, Protocol
-from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
+from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
+from ood_lab.metrics.intervals import (
+    FEWEST,
+    FEWEST_FOR_THRESHOLD,
+    auroc_interval,
+    exceedance_interval,
+    percentile_interval,
+    wilson_interval,
+)
 from ood_lab.metrics.ood import (
     SortedScores,
     aupr,
@@ -34,6 +41,8 @@ from ood_lab.metrics.table import COLUMNS, accuracy_of, results_of
 __all__ = [
     "COLUMNS",
     "DATING_COLUMNS",
+    "FEWEST",
+    "FEWEST_FOR_THRESHOLD",
     "Evaluation",
     "Protocol",
     "SortedScores",
@@ -52,13 +61,16 @@ __all__ = [
     "delong",
     "delong_p_values",
     "e_aurc",
+    "exceedance_interval",
     "fpr_at_tpr",
+    "higher_is_better",
     "holm",
     "percentile_interval",
     "results_of",
     "risk_coverage",
     "roc_curve",
     "score_warning",
+    "sets_of_means",
     "shift_correlation",
     "shift_sensitivity",
     "significance_of",

@@ -18,14 +18,19 @@ from ood_lab.metrics.significance import (
     holm,
 )
 
-HIGHER_IS_BETTER = {"auroc": True, "fpr95": False, "aupr_in": True, "aupr_out": True, "dad": True}
+TESTED = ("auroc", "fpr95", "aupr_in", "aupr_out")
+
+
+def higher_is_better(metric: str) -> bool:
+    """Whether more of a metric, or of a mean of it, is better; DAD counts as such."""
+    return metric.endswith(("auroc", "aupr_in", "aupr_out", "accuracy", "dad"))
 
 
 def significance_of(evaluation: Evaluation) -> pd.DataFrame:
     """Two-sided tests between all pairs of detectors on the same samples.
 
-    DeLong's test for the AUROC, the paired bootstrap for FPR95, AUPR and DAD; p-values corrected
-    by Holm over the pairs of one set and metric.
+    DeLong's test for the AUROC, the paired bootstrap for FPR95, AUPR, DAD and means over sets;
+    p-values corrected by Holm over the pairs of one set and metric.
 
     Returns:
         ``ood, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
@@ -44,11 +49,11 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     """Which detectors are best, or not significantly worse than the best, on each set.
 
     Returns:
-        ``ood, metric, detector, value, best``; ``ood`` is None for ``dad``.
+        ``ood, metric, detector, value, best``; ``ood`` is None for ``dad`` and means.
     """
     rows = []
     for ood, metric, values, p_values in _tests(evaluation):
-        best = best_group(values, p_values, higher_is_better=HIGHER_IS_BETTER[metric], alpha=alpha)
+        best = best_group(values, p_values, higher_is_better=higher_is_better(metric), alpha=alpha)
         rows += [
             {"ood": ood, "metric": metric, "detector": d, "value": v, "best": bool(b)}
             for d, v, b in zip(evaluation.detectors, values, best, strict=True)
@@ -60,18 +65,25 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
     """Set, metric, values ``[D]`` and unadjusted p-values ``[D, D]``."""
     sets = evaluation.sets
     for group, ood in enumerate(evaluation.ood_names):
-        for metric in HIGHER_IS_BETTER:
-            if metric not in sets.values:
-                continue
+        for metric in TESTED:
             values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
                 block = evaluation.matrix(evaluation.rows_of(ood))
                 yield ood, metric, values, delong_p_values(*delong(evaluation.id_matrix, block))
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
+    for mean, names in evaluation.means.items():
+        for metric in TESTED:
+            yield None, f"{mean}_{metric}", *_means_test(evaluation, metric, names)
     if evaluation.has_dad:
         values, draws = evaluation.dad()
         yield None, "dad", values, bootstrap_p_values(values, draws)
+
+
+def _means_test(evaluation: Evaluation, metric: str, names: list[str]) -> tuple[Floats, Floats]:
+    """Means ``[D]`` and p-values ``[D, D]``; the draws of the sets share the ID images."""
+    values, draws = evaluation.mean(metric, names)
+    return values, bootstrap_p_values(values, draws)
 
 
 def _pair_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -12,9 +12,10 @@ from annotated_types import Interval
 
 from ood_lab.arguments import Count
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
-from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores
 from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.shift import dad
+from ood_lab.metrics.uncertainty import group_ends
 
 Protocol = Literal["openood", "hendrycks"]
 #: Every draw holds a number of each detector, set and metric.
@@ -131,6 +132,29 @@ class Evaluation:
         """True where two sets have a declared order."""
         return len(set(self.shift_levels.values())) >= 2
 
+    @cached_property
+    def mean_sets(self) -> list[str]:
+        """The OOD sets that a mean is over, see :func:`sets_of_means`."""
+        levelled = {of_set.ood for of_set in self.levels if of_set.axes}
+        return sets_of_means(self.ood_names, self.shift_levels, levelled)
+
+    @cached_property
+    def means(self) -> dict[str, list[str]]:
+        """Sets by the name of their mean: ``mean`` of all, ``mean_<group>`` of a group."""
+        everything = {"mean": self.mean_sets} if len(self.mean_sets) > 1 else {}
+        return everything | {f"mean_{group}": names for group, names in self.groups.items()}
+
+    def mean(self, metric: str, sets: Sequence[str]) -> tuple[Floats, Floats]:
+        """Plain mean of a metric over OOD sets, ``[D]`` and ``[D, B]``."""
+        members = self.places(sets)
+        measured = self.sets
+        values, draws = measured.values[metric], measured.draws[metric]
+        return values[:, members].mean(axis=1), draws[:, members].mean(axis=1)
+
+    def places(self, sets: Sequence[str]) -> Ints:
+        """The places of OOD sets among ``ood_names``."""
+        return np.array([self.ood_names.index(name) for name in sets], dtype=np.int64)
+
     def dad(self) -> tuple[Floats, Floats]:
         """DAD of every detector over the headline FPR95, ``[D]`` and ``[D, B]``."""
         ordered, levels = slice(len(self.shift_levels)), list(self.shift_levels.values())
@@ -154,16 +178,38 @@ class Evaluation:
                 aupr_method=aupr_method,
             )
         shape = (len(self.detectors), len(blocks))
-        measured = Measured([len(block) for block in blocks], {}, {})
+        measured = Measured([len(block) for block in blocks], self.headline_fpr, {}, {}, {})
         for metric in values:
             measured.values[metric] = np.full(shape, np.nan)
             measured.draws[metric] = np.full((*shape, self.draws), np.nan)
+            measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
             measured.values[metric][:, enough] = values[metric]
-            if enough:
-                measured.draws[metric][:, enough] = draws[metric]
+            for place, g in enumerate(enough):
+                of_group = draws[metric][:, place]
+                measured.draws[metric][:, g] = of_group
+                low[:, g], high[:, g] = group_ends(
+                    metric, values[metric][:, place], of_group, self.id_matrix, blocks[g]
+                )
         measured.values["fpr95"] = measured.values[self.headline_fpr]
         measured.draws["fpr95"] = measured.draws[self.headline_fpr]
+        measured.ends["fpr95"] = measured.ends[self.headline_fpr]
         return measured
+
+
+def sets_of_means(
+    names: Sequence[str], placed: Collection[str], levelled: Collection[str]
+) -> list[str]:
+    """The OOD sets that a mean is over, wherever one is shown.
+
+    Those with a declared place, and those without levels; all where that leaves none. A set that
+    only serves a grid of levels is cut by them: as a whole it is a mixture of shifts.
+
+    Args:
+        names: the OOD sets.
+        placed: those with a place in the shift order, or in an order of groups.
+        levelled: those with levels.
+    """
+    return [n for n in names if n in placed or n not in levelled] or list(names)
 
 
 def _point_values(

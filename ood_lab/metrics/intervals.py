@@ -1,12 +1,27 @@
-"""Confidence intervals from bootstrap draws, and of proportions."""
+"""Confidence intervals from bootstrap draws, of proportions, and where the bootstrap fails.
+
+A bootstrap knows no score beyond those it was given. It fails where a sample is small, and where
+hardly an image is on the wrong side of the others; ``tests/metrics/test_coverage.py`` simulates
+where. There, intervals rest on order statistics and on proportions, or there is none.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import scipy  # loads scipy.special when it is used
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
+
+#: From so many images in each group on, the bootstrap covers FPR95, AUPR, AURC and DAD.
+FEWEST = 100
+#: From so many images on, the lowest of them bounds the 5% quantile: ``1 - 0.95^n >= 0.975``.
+FEWEST_FOR_THRESHOLD = 72
+# The AUROC as a proportion: fewer images than this on the wrong side do not tell its variance.
+_RARE = 5
+# The largest n_eff there, per image of the smaller group. An AUROC of A on few OOD images has the
+# variance A (1 - A) A / (1 + A) / m where scores are exponential (Hanley and McNeil 1982).
+_MOST_EFFECTIVE = 3
 
 
 def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[Floats, Floats]:
@@ -43,7 +58,9 @@ def auroc_interval(
 
     ``n_eff = A (1 - A) / var(draws)``. Near 1, where detectors are compared, the distribution of
     the AUROC is skewed and the percentile interval ends too low on both sides. Draws that are all
-    0 or all 1 (perfect separation) do not mean certainty: there ``n_eff = n``.
+    0 or all 1 (perfect separation) do not mean certainty: there ``n_eff = n``. Where fewer than 5
+    images are on the wrong side, ``n min(A, 1 - A) < 5``, the draws spread too little, and
+    ``n_eff`` is at most 3n.
 
     Args:
         value: AUROC, ``[...]``.
@@ -52,7 +69,7 @@ def auroc_interval(
         level: nominal coverage.
 
     Returns:
-        Lower and upper end, each ``[...]``.
+        Lower and upper end, each ``[...]``; NaN for ``n = 1``: one image has no spread.
     """
     auroc = np.asarray(value, dtype=np.float64)
     variance = np.asarray(draws, dtype=np.float64).var(axis=-1)
@@ -60,7 +77,80 @@ def auroc_interval(
     # Constant scores: an AUROC of exactly 1/2 in every draw.
     fixed = ~certain & (variance == 0)
     size = np.where(certain, n, auroc * (1 - auroc) / np.where(variance > 0, variance, 1))
-    return _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n, level))
+    size = np.where(is_rare(auroc, n), np.minimum(size, _MOST_EFFECTIVE * n), size)
+    low, high = _wilson(auroc, np.where(fixed, np.inf, size), _critical_value(n, level))
+    return (low, high) if n > 1 else (np.full_like(low, np.nan), np.full_like(high, np.nan))
+
+
+def is_rare(auroc: ArrayLike, n: int) -> NDArray[np.bool_]:
+    """Whether the draws of an AUROC of n images spread too little, ``n min(A, 1 - A) < 5``."""
+    value = np.asarray(auroc, dtype=np.float64)
+    return n * np.minimum(value, 1 - value) < _RARE
+
+
+def exceedance_interval(
+    threshold_of: ArrayLike, counted: ArrayLike, share: float = 0.05, level: float = 0.95
+) -> tuple[Floats, Floats]:
+    """Interval of ``P(x >= q)``, q the quantile of ``share`` of another sample's distribution.
+
+    FPR95 with OOD positive is that of ID scores ``x`` and the 5% quantile of OOD scores; with ID
+    positive, that of negated OOD scores and the 5% quantile of negated ID scores. Of the m ordered
+    scores y of the threshold, ``J ~ Binomial(m, share)`` lie below q, so q is in
+    ``[y_J, y_{J+1}]``, whatever the distribution; and given q, ``P(x >= q)`` is bounded as
+    Clopper and Pearson do. The ends are the quantiles of the mixtures over J:
+
+    ``low: sum_j P(J = j) Beta(k_{j+1}, n - k_{j+1} + 1)``,
+    ``high: sum_j P(J = j) Beta(k_j + 1, n - k_j)``, with ``k_j = #(x >= y_j)``, ``y_0 = -inf``.
+
+    With fewer than 72 scores y nothing bounds the 5% quantile from below, and the upper end is 1.
+
+    Args:
+        threshold_of: y ``[m, D]`` of D detectors.
+        counted: x ``[n, D]``.
+        share: of y below the threshold.
+        level: nominal coverage, which is exceeded in small samples.
+
+    Returns:
+        Lower and upper end, ``[D]`` each; NaN where they are 0 and 1, which says nothing.
+    """
+    y, x = (np.sort(np.asarray(v, dtype=np.float64), axis=0) for v in (threshold_of, counted))
+    (m, detectors), n = y.shape, len(x)
+    weight = np.diff(scipy.special.bdtr(np.arange(m + 1), m, share), prepend=0.0)
+    likely = weight > 1e-12
+    reached = np.zeros((detectors, m + 2), dtype=np.int64)
+    reached[:, 0] = n
+    for d in range(detectors):
+        reached[d, 1:-1] = n - np.searchsorted(x[:, d], y[:, d], side="left")
+    tail, weight = (1 - level) / 2, weight[likely]
+    k = reached[:, 1:][:, likely]
+    low = _mixture_quantile(tail, weight, k, n - k + 1)
+    k = reached[:, :-1][:, likely]
+    high = _mixture_quantile(1 - tail, weight, k + 1, n - k)
+    nothing = (low <= 0) & (high >= 1)
+    return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
+
+
+def _mixture_quantile(share: float, weight: Floats, a: Ints, b: Ints) -> Floats:
+    """Quantile of mixtures of ``Beta(a, b)``, ``[J], [D, J], [D, J] -> [D]``.
+
+    With a = 0 all of a part lies at 0, with b = 0 at 1.
+    """
+    inner = (a > 0) & (b > 0)
+    at_zero, at_one = ((weight * (x == 0)).sum(axis=1) for x in (a, b))
+    low, high = np.zeros(len(a)), np.ones(len(a))
+    for _ in range(40):  # halves [0, 1] down to 1e-12
+        middle = (low + high) / 2
+        parts = scipy.special.betainc(np.maximum(a, 1), np.maximum(b, 1), middle[:, None])
+        under = at_zero + (weight * np.where(inner, parts, 0)).sum(axis=1) < share
+        low, high = np.where(under, middle, low), np.where(under, high, middle)
+    # Compared with a slack, as the weights sum to 1 but for rounding.
+    return np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, high))
+
+
+def bootstrap_interval(draws: ArrayLike, n: int) -> tuple[Floats, Floats]:
+    """:func:`percentile_interval`, or NaN where the smallest group has fewer than 100 images."""
+    low, high = percentile_interval(draws, n)
+    return (low, high) if n >= FEWEST else (np.full_like(low, np.nan), np.full_like(high, np.nan))
 
 
 def wilson_interval(share: float, n: float, level: float = 0.95) -> tuple[float, float]:

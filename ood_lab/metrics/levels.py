@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES
-from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.uncertainty import Ends, mean_ends
 
 
 @dataclass(frozen=True)
@@ -17,21 +18,38 @@ class Measured:
 
     Attributes:
         n_ood: samples of each group, ``[G]``.
+        headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id`` or ``fpr95_ood``.
         values: metric -> ``[D, G]``, NaN for a group with too few samples.
         draws: metric -> ``[D, G, B]``, NaN likewise.
+        ends: metric -> both ends of the 95% intervals, ``[D, G]`` each, NaN likewise and where a
+            group is too small for an interval.
     """
 
     n_ood: list[int]
+    headline_fpr: str
     values: dict[str, Floats]
     draws: dict[str, Floats]
+    ends: dict[str, Ends]
 
     def groups(self, start: int, end: int) -> Measured:
         """The groups from ``start`` up to ``end``."""
         return Measured(
             self.n_ood[start:end],
+            self.headline_fpr,
             {metric: v[:, start:end] for metric, v in self.values.items()},
             {metric: v[:, start:end] for metric, v in self.draws.items()},
+            {m: (low[:, start:end], high[:, start:end]) for m, (low, high) in self.ends.items()},
         )
+
+    def mean_ends(
+        self, metric: str, members: Ints, values: Floats, draws: Floats, n_id: int
+    ) -> Ends:
+        """Both ends of the intervals of a mean over the ``members`` that have a value."""
+        members = members[~np.isnan(self.values[metric][:, members]).all(axis=0)]
+        own = (self.ends[metric][0][:, members], self.ends[metric][1][:, members])
+        n_ood = [self.n_ood[member] for member in members]
+        definition = self.headline_fpr if metric == "fpr95" else metric
+        return mean_ends(definition, values, draws, own, n_id, n_ood)
 
 
 @dataclass(frozen=True)
@@ -54,14 +72,17 @@ class LevelCells:
         """Axes on which the set has levels."""
         return [axis for axis in AXES if self.cells[f"{axis}_level"].notna().any()]
 
-    def level_means(self, axis: str, metric: str) -> tuple[list[int], Floats, Floats]:
-        """Mean over the present cells of each level: levels, ``[D, L]`` and ``[D, L, B]``."""
+    def members(self, axis: str) -> dict[int, Ints]:
+        """The cells of each level, ascending."""
         of_cell = self.cells[f"{axis}_level"].to_numpy()
         levels = sorted({int(level) for level in of_cell})
-        members = [np.flatnonzero(of_cell == level) for level in levels]
+        return {level: np.flatnonzero(of_cell == level) for level in levels}
+
+    def level_means(self, axis: str, metric: str) -> tuple[Floats, Floats]:
+        """Mean over the present cells of each level: ``[D, L]`` and ``[D, L, B]``."""
+        members = self.members(axis).values()
         values, draws = self.measured.values[metric], self.measured.draws[metric]
         return (
-            levels,
             np.stack([_mean_of_present(values[:, m]) for m in members], axis=1),
             np.stack([_mean_of_present(draws[:, m]) for m in members], axis=1),
         )

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics.counts import Counts, Groups
 from ood_lab.metrics.evaluation import Evaluation
-from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.intervals import bootstrap_interval
 from ood_lab.metrics.ood import Floats, Ints
 from ood_lab.metrics.resampling import draw_generator, in_threads, score_matrix
 
@@ -194,5 +194,5 @@ def _cell(
         sizes[0],
         sum(sizes[1:]),
         {m: found[i, :, 0] for i, m in enumerate(METRICS)},
-        {m: percentile_interval(found[i, :, 1:], n) for i, m in enumerate(METRICS)},
+        {m: bootstrap_interval(found[i, :, 1:], n) for i, m in enumerate(METRICS)},
     )

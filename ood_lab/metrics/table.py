@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.axes import AXES
 from ood_lab.metrics.evaluation import Evaluation
-from ood_lab.metrics.intervals import auroc_interval, percentile_interval, wilson_interval
+from ood_lab.metrics.intervals import bootstrap_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.selective import FailureCell, failure_cells
@@ -38,7 +38,9 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
       is ``fpr95_ood`` under protocol ``openood`` and ``fpr95_id`` under ``hendrycks``; AUPR by the
       trapezoid and by average precision respectively.
-    - Group of OOD sets: ``mean_<group>_<metric>``, the plain mean over its sets; ood is None.
+    - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
+      :func:`~ood_lab.metrics.evaluation.sets_of_means`; group of OOD sets:
+      ``mean_<group>_<metric>``. ood is None.
     - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
     - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
       other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
@@ -64,7 +66,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *_accuracy_rows(evaluation.test_rows),
         *_csid_accuracy_rows(evaluation),
         *_set_rows(evaluation),
-        *_group_mean_rows(evaluation),
+        *_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
         *(row for cell in failure_cells(evaluation) for row in _failure_rows(evaluation, cell)),
@@ -116,14 +118,10 @@ def _group_rows(
     evaluation: Evaluation, measured: Measured, group: int, metrics: Sequence[str], **common: Any
 ) -> Iterator[Row]:
     n_ood = measured.n_ood[group]
-    n = min(evaluation.n_id, n_ood)
     for metric in metrics:
-        values, draws = measured.values[metric][:, group], measured.draws[metric][:, group]
-        if metric == "auroc":
-            ends = auroc_interval(values, draws, n)
-        else:
-            ends = percentile_interval(draws, n)
-        yield from _rows(evaluation, metric, values, ends, n_ood=n_ood, **common)
+        low, high = (end[:, group] for end in measured.ends[metric])
+        values = measured.values[metric][:, group]
+        yield from _rows(evaluation, metric, values, (low, high), n_ood=n_ood, **common)
 
 
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
@@ -163,18 +161,15 @@ def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
         yield from _group_rows(evaluation, evaluation.sets, group, SET_METRICS, ood=name)
 
 
-def _group_mean_rows(evaluation: Evaluation) -> Iterator[Row]:
-    measured, place = evaluation.sets, evaluation.ood_names.index
-    for group, names in evaluation.groups.items():
-        members = [place(name) for name in names]
-        sizes = [measured.n_ood[member] for member in members]
+def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
+    measured = evaluation.sets
+    for mean, names in evaluation.means.items():
+        members = evaluation.places(names)
+        n_ood = sum(measured.n_ood[member] for member in members)
         for metric in SET_METRICS:
-            values, draws = (m[metric][:, members] for m in (measured.values, measured.draws))
-            ends = percentile_interval(draws.mean(axis=1), min(evaluation.n_id, *sizes))
-            name = f"mean_{group}_{metric}"
-            yield from _rows(
-                evaluation, name, values.mean(axis=1), ends, ood=None, n_ood=sum(sizes)
-            )
+            values, draws = evaluation.mean(metric, names)
+            ends = measured.mean_ends(metric, members, values, draws, evaluation.n_id)
+            yield from _rows(evaluation, f"{mean}_{metric}", values, ends, ood=None, n_ood=n_ood)
 
 
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -182,7 +177,7 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
     if evaluation.has_dad:
         values, draws = evaluation.dad()
         sizes = evaluation.sets.n_ood[:count]
-        ends = percentile_interval(draws, min(evaluation.n_id, *sizes))
+        ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
         yield from _rows(evaluation, "dad", values, ends, ood=None, n_ood=sum(sizes))
 
 
@@ -201,18 +196,20 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
 
 def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: str) -> Iterator[Row]:
     """The level means of one metric along one axis, then their correlation and sensitivity."""
-    levels, values, draws = of_set.level_means(axis, metric)
-    of_cell = of_set.cells[f"{axis}_level"].to_numpy()
+    values, draws = of_set.level_means(axis, metric)
+    members = of_set.members(axis)
+    levels = list(members)
     n_ood = np.array(of_set.measured.n_ood)
     smallest = min(evaluation.n_id, int(n_ood.min()))
     for position, level in enumerate(levels):
+        numbers = values[:, position], draws[:, position]
         yield from _rows(
             evaluation,
             metric,
             values[:, position],
-            percentile_interval(draws[:, position], smallest),
+            of_set.measured.mean_ends(metric, members[level], *numbers, evaluation.n_id),
             ood=of_set.ood,
-            n_ood=int(n_ood[of_cell == level].sum()),
+            n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},
         )
     if metric not in TREND_METRICS or len(levels) < 2:

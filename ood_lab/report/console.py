@@ -188,24 +188,25 @@ class ConsoleTables:
             columns.append(Column((*marked, n, *below), cells(ood)))
         return columns
 
-    def _marked(self, metric: str, ood: str, values: list[float]) -> set[int]:
+    def _marked(self, metric: str, ood: str | None, values: list[float]) -> set[int]:
         by_name = dict(zip(self._rows, values, strict=True))
         best = self.view.best(metric, ood, by_name)
         return {row for row, name in enumerate(self._rows) if name in best}
 
     def _cells(self, metric: str, ood: str) -> list[Text]:
-        estimates = [self.view.get(metric, d, ood) for d in self._rows]
+        return self._estimates(metric, ood, [self.view.get(metric, d, ood) for d in self._rows])
+
+    def _estimates(self, metric: str, ood: str | None, estimates: list[Estimate]) -> list[Text]:
         marked = self._marked(metric, ood, [e.value for e in estimates])
         return numbers([_percent(e, self.intervals) for e in estimates], marked)
 
     def _mean_cells(self, metric: str) -> list[Text]:
         means = [self.view.mean(metric, d) for d in self._rows]
-        return numbers([percent(m) for m in means], self._marked(metric, "mean", means))
+        return self._estimates(f"mean_{metric}", None, means)
 
     def _group_cells(self, metric: str, group: str) -> list[Text]:
         name = f"mean_{group}_{metric}"
-        means = [self.view.get(name, d).value for d in self._rows]
-        return numbers([percent(m) for m in means], self._marked(metric, name, means))
+        return self._estimates(name, None, [self.view.get(name, d) for d in self._rows])
 
     def _dad(self) -> list[Column]:
         dads = [self.view.get("dad", d) for d in self._rows]
@@ -230,6 +231,7 @@ class ConsoleTables:
         halves = [f"{label} ±{100 * h:.1f}" for m, label in _LABEL.items() if (h := self._half(m))]
         if halves and not self.intervals:
             yield f"95% intervals: {', '.join(halves)} points (median half-width)."
+        yield from self.view.interval_notes
 
     def _half(self, metric: str) -> float:
         view = self.view
@@ -297,8 +299,8 @@ def console_tables(
         results: long results table of one model and seed, values as fractions.
         protocol: ``openood`` or ``hendrycks``: which FPR95 the table holds.
         significance: rows ``detector, ood, best`` and optionally ``metric`` (default
-            ``auroc``): all with ``best`` are marked in that column; ``ood`` = ``mean`` for the
-            mean column.
+            ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
+            without ``ood`` in that of the mean.
         reads: detector → what it looks at; a table of many detectors has a section for each.
         refused: detector → why it could not work here.
         intervals: show the half-width of the 95% interval in every cell.

@@ -100,7 +100,7 @@ def write_report(
         details=[*level_tables(view), *failure_table(view), all_metrics_table(view)]
         if shown
         else [],
-        left_out=view.left_out,
+        left_out=[*(view.interval_notes if shown else []), *view.left_out],
         figures=[embed(figure, path.parent) for figure in figures],
         mistakes=mistakes,
         thumbnails=thumbnails,
@@ -125,7 +125,7 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
         best = view.detectors[0]
-        auroc, fpr95 = percent(view.mean("auroc", best)), percent(view.mean("fpr95", best))
+        auroc, fpr95 = (percent(view.mean(m, best).value) for m in ("auroc", "fpr95"))
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
         facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ood_lab.axes import AXES, Axis
+from ood_lab.metrics import higher_is_better
 from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.view import HIGHER_IS_BETTER, Estimate, RunView
+from ood_lab.report.view import Estimate, RunView
 
 _LABELS = {
     "auroc": "AUROC",
@@ -69,7 +70,7 @@ def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool
 
 
 def _head(metric: str) -> Head:
-    first = "descending" if metric in HIGHER_IS_BETTER else "ascending"
+    first = "descending" if higher_is_better(metric) else "ascending"
     return Head(_LABELS[metric], first)
 
 
@@ -99,15 +100,15 @@ def main_table(view: RunView) -> HtmlTable:
         for metric in ("auroc", "fpr95"):
             name = f"mean_{group}_{metric}"
             cells = {d: view.get(name, d) for d in view.detectors}
-            best = view.best(metric, name, {d: c.value for d, c in cells.items()})
+            best = view.best(name, None, {d: c.value for d, c in cells.items()})
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     if len(view.sets) > 1:
         groups.append(("mean", "", 2))
         for metric in ("auroc", "fpr95"):
-            means = {d: view.mean(metric, d) for d in view.detectors}
-            best = view.best(metric, "mean", means)
-            columns.append({d: _cell(Estimate(m), best=d in best) for d, m in means.items()})
+            cells = {d: view.mean(metric, d) for d in view.detectors}
+            best = view.best(f"mean_{metric}", None, {d: c.value for d, c in cells.items()})
+            columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     if view.most_dad:
         groups.append(("", "", 1))

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from ood_lab.report.leaderboard_best import Pairs, mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.protocol import finding_sentences, percent
+from ood_lab.report.view import Estimate
 
 #: Of every OOD set; ``fpr95`` is the headline one under the protocol.
 SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
@@ -124,8 +124,10 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
         "seed": run.seed,
     }
 
-    def row(metric: str, detector: str | None, ood: str | None) -> dict[str, Any]:
-        estimate = view.get(metric, detector, ood)
+    def row(
+        metric: str, detector: str | None, ood: str | None, estimate: Estimate | None = None
+    ) -> dict[str, Any]:
+        estimate = view.get(metric, detector, ood) if estimate is None else estimate
         return {
             **common,
             "metric": metric,
@@ -142,13 +144,9 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
     present = set(view.table["metric"])
     for detector in view.detectors:
         for metric in (m for m in SET_METRICS if m in present):
-            cells = [row(metric, detector, ood) for ood in view.sets]
-            yield from cells
-            if len(cells) > 1:
-                values = [cell["value"] for cell in cells]
-                sizes = {"n_id": view.n_id, "n_ood": sum(cell["n_ood"] for cell in cells)}
-                missing = {"sampling_half_width": np.nan}  # sets share their ID images
-                yield {**cells[0], "ood": MEAN, "value": np.mean(values), **sizes, **missing}
+            yield from (row(metric, detector, ood) for ood in view.sets)
+            if len(view.sets) > 1:
+                yield row(metric, detector, MEAN, view.mean(metric, detector))
             for group in view.groups:
                 of_group = row(f"mean_{group}_{metric}", detector, None)
                 yield {**of_group, "metric": metric, "ood": f"{MEAN} {group}"}
@@ -204,8 +202,19 @@ def _pairs(runs: Sequence[FinishedRun], rows: pd.DataFrame) -> Pairs:
     """
     lonely = set(rows.loc[rows["n_seeds"] == 1, "run"])
     return {
-        (run.sweep, test["metric"], test["ood"], test["detector"]): bool(test["best"])
+        (run.sweep, *_column(test["metric"], test["ood"], groups), test["detector"]): bool(
+            test["best"]
+        )
         for run in runs
         if run.best is not None and run.sweep in lonely
+        for groups in [run.view.groups]
         for test in run.best.to_dict("records")
     }
+
+
+def _column(metric: str, ood: str | None, groups: Sequence[str]) -> tuple[str, str | None]:
+    """Metric and set of the column of a number: ``mean_near_auroc`` is AUROC of ``mean near``."""
+    for mean, column in (*((f"{MEAN}_{g}", f"{MEAN} {g}") for g in groups), (MEAN, MEAN)):
+        if metric.startswith(f"{mean}_") and metric.removeprefix(f"{mean}_") in SET_METRICS:
+            return metric.removeprefix(f"{mean}_"), column
+    return metric, ood

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.view import HIGHER_IS_BETTER
+from ood_lab.metrics import higher_is_better
+from ood_lab.report.view import marked
 
 #: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
 Pairs = Mapping[tuple[Any, ...], bool]
@@ -21,9 +22,9 @@ RULE = (
     "Compared with the best value of the column. Detectors of one run with one seed: the paired "
     "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
     "Welch's t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a "
-    "and b the half-widths of the two 95% sampling intervals. Where no test is possible, as for "
-    "the mean over sets of a single seed, the best alone is marked. A network that is no better "
-    "than chance on ID carries no mark, and a single row has none."
+    "and b the half-widths of the two 95% sampling intervals. Where no test is possible, the best "
+    "alone is marked; what shares its value as shown is marked with it. A network that is no "
+    "better than chance on ID carries no mark, and a single row has none."
 )
 
 
@@ -41,18 +42,18 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
     left_out = rows["metric"].isin(_UNRANKED) | rows["run"].isin(unmarked)
     ranked = rows[~left_out & rows["value"].notna()]
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
-    for (_, metric), column in ranked.groupby(["ood", "metric"], sort=False):
-        higher = metric in HIGHER_IS_BETTER
-        leader = column["value"].idxmax() if higher else column["value"].idxmin()
+    for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
+        metric = str(name)
+        values = column["value"]
+        leader = values.idxmax() if higher_is_better(metric) else values.idxmin()
         records = column.to_dict("index")
-        others = {
-            index: _not_worse(row, records[leader], pairs, seeds_vary)
+        not_worse = {
+            index
             for index, row in records.items()
-            if index != leader
+            if index == leader or _not_worse(row, records[leader], pairs, seeds_vary)
         }
-        if others:
-            marked = [leader, *(index for index, outcome in others.items() if outcome)]
-            best |= best.index.isin(marked)
+        leaders: set[Hashable] = marked(values.to_dict(), metric, not_worse)
+        best |= best.index.isin(list(leaders))
     return best
 
 

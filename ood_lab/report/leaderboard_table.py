@@ -203,4 +203,5 @@ class _Layout:
             notes.append(f"DAD: pairs of sets whose larger shift has the lower FPR95; {order}.")
         if self.summary == MEAN:
             notes.append(f"mean: over all {len(self.board.sets)} sets.")
+        notes += self.board.runs[0].view.interval_notes
         return tuple(notes)

@@ -64,8 +64,8 @@ DEFINITIONS = (
     ),
     (
         "Interval",
-        "95%, stratified bootstrap over images: sampling error of this run, not the spread over "
-        "seeds.",
+        "95%, stratified bootstrap over images; FPR95 of fewer than 100 images from order "
+        "statistics and proportions: sampling error of this run, not the spread over seeds.",
     ),
 )
 

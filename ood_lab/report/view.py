@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
+from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, higher_is_better, sets_of_means
 from ood_lab.report.protocol import DAGGER
 
-#: Metrics of which more is better; of all others less is.
-HIGHER_IS_BETTER = ("auroc", "aupr_in", "aupr_out", "id_accuracy", "accuracy")
-
+_Key = TypeVar("_Key")
 
 #: Up to so many detectors one table needs no sections.
 UNGROUPED = 20
@@ -41,6 +40,19 @@ class Estimate(NamedTuple):
     def has_interval(self) -> bool:
         """True when both ends of the interval are known."""
         return not (math.isnan(self.low) or math.isnan(self.high))
+
+
+def marked(values: Mapping[_Key, float], metric: str, not_worse: Collection[_Key]) -> set[_Key]:
+    """Which values of a column carry the mark of the best.
+
+    Those that share the best one as shown (one decimal of a percent), and those of ``not_worse``;
+    none where there is one value.
+    """
+    shown = {key: round(value, 3) for key, value in values.items() if not math.isnan(value)}
+    if len(shown) < 2:
+        return set()
+    best = (max if higher_is_better(metric) else min)(shown.values())
+    return {key for key, value in shown.items() if value == best or key in not_worse}
 
 
 def _none_if_missing(value: Any) -> Any:
@@ -84,7 +96,8 @@ class RunView:
         names = [d for d in results["detector"].drop_duplicates() if _none_if_missing(d)]
         self._reads = dict(reads or {})
         self._doubted = {name for finding in findings for name in finding["sets"]}
-        self.detectors = sorted(names, key=lambda d: (-np.nan_to_num(self.mean("auroc", d)), d))
+        means = {d: np.nan_to_num(self.mean("auroc", d).value) for d in names}
+        self.detectors = sorted(names, key=lambda d: (-means[d], d))
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
@@ -107,9 +120,8 @@ class RunView:
         level_sets = list(rows.loc[levelled, "ood"].drop_duplicates())
         whole = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("ood")
         whole = whole.sort_values("shift_level", kind="stable", na_position="last")
-        ordered = whole["shift_level"].notna()
-        sets = list(whole.loc[ordered | ~whole["ood"].isin(level_sets), "ood"])
-        return level_sets, sets or list(whole["ood"])
+        placed = set(whole.loc[whole["shift_level"].notna(), "ood"])
+        return level_sets, sets_of_means(list(whole["ood"]), placed, level_sets)
 
     @staticmethod
     def _build_significance(table: pd.DataFrame | None) -> dict[tuple[Any, ...], bool]:
@@ -200,11 +212,50 @@ class RunView:
         """The estimate of one cell; all NaN where the table has no such row."""
         return self._index.get((metric, detector, ood, semantic, covariate), Estimate())
 
-    def mean(self, metric: str, detector: str) -> float:
-        """Mean over ``sets`` that have a value, NaN without any."""
-        values = [self.get(metric, detector, ood).value for ood in self.sets]
-        known = [v for v in values if not math.isnan(v)]
-        return float(np.mean(known)) if known else math.nan
+    def mean(self, metric: str, detector: str) -> Estimate:
+        """Mean over ``sets``; the number of the only one where there is one.
+
+        The results have a row for it. Those of earlier versions do not: their mean has no interval.
+        """
+        if len(self.sets) == 1:
+            return self.get(metric, detector, self.sets[0])
+        if found := self._index.get((f"mean_{metric}", detector, None, None, None)):
+            return found
+        cells = [self.get(metric, detector, ood) for ood in self.sets]
+        known = [cell.value for cell in cells if not math.isnan(cell.value)]
+        value = float(np.mean(known)) if known else math.nan
+        return Estimate(value, n_id=self.n_id, n_ood=sum(cell.n_ood for cell in cells))
+
+    @property
+    def interval_notes(self) -> list[str]:
+        """Why intervals are missing, or have no upper end, a sentence each."""
+        sizes = {ood: self.get("auroc", self.detectors[0], ood).n_ood for ood in self.sets}
+        small = {ood: min(n, self.n_id) for ood, n in sizes.items()}
+
+        def named(most: int) -> str:
+            return ", ".join(f"{ood} ({n:,})" for ood, n in small.items() if n < most)
+
+        notes = []
+        if alone := named(2):
+            notes.append(
+                f"No interval of AUROC with one image on a side, which has no spread: {alone}."
+            )
+        if open_ended := [
+            ood
+            for ood, n in small.items()
+            if n < FEWEST_FOR_THRESHOLD
+            and all(not self.get("fpr95", d, ood).high < 1 for d in self.detectors)
+        ]:
+            notes.append(
+                f"FPR95 has no upper end but 100%, or no interval, for {', '.join(open_ended)}: it "
+                f"takes {FEWEST_FOR_THRESHOLD} images to bound the threshold."
+            )
+        if few := named(FEWEST):
+            notes.append(
+                f"AUPR, AURC, and DAD with such a set have no interval below {FEWEST} images on a "
+                f"side, where the bootstrap fails: {few}."
+            )
+        return notes
 
     def levels(self, ood: str, axis: Axis) -> list[float]:
         """Levels of ``axis`` with a row of their own, over all levels of the other; ascending.
@@ -241,16 +292,12 @@ class RunView:
         return self.get(metric, detector, ood, semantic, covariate)
 
     def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
-        """Detectors to mark in a column with ``values``.
+        """Detectors to mark in a column with ``values``, see :func:`marked`.
 
-        Those that share the best value as shown (one decimal of a percent) and, where detectors
-        were tested, all that are not significantly worse; none where there is one detector, or
-        where :attr:`has_marks` is False.
+        ``ood`` is None for ``mean_<metric>`` and ``mean_<group>_<metric>``. None is marked where
+        :attr:`has_marks` is False.
         """
-        shown = {d: round(v, 3) for d, v in values.items() if not math.isnan(v)}
-        if len(shown) < 2 or not self.has_marks:
+        if not self.has_marks:
             return set()
-        pick = max if metric in HIGHER_IS_BETTER else min
-        target = pick(shown.values())
-        tested = {d for d in shown if self._significance.get((metric, d, ood))}
-        return tested | {d for d, v in shown.items() if v == target}
+        not_worse = {d for d in values if self._significance.get((metric, d, ood))}
+        return marked(values, metric, not_worse)

@@ -15,6 +15,8 @@ import pandas as pd
 
 from ood_lab.append import append_lines, create_with
 from ood_lab.errors import UserError
+from ood_lab.report.protocol import percent
+from ood_lab.report.view import RunView
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
@@ -112,13 +114,11 @@ def headline(folder: Path) -> dict[str, str]:
     accuracy = whole.loc[whole["metric"] == "id_accuracy", "value"]
     if len(accuracy):
         shown["ID acc."] = f"{accuracy.iloc[0]:.1%}"
-    sets = whole[whole["ood"].notna() & whole["metric"].isin(["auroc", "fpr95"])]
-    means = sets.pivot_table(index="detector", columns="metric", values="value")
-    if "auroc" in means:
-        means = means.sort_values("auroc", ascending=False)
-        shown |= {"best detector": str(means.index[0])}
-        for metric in means.columns.intersection(["auroc", "fpr95"]):
-            shown[metric.upper()] = f"{100 * means[metric].iloc[0]:.1f}"
+    view = RunView(results)
+    if view.sets and view.detectors:
+        best = view.detectors[0]
+        means = {m.upper(): view.mean(m, best).value for m in ("auroc", "fpr95")}
+        shown |= {"best detector": best} | {m: percent(value) for m, value in means.items()}
     return shown
 
 

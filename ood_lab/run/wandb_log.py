@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from lightning.pytorch.loggers import Logger, WandbLogger
 
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_config, read_json, read_table
+from ood_lab.report.view import RunView
 from ood_lab.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -26,18 +28,20 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
 
     Levels stay in the table: 500 scalars per run would bury the dashboard.
-    ``mean/<detector>/auroc`` and ``/fpr95`` are means over the whole OOD sets, for sorting
-    runs and as the goal of a sweep.
+    ``mean/<detector>/auroc`` and ``/fpr95`` are the means of the run's tables, for sorting runs and
+    as the goal of a sweep.
     """
+    view = RunView(results)
+    values = {
+        f"mean/{detector}/{metric}": mean
+        for metric in HEADLINES
+        for detector in view.detectors
+        if not math.isnan(mean := view.mean(metric, detector).value)
+    }
     whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
-    values = {}
     for row in whole.to_dict("records"):
         parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
-    headline = whole[whole.metric.isin(["auroc", "fpr95"]) & whole.ood.notna()]
-    for metric, rows in headline.groupby("metric"):
-        for detector, mean in rows.groupby("detector")["value"].mean().items():
-            values[f"mean/{detector}/{metric}"] = float(mean)
     return values
 
 
@@ -137,22 +141,22 @@ def _pages(folder: Path) -> dict[str, Any]:
 def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
     """W&B's own charts of a results table, by panel; what it holds no rows for is left out.
 
-    - ``charts/mean_<metric>``: bars, the mean over the whole OOD sets, one per detector.
+    - ``charts/mean_<metric>``: bars, the mean over the OOD sets, one per detector.
     - ``charts/dad_fpr95``: points, DAD against mean FPR95.
     - ``charts/<metric>_<axis>``: lines over the shift levels, one per detector.
     """
     found: dict[str, wandb.plot.CustomChart] = {}
-    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
+    view = RunView(results)
     for metric, direction in HEADLINES.items():
-        rows = whole[(whole.metric == metric) & whole.ood.notna()]
-        mean = rows.groupby("detector")["value"].mean().sort_values()
-        if len(mean):
-            title = f"Mean {metric.upper()} over {rows.ood.nunique()} OOD sets ({direction})"
-            table = wandb.Table(columns=["detector", metric], data=list(mean.items()))
+        means = {d: view.mean(metric, d).value for d in view.detectors}
+        known = sorted((value, d) for d, value in means.items() if not math.isnan(value))
+        if known:
+            title = f"Mean {metric.upper()} over {len(view.sets)} OOD sets ({direction})"
+            table = wandb.Table(columns=["detector", metric], data=[(d, v) for v, d in known])
             found[f"charts/mean_{metric}"] = wandb.plot.bar(table, "detector", metric, title)
         for axis in LEVELS:
             found |= _lines(results, metric, axis)
-    return found | _scatter(whole)
+    return found | _scatter(view)
 
 
 def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
@@ -171,12 +175,11 @@ def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plo
     return {f"charts/{metric}_{axis}": chart}
 
 
-def _scatter(whole: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
-    dad = whole[whole.metric == "dad"].set_index("detector")["value"]
-    sets = whole[(whole.metric == "fpr95") & whole.shift_level.notna()]
-    points = pd.DataFrame({"fpr95": sets.groupby("detector")["value"].mean(), "dad": dad}).dropna()
-    if points.empty:
+def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
+    points = [(d, view.mean("fpr95", d).value, view.get("dad", d).value) for d in view.detectors]
+    known: list[Iterable[Any]] = [point for point in points if not any(map(math.isnan, point[1:]))]
+    if not known:
         return {}
-    table = wandb.Table(dataframe=points.rename_axis("detector").reset_index())
+    table = wandb.Table(columns=["detector", "fpr95", "dad"], data=known)
     title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
     return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}

@@ -48,11 +48,11 @@ SCORES = pd.concat(
     [
         part("grid", n, 0.5 * s + 0.3 * c, s, c) if name == "grid" else part(name, n, s)
         for name, n, s, c in [
-            ("far", 90, 2, None),
+            ("far", 110, 2, None),
             ("test", 200, 0, None),
-            ("near", 70, 0.5, None),
-            ("mid", 80, 1, None),
-            ("other", 60, 1, None),
+            ("near", 120, 0.5, None),
+            ("mid", 130, 1, None),
+            ("other", 100, 1, None),
             *(("grid", n, s, c) for (s, c), n in CELLS.items()),
         ]
     ],
@@ -147,7 +147,7 @@ def test_dad_is_over_the_headline_fpr_in_shift_order(table):
         ]
         row = one(table, detector=detector, metric="dad")
         assert row["value"] == dad(fpr)
-        assert row["n_ood"] == 240
+        assert row["n_ood"] == 360
         assert pd.isna(row["ood"])
         assert 0 <= row["ci_low"] <= row["ci_high"] <= 3
 
@@ -243,7 +243,8 @@ def test_significance_and_best():
     assert row["test"] == "delong"
     assert row["difference"] == pytest.approx(row["value_a"] - row["value_b"])
     assert set(pick(table, metric="fpr95")["test"]) == {"bootstrap"}
-    assert len(table) == 5 * 4 + 1  # four metrics on five sets, DAD
+    assert one(table, ood=None, metric="mean_auroc")["test"] == "bootstrap"
+    assert len(table) == (5 + 1) * 4 + 1  # four metrics on five sets and their mean, DAD
     best = best_detectors(Evaluation(SCORES, DETECTORS, **OPTIONS))
     for metric in ("auroc", "fpr95"):
         marks = pick(best, ood="far", metric=metric).set_index("detector")["best"]
@@ -266,10 +267,61 @@ def test_tables_of_one_evaluation_equal_the_single_calls(table):
         (
             SCORES.assign(weak=SCORES["weak"].where(SCORES["dataset"] != "mid")),
             {},
-            "detector 'weak': 80 scores are NaN, first in 'mid'",
+            "detector 'weak': 130 scores are NaN, first in 'mid'",
         ),
     ],
 )
 def test_bad_input_is_named(scores, options, message):
     with pytest.raises(ValueError, match=message):
         results_table(scores, DETECTORS, model="net", seed=0, **options)
+
+
+def small_table(n_id, n_ood, shift=1.5, **options):
+    scores = pd.concat([part("test", n_id, 0), part("few", n_ood, shift), part("many", 150, 1)])
+    return results_table(scores, DETECTORS, "net", seed=0, draws=50, **options)
+
+
+@pytest.mark.parametrize(("n", "known"), [(1, set()), (2, {"auroc", "fpr95_ood"})])
+def test_a_set_of_one_or_two_images_has_a_wide_interval_or_none(n, known):
+    table = small_table(150, n)
+    rows = pick(table, ood="few", detector="strong").set_index("metric")
+    for metric in ("auroc", "fpr95_ood", "aupr_in", "aupr_out"):
+        assert np.isfinite(rows.loc[metric, "value"])
+        assert np.isfinite(rows.loc[metric, "ci_low"]) == (metric in known)
+    for metric in known:
+        assert rows.loc[metric, "ci_high"] - rows.loc[metric, "ci_low"] > 0.3
+    if n == 2:
+        assert rows.loc["fpr95_ood", "ci_high"] == 1  # nothing bounds the threshold from below
+    assert np.isnan(rows.loc["aurc", "ci_low"])
+
+
+def test_few_id_images_bound_no_threshold_of_theirs():
+    rows = pick(small_table(30, 150), ood="few", detector="strong").set_index("metric")
+    assert rows.loc["fpr95_id", "ci_high"] == 1
+    assert rows.loc["fpr95_ood", "ci_high"] < 1
+    assert np.isnan(rows.loc["aupr_out", "ci_low"])
+
+
+def test_draws_that_are_all_the_same_are_no_certainty():
+    rows = pick(small_table(150, 150, shift=9), ood="few", detector="strong").set_index("metric")
+    for metric in ("fpr95_id", "fpr95_ood"):
+        assert rows.loc[metric, "value"] == rows.loc[metric, "ci_low"] == 0
+        # About the rule of three: none of 150.
+        assert 0.015 < rows.loc[metric, "ci_high"] < 0.04
+
+
+def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
+    for detector in DETECTORS:
+        for metric in ("auroc", "fpr95", "aupr_in"):
+            whole = pick(table, detector=detector, metric=metric, **WHOLE)
+            cells = whole[whole["ood"].isin([*ORDER, "other"])]
+            row = one(table, detector=detector, metric=f"mean_{metric}")
+            assert row["value"] == pytest.approx(cells["value"].mean())
+            assert row["ci_low"] < row["value"] < row["ci_high"]
+            # Sets of their own images: narrower than the widest.
+            widths = cells["ci_high"] - cells["ci_low"]
+            assert row["ci_high"] - row["ci_low"] < widths.max()
+            assert row["n_ood"] == cells["n_ood"].sum()
+    one_set = SCORES[SCORES["dataset"].isin(["test", "far"])]
+    alone = results_table(one_set, DETECTORS, "net", seed=0, draws=5)
+    assert not alone["metric"].str.startswith("mean_").any()

@@ -73,7 +73,7 @@ def test_significance_marks_all_of_the_best_group(run):
 
 
 def test_the_best_of_a_column_is_starred_whatever_was_tested(run):
-    """Also the mean over sets, which no test is about."""
+    """Also the mean over sets, which no test of this run is about."""
     last = run.detectors[-1]
     tests = {"detector": run.detectors, "ood": run.sets[0]}
     text = show(
@@ -82,8 +82,8 @@ def test_the_best_of_a_column_is_starred_whatever_was_tested(run):
     )
     view = RunView(run.results)
     for metric, pick in (("auroc", max), ("fpr95", min)):
-        best = pick(view.detectors, key=lambda d, m=metric: view.mean(m, d))
-        assert f"{100 * view.mean(metric, best):.1f}*" in line_of(text, best)
+        best = pick(view.detectors, key=lambda d, m=metric: view.mean(m, d).value)
+        assert f"{100 * view.mean(metric, best).value:.1f}*" in line_of(text, best)
 
 
 def test_one_detector_has_no_star():

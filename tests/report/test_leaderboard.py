@@ -11,10 +11,13 @@ import yaml
 from finished_runs import IDENTITY, write_run
 from rich.console import Console
 
+from ood_lab.io import write_table
+from ood_lab.metrics import Evaluation, best_detectors, results_of
 from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import comparable_groups, read_run, why_apart
 from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.report.view import RunView
 
 KNN = [(0.70, 0.80), (0.72, 0.80), (0.77, 0.80)]
 SENTENCE = "share of ID rejected when 95"
@@ -138,10 +141,43 @@ def test_a_single_run_is_marked_by_its_own_tests(tmp_path):
     board = board_of(write_run(tmp_path / "n" / "a", aurocs, best=best))
     # b is far below a and c very near: only the paired test can have said so.
     assert [bool(row_of(board, d, "near").best) for d in "abc"] == [True, True, False]
-    assert row_of(board, "a", "mean").best  # no test is about the mean: the best alone
+    assert row_of(board, "a", "mean").best  # this run has no test of the mean: the best alone
     assert not row_of(board, "b", "mean").best
     alone = board_of(write_run(tmp_path / "n" / "b", {"a": (0.9, 0.9)}))
     assert not alone.rows.best.any()
+
+
+def test_marks_are_those_of_the_runs_own_table(tmp_path):
+    """Means and means of groups too, with their tests; equal as shown is marked in both."""
+    rng = np.random.default_rng(0)
+    names = ["a", "b", "c"]
+    sets = {"test": 0.0, "near": 1.0, "far": 2.0, "near2": 1.2}
+    parts = []
+    for name, shift in sets.items():
+        x = rng.normal(shift, 1, 150)
+        columns = {"a": x, "b": x + rng.normal(0, 0.02, 150), "c": x + rng.normal(0, 2, 150)}
+        parts.append(pd.DataFrame({"dataset": name, **columns}))
+    groups = {"close": ["near", "near2"], "distant": ["far"]}
+    scores = pd.concat(parts, ignore_index=True)
+    evaluation = Evaluation(scores, names, draws=60, groups=groups)
+    results, best = results_of(evaluation, "net"), best_detectors(evaluation)
+    path = write_run(tmp_path / "n" / "a", dict.fromkeys(names, (0.5, 0.5)))
+    write_table(results, path / "results.parquet")
+    write_table(best, path / "best.parquet")
+    board, view = board_of(path), RunView(results, best)
+    columns = [(m, s, m, s) for m in ("auroc", "fpr95") for s in view.sets]
+    columns += [(m, "mean", f"mean_{m}", None) for m in ("auroc", "fpr95")]
+    columns += [(m, f"mean {g}", f"mean_{g}_{m}", None) for m in ("auroc", "fpr95") for g in groups]
+    for metric, ood, name, where in columns:
+        values = {
+            d: (view.mean(metric, d) if ood == "mean" else view.get(name, d, where)).value
+            for d in names
+        }
+        rows = board.rows[(board.rows.ood == ood) & (board.rows.metric == metric)]
+        assert set(rows.loc[rows.best, "detector"]) == view.best(name, where, values), ood
+    means = board.rows[(board.rows.ood == "mean") & (board.rows.metric == "auroc")]
+    assert set(means.loc[means.best, "detector"]) == {"a", "b"}
+    assert means["sampling_half_width"].gt(0).all()
 
 
 def test_a_network_at_chance_carries_no_mark_and_is_told(tmp_path):

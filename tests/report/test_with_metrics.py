@@ -28,17 +28,16 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     text = console.export_text()
     shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
     # Of every column the best as it is shown, tested or not, and those not significantly worse.
-    columns = [(m, s) for m in ("auroc", "fpr95") for s in (*run.sets, "mean")]
+    columns = [(m, s) for m in ("auroc", "fpr95") for s in run.sets]
+    columns += [("mean_auroc", None), ("mean_fpr95", None)]
     marked = 0
     for metric, ood in columns:
-        values = {
-            d: view.mean(metric, d) if ood == "mean" else view.get(metric, d, ood).value
-            for d in view.detectors
-        }
+        values = {d: view.get(metric, d, ood).value for d in view.detectors}
         found = view.best(metric, ood, values)
-        assert (max if metric == "auroc" else min)(values, key=values.get) in found
+        assert (max if metric.endswith("auroc") else min)(values, key=values.get) in found
         marked += len(found)
     assert marked >= len(shown) + 2
+    assert all(view.mean(m, d).has_interval for m in ("auroc", "fpr95") for d in view.detectors)
     notes = text.count("* = ")
     assert text.count("*") - notes == marked
     assert "correl-" in text
@@ -50,3 +49,26 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     below = page.split("</table>", 1)[1]
     assert "* = best of its column or not significantly worse." in below
     assert "FPR95 (hendrycks)</button>" in page
+
+
+def test_an_interval_left_out_has_its_reason_in_the_table_and_on_the_page(tmp_path):
+    sets = ["one", "few", "many"]
+    run = make_run(2, 3, levels=0)
+    kept = {"one": 1, "few": 30, "many": 120}
+    names = dict(zip(run.sets, sets, strict=True))
+    scores = run.scores.replace({"dataset": names})
+    rank = scores.groupby("dataset").cumcount()
+    scores = scores[rank < scores["dataset"].map(kept).fillna(10**6)]
+    results = results_of(Evaluation(scores, run.detectors, draws=50), "resnet")
+    console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(console_tables(results, intervals=True))
+    page = write_report(tmp_path / "r.html", results, scores).read_text()
+    for text in (console.export_text(), page):
+        assert (
+            "No interval of AUROC with one image on a side, which has no spread: one (1)." in text
+        )
+        assert "FPR95 has no upper end but 100%, or no interval, for one, few: it takes 72" in text
+        assert (
+            "no interval below 100 images on a side, where the bootstrap fails: one (1), few (30)"
+        )
+    assert "many (" not in console.export_text()

@@ -6,11 +6,15 @@ import pandas as pd
 import pytest
 import yaml
 from cli import ROOT, call
-from finished_runs import write_run
+from finished_runs import add_grid, write_run
 from hydra import compose, initialize_config_dir
 from wandb_offline import read_run
 
+from ood_lab.report import leaderboard_runs
+from ood_lab.report.leaderboard import make_leaderboard
+from ood_lab.report.view import RunView
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.sweep import headline
 from ood_lab.run.wandb_log import charts, summary_values
 
 
@@ -64,6 +68,25 @@ def test_charts_hold_the_numbers(tmp_path):
     bars = dict(found["charts/mean_auroc"].table.data)
     assert bars == pytest.approx({"knn": 0.8, "vim": 0.85})
     assert summary_values(results)["mean/vim/fpr95"] == pytest.approx(0.15)
+
+
+def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
+    """Console, W&B, the table of a sweep and the leaderboard: without the set of a grid."""
+    aurocs = {"knn": (0.7, 0.9, 0.2), "vim": (0.6, 0.8, 0.9)}
+    run = write_run(tmp_path / "a" / "b", aurocs, sets=("near", "far", "grid"))
+    add_grid(run)
+    results = pd.read_parquet(run / "results.parquet")
+    assert RunView(results).mean("auroc", "knn").value == pytest.approx(0.8)
+    values = summary_values(results)
+    assert values["mean/knn/auroc"] == pytest.approx(0.8)
+    assert values["mean/vim/fpr95"] == pytest.approx(0.3)
+    assert dict(charts(results)["charts/mean_auroc"].table.data)["knn"] == pytest.approx(0.8)
+    assert {"best detector": "knn", "AUROC": "80.0", "FPR95": "20.0"}.items() <= headline(
+        run
+    ).items()
+    rows = make_leaderboard([leaderboard_runs.read_run(run)]).rows
+    mean = rows[(rows.ood == "mean") & (rows.metric == "auroc")].set_index("detector").value
+    assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 
 
 def test_the_wandb_sweep_holds_overrides_that_compose():

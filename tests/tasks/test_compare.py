@@ -6,7 +6,7 @@ import os
 import pandas as pd
 import pytest
 from cli import call
-from finished_runs import IDENTITY, write_run
+from finished_runs import IDENTITY, add_grid, write_run
 
 FILES = {f"leaderboard.{kind}" for kind in ("csv", "md", "tex", "html")}
 
@@ -93,10 +93,7 @@ def test_a_neighbour_changes_nothing(outputs):
     grid = write_run(
         outputs / "grid" / "eeee", {"vim": (0.9, 0.7, 0.2)}, sets=("near", "far", "grid")
     )
-    levels = pd.read_parquet(grid / "results.parquet")
-    levels.loc[levels.ood == "grid", "shift_level"] = float("nan")
-    cell = levels[levels.ood == "grid"].assign(semantic_level=1.0)
-    pd.concat([levels, cell]).to_parquet(grid / "results.parquet")
+    add_grid(grid)
     only = write_run(outputs / "only" / "ffff", {"vim": (0.2,)}, sets=("grid",))
     _, made = compare(outputs, f"runs=[{grid.parent},{only.parent}]")
     tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}

@@ -20,9 +20,9 @@ _AXIS = 370.0  # about the length of the axis of DAD in points
 def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     """One mark per detector, named at the right; marks of equal DAD and FPR95 side by side."""
     view = inputs.view
-    detectors = [d for d in view.detectors if not math.isnan(view.mean("fpr95", d))]
+    detectors = [d for d in view.detectors if not math.isnan(view.mean("fpr95", d).value)]
     dads = [view.get("dad", d) for d in detectors]
-    fpr95 = [100 * view.mean("fpr95", d) for d in detectors]
+    fpr95 = [100 * view.mean("fpr95", d).value for d in detectors]
     step = _STEP / (_AXIS / (view.most_dad + 1))
     shifts = side_by_side([d.value for d in dads], fpr95, step)
     known = any(dad.has_interval for dad in dads)

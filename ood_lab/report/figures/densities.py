@@ -81,7 +81,7 @@ def _panel(axes: Axes, inputs: FigureInputs, detector: str) -> None:
             axes.plot(x, y, color=look.color, ls=dash, lw=1.1, label=name)
     dad = inputs.view.get("dad", detector).value
     rank = "" if math.isnan(dad) else f"DAD {dad:.0f}, "
-    title = f"{detector} ({rank}AUROC {percent(inputs.view.mean('auroc', detector))})"
+    title = f"{detector} ({rank}AUROC {percent(inputs.view.mean('auroc', detector).value)})"
     axes.set_title(title, fontsize=7, pad=2)
     axes.set_xlim(low, high)
     axes.set_ylim(bottom=0)

@@ -1,0 +1,106 @@
+"""Which interval a metric of D detectors has: on one OOD group, and of a mean over groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.metrics.intervals import (
+    FEWEST,
+    auroc_interval,
+    bootstrap_interval,
+    exceedance_interval,
+    is_rare,
+    percentile_interval,
+)
+from ood_lab.metrics.ood import Floats
+
+Ends = tuple[Floats, Floats]
+# Of means over groups: in so small a group the draws spread too little, whatever the metric.
+_FEWEST_OF_A_MEAN = 10
+
+
+def group_ends(
+    metric: str, values: Floats, draws: Floats, id_matrix: Floats, ood_matrix: Floats
+) -> Ends:
+    """Both ends of the 95% intervals on one group, ``[D]`` each.
+
+    - ``auroc``: :func:`~ood_lab.metrics.intervals.auroc_interval`.
+    - ``fpr95_*``: the percentiles of the draws; those of order statistics and proportions
+      (:func:`~ood_lab.metrics.intervals.exceedance_interval`) where a group has fewer than 100
+      images, or the draws are all the same.
+    - ``aupr_*``: the percentiles of the draws; NaN where a group has fewer than 100 images.
+
+    Args:
+        metric: its name; FPR95 with its definition.
+        values: ``[D]``.
+        draws: ``[D, B]``.
+        id_matrix: ID scores, ``[n, D]``.
+        ood_matrix: scores of the group, ``[m, D]``.
+    """
+    n = min(len(id_matrix), len(ood_matrix))
+    if metric == "auroc":
+        return auroc_interval(values, draws, n)
+    if not metric.startswith("fpr95"):
+        return bootstrap_interval(draws, n)
+    low, high = percentile_interval(draws, n)
+    failing = np.full(len(values), n < FEWEST) | (low == high)
+    if failing.any():
+        sides = (ood_matrix[:, failing], id_matrix[:, failing])
+        if metric == "fpr95_id":
+            sides = (-id_matrix[:, failing], -ood_matrix[:, failing])
+        low[failing], high[failing] = exceedance_interval(*sides)
+    return low, high
+
+
+def mean_ends(
+    metric: str, values: Floats, draws: Floats, own: Ends, n_id: int, n_ood: Sequence[int]
+) -> Ends:
+    """Both ends of the 95% intervals of a mean over G groups, ``[D]`` each.
+
+    The percentiles of the draws, which share the ID resample; but
+
+    - where a group has fewer than 10 images, ``auroc`` and ``fpr95_*`` have the means of the
+      groups' own ends, which are wide; so none for ``auroc`` where one has a single image;
+    - ``auroc`` near 0 or 1 has the interval of an AUROC of all images together;
+    - ``fpr95_*`` has these means also where a threshold rests on fewer than 100 images, or the
+      draws are all the same;
+    - ``aupr_*`` has none where a group has fewer than 100 images.
+
+    Args:
+        metric: its name; FPR95 with its definition.
+        values: the means, ``[D]``.
+        draws: those of the draws, ``[D, B]``.
+        own: the ends of the groups, ``[D, G]`` each.
+        n_id: ID images.
+        n_ood: images of the groups, ``[G]``; a group without a value is not among them.
+    """
+    nothing = np.full(len(values), np.nan)
+    if not n_ood:
+        return nothing, nothing
+    n = min(n_id, *n_ood)
+    if metric == "auroc":
+        if n < _FEWEST_OF_A_MEAN:
+            return own[0].mean(axis=1), own[1].mean(axis=1)
+        pooled = min(n_id, sum(n_ood))
+        return _where(
+            is_rare(values, pooled),
+            auroc_interval(values, draws, pooled),
+            percentile_interval(draws, n),
+        )
+    if not metric.startswith("fpr95"):
+        return bootstrap_interval(draws, n)
+    low, high = percentile_interval(draws, n)
+    few = (n_id if metric == "fpr95_id" else min(n_ood)) < FEWEST or n < _FEWEST_OF_A_MEAN
+    # Ends that are missing are 0 and 1.
+    means = (
+        np.nan_to_num(own[0], nan=0.0).mean(axis=1),
+        np.nan_to_num(own[1], nan=1.0).mean(axis=1),
+    )
+    return _where(few | (low == high), means, (low, high))
+
+
+def _where(condition: NDArray[np.bool_], one: Ends, other: Ends) -> Ends:
+    return np.where(condition, one[0], other[0]), np.where(condition, one[1], other[1])

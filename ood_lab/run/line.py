@@ -25,7 +25,9 @@ from ood_lab.scripts import CONF
 _KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
 
 #: Name of a set of images, in a key.
-_SET = re.compile(r"[\w-]+", re.ASCII)
+_SET = re.compile(r"[\w-]{1,100}", re.ASCII)
+#: Letters of a key: Hydra looks for a folder that is called like it.
+_LONGEST = 200
 
 
 def read_arguments(arguments: Sequence[str]) -> Namespace:
@@ -46,6 +48,8 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
         check_set_name(key.lstrip("+~"))
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
+        if len(key) > _LONGEST:
+            refuse(f"'{key[:40]}...' has {len(key)} characters and is not a key")
         if not _KEY.fullmatch(key):
             refuse(f"'{key}' in '{override}' is not a key of the configuration")
     return found
@@ -60,8 +64,8 @@ def check_set_name(key: str) -> None:
     whole = name if inside in ("", "path", "root") else f"{name}.{inside}"
     if not _SET.fullmatch(whole):
         raise UserError(
-            f"{key}: '{whole}' cannot be the name of a set here: use letters from a to z, digits, "
-            "_ and -"
+            f"{key}: '{whole}' cannot be the name of a set here: use up to 100 letters from a to "
+            "z, digits, _ and -"
         )
 
 

@@ -6,7 +6,7 @@ import math
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +15,7 @@ import torch
 from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from ood_lab.arguments import BatchSize, Seed, Workers
 from ood_lab.data.background import Backgrounds
@@ -158,6 +158,7 @@ class OODDataModule(L.LightningDataModule):
         self.notes: list[str] = []
         self._doubts: list[Finding] = []
         self._train_view: TrainingView | None = None
+        self._batch_keys: Sequence[str] | None = None
         self._whole_train: ImageDataset | None = None
 
     @property
@@ -319,6 +320,22 @@ class OODDataModule(L.LightningDataModule):
             data.transform = without_resize(eval) if name in self.unresized else eval
         self._train_view = TrainingView(self.splits["train"], train or eval)
 
+    def use_batch(self, keys: Sequence[str] | None) -> None:
+        """Makes batches of training and validation tuples of these entries; None = the whole dict.
+
+        For a module that was written for ``image, label = batch``.
+
+        Raises:
+            UserError: an image has no such entry.
+        """
+        self.setup()
+        known = self.splits["train"].facts(0)
+        if missing := [key for key in keys or () if key not in ("image", *known)]:
+            raise UserError(
+                f"model.batch names '{missing[0]}': {suggestion(missing[0], ['image', *known])}"
+            )
+        self._batch_keys = keys
+
     def leave_out_images(self) -> None:
         """Training batches hold no images from now on: for a module that keeps what it needs."""
         if self._train_view is not None:
@@ -352,6 +369,7 @@ class OODDataModule(L.LightningDataModule):
             sampler=EpochSampler(len(data), self.seed, self._epoch, chances),
             drop_last=self._drops_last(self.trainer.world_size if self.trainer else 1),
             persistent=True,
+            keys=self._batch_keys,
         )
 
     def batches_per_epoch(self, devices: int = 1) -> int:
@@ -366,7 +384,8 @@ class OODDataModule(L.LightningDataModule):
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """ID validation images, in order."""
-        return self._loader(self.predict_dataset("val"), self.eval_batch_size, persistent=True)
+        data = self.predict_dataset("val")
+        return self._loader(data, self.eval_batch_size, persistent=True, keys=self._batch_keys)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """ID test images, in order."""
@@ -379,6 +398,7 @@ class OODDataModule(L.LightningDataModule):
         sampler: Sampler[Any] | None = None,
         drop_last: bool = False,
         persistent: bool = False,
+        keys: Sequence[str] | None = None,
     ) -> DataLoader[Batch]:
         return DataLoader(
             data,
@@ -389,6 +409,7 @@ class OODDataModule(L.LightningDataModule):
             pin_memory=self.pin_memory,
             persistent_workers=persistent and self.num_workers > 0,
             worker_init_fn=pl_worker_init_function,
+            collate_fn=partial(_tuples, keys) if keys else None,
         )
 
     def _epoch(self) -> int:
@@ -408,6 +429,12 @@ class OODDataModule(L.LightningDataModule):
                 if column in table:
                     table[column] = table[column].map(dict(enumerate(words)) | {UNKNOWN: "-1"})
             table.to_csv(place / f"{name}.csv", index=False)
+
+
+def _tuples(keys: Sequence[str], samples: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """The batch as a tuple of some of its entries."""
+    batch = default_collate(samples)
+    return tuple(batch[key] for key in keys)
 
 
 def _less(data: ImageDataset, rows: Sequence[int]) -> ImageDataset:

@@ -8,6 +8,7 @@ from ood_lab.models.epoch_seed import EpochSeed
 from ood_lab.models.length import epochs_for
 from ood_lab.models.openood import ResNet18For32
 from ood_lab.models.output import Output
+from ood_lab.models.own_training import OwnTraining, own_steps
 from ood_lab.models.training_log import TrainingLog, total_steps
 from ood_lab.models.transform import train_transform
 from ood_lab.models.tv import torchvision_backbone
@@ -19,6 +20,7 @@ __all__ = [
     "Classifier",
     "EpochSeed",
     "Output",
+    "OwnTraining",
     "ResNet18For32",
     "TrainingLog",
     "WrappedBackbone",
@@ -26,6 +28,7 @@ __all__ = [
     "epochs_for",
     "load_weights",
     "module_backbone",
+    "own_steps",
     "saved_entry",
     "saved_labels",
     "timm_backbone",

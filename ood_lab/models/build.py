@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -148,11 +149,22 @@ def module_backbone(
     if not isinstance(net, nn.Module):
         raise UserError(f"model.net is a {type(net).__name__}, not an nn.Module: give its _target_")
     backbone = WrappedBackbone(net, head)
-    if num_classes is not None and backbone.head.out_features != num_classes:
+    outputs, argument = backbone.head.out_features, _classes_argument(net)
+    if num_classes is not None and outputs != num_classes:
         raise UserError(
-            f"the head '{head}' of {backbone.name} has {backbone.head.out_features} outputs, "
-            f"but the data has {num_classes} classes"
+            f"the head '{head}' of {backbone.name} has {outputs} outputs, but the data has "
+            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them; to "
+            "score the head as it is, give its weights to eval.py as model.weights=FILE (or "
+            "model.pretrained=true where the network brings its own)"
         )
+    if weights is not None and not new_head:
+        saved = saved_outputs(weights, net, head)
+        if saved not in (None, outputs):
+            raise UserError(
+                f"{weights} is for {saved} classes, and the head '{head}' of {backbone.name} has "
+                f"{outputs} outputs: model.net.{argument}={saved} scores these weights as they are "
+                "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
+            )
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
@@ -175,6 +187,13 @@ def module_backbone(
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
+
+
+def _classes_argument(net: nn.Module) -> str:
+    """What the constructor of a network calls its number of classes, as far as one can tell."""
+    accepted = inspect.signature(type(net)).parameters
+    names = ("num_classes", "n_classes", "classes", "num_labels", "num_outputs", "out_features")
+    return next((name for name in names if name in accepted), "<its number of classes>")
 
 
 def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:

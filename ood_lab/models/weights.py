@@ -212,7 +212,11 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
         old, new = list(source[other[0]].shape), list(target[other[0]].shape)
         rows = {(source[k].shape[:1], target[k].shape[:1]) for k in other}
         if len(rows) == 1 and len(other) <= 2 and old[1:] == new[1:]:
-            remedy = f"is it a checkpoint for {old[0]} classes instead of {new[0]}?"
+            remedy = (
+                f"is it a checkpoint for {old[0]} classes instead of {new[0]}? eval.py with "
+                "model.weights=FILE scores its own head, and model.backbone.new_head=true beside "
+                "it fine-tunes it in train.py"
+            )
         raise UserError(
             f"{problem}: {len(other)} of {len(target)} tensors have another shape, "
             f"first {other[0]} {old} in the file against {new}; {remedy}"

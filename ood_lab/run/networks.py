@@ -3,23 +3,39 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
+from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 
 from ood_lab.clip import TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.id_accuracy import warn_of_size
-from ood_lab.models import Backbone, Classifier, saved_entry, saved_labels, train_transform
+from ood_lab.models import (
+    Backbone,
+    Classifier,
+    OwnTraining,
+    WrappedBackbone,
+    own_steps,
+    saved_entry,
+    saved_labels,
+    train_transform,
+)
+from ood_lab.models.own_training import NEEDED
 from ood_lab.run import checkpoints
+from ood_lab.run.compose import running_overrides
+from ood_lab.run.values import key_of
 from ood_lab.shift import encoder
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
+
+log = logging.getLogger(__name__)
 
 
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
@@ -75,10 +91,35 @@ def make_classifier(ws: Workspace) -> L.LightningModule:
         backbone.load(checkpoints.weights_file(Path(ws.cfg.ckpt)))
     augment, geometry = ws.build("model.augment"), ws.build("model.geometry")
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
+    if own := _own_training(ws, backbone):
+        return own
     module = make(backbone=backbone)
     if isinstance(module, Classifier):
         module.check_optimizer()
     return module
+
+
+def _own_training(ws: Workspace, backbone: Backbone) -> L.LightningModule | None:
+    """The LightningModule within a backbone, where it trains itself, with all it needs for that."""
+    of_ours = get_object(ws.cfg.model.classifier["_target_"]) is Classifier
+    if not isinstance(backbone, WrappedBackbone) or not of_ours:
+        return None
+    net, steps = backbone.net, own_steps(backbone.net)
+    if not isinstance(net, L.LightningModule) or not steps:
+        return None
+    if missing := [name for name in NEEDED if name not in steps]:
+        log.warning(
+            "%s has a %s but no %s, so model.classifier trains it", backbone.name, *steps, *missing
+        )
+        return None
+    log.info("%s trains itself: its %s are used", backbone.name, " and ".join(NEEDED))
+    typed = running_overrides() if HydraConfig.initialized() else []
+    for key in filter(lambda key: key.startswith("model.classifier"), map(key_of, typed)):
+        log.warning("%s changes nothing: %s trains itself", key, backbone.name)
+    own = OwnTraining(backbone, ws.model.get("batch"))
+    ws.data.use_batch(own.batch)
+    ws.share(own_training=own)
+    return net
 
 
 def _asked_for(ws: Workspace, file: Path | None, classes: Sequence[str]) -> dict[str, Any]:

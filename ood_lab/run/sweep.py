@@ -88,8 +88,8 @@ def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception |
     if job.run_folder.done:
         return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
     file = job.folder.parents[1] / FAILURES
-    if error := _last_error(file, job.folder, began):
-        return JobRow({"state": "failed"}, [error], job.folder, file)
+    if noted := _last_error(file, job.folder, began):
+        return JobRow({"state": "failed"}, [noted], job.folder, file)
     reason = one_line(stopped) if stopped else "it has no results"
     if stopped and not (job.folder / "config.yaml").exists():
         reason = f"it did not begin: {reason}"

@@ -39,6 +39,7 @@ def fitting_trainer(ws: Workspace) -> L.Trainer:
         for name in ws.cfg.callbacks or {}
     ]
     callbacks += [EpochSeed(ws.seed), ws.training_log]
+    callbacks += [ws.own_training] if ws.own_training else []
     return _trainer(ws, callbacks, logger=ws.loggers, **_length(ws))
 
 

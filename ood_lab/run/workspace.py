@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.ode.concepts import Concepts
     from ood_lab.lvlm.ode.generators.base import Generator
     from ood_lab.lvlm.oric.judges import CooccurrenceJudge
-    from ood_lab.models import Backbone, TrainingLog
+    from ood_lab.models import Backbone, OwnTraining, TrainingLog
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +61,9 @@ class Workspace:
         self.run_folder = run_folder
         self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
+
+    #: Of a LightningModule that trains itself; shared by whoever builds it.
+    own_training: OwnTraining | None = None
 
     # What is known of a job before anything is built.
 
@@ -400,7 +403,8 @@ class Workspace:
             self.manifest["warnings"] = [warning]
         accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
-        backbone: Backbone = module.backbone  # type: ignore[assignment]
+        own = self.own_training
+        backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
         self.share(backbone=backbone, model_seed=self.seed)
 

@@ -59,11 +59,12 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
 def test_jobs_that_slurm_refuses_are_told_with_its_reason(sources, capsys, monkeypatch):
     """Nothing was run, so there are no tracebacks: no file is named that does not exist."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    sbatch = sources / "bin" / "sbatch"
-    sbatch.parent.mkdir()
-    sbatch.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: x' >&2\nexit 1\n")
-    sbatch.chmod(0o755)
-    monkeypatch.setenv("PATH", str(sbatch.parent), prepend=":")
+    (sources / "bin").mkdir()
+    for name in ("sbatch", "srun"):
+        command = sources / "bin" / name
+        command.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: x' >&2\nexit 1\n")
+        command.chmod(0o755)
+    monkeypatch.setenv("PATH", str(sources / "bin"), prepend=":")
     line = checks(sources, f"data.id.train={sources}/id", "seed=0,1", "hydra=slurm")
     assert call("eval.py", *line) == 1
     printed = capsys.readouterr()

@@ -104,7 +104,8 @@ def test_a_debug_run_is_two_batches_and_leaves_nothing_to_be_found(photos, capsy
     assert {p.name for p in (photos / "outputs").iterdir()} == {"debug"}
 
 
-def test_one_command(photos, capsys):
+def test_one_command(photos, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
     assert train(photos) == 0
     (folder,) = run_folders(photos / "outputs")
     results = pd.read_parquet(folder / "results.parquet")
@@ -115,7 +116,12 @@ def test_one_command(photos, capsys):
         "plum",
     ]
     assert {p.stem for p in (folder / "splits").iterdir()} == {"train", "val", "test", "noise"}
-    assert "noise" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "noise" in out
+    # From random weights on 48 photographs: fine-tuning is the advice, in one line.
+    (advice,) = [line for line in out.splitlines() if "advice: " in line]
+    assert "resnet10s learns from nothing but 48 photographs" in advice
+    assert "model=timm model.name=resnet18 model.pretrained=true" in advice
 
 
 def test_nothing_to_learn_from_is_said_before_training(photos, capsys):

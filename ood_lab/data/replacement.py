@@ -19,6 +19,7 @@ from ood_lab.data.files import FileDataset
 from ood_lab.data.segmented import Segmenter, segmented_masks
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
+from ood_lab.words import counted
 
 Kind = Literal["origin", "replaced"]
 
@@ -90,7 +91,7 @@ class Replacement:
             keep = not isinstance(data, FileDataset)
             splits[name] = ReplacedBackground(data, backgrounds, seed, keep)
             rest = f"; no object was found in {empty:,}, which keep theirs" if empty else ""
-            notes.append(f"{name}: backgrounds of {len(data):,} images replaced{rest}")
+            notes.append(f"{name}: backgrounds of {counted(len(data), 'image')} replaced{rest}")
         return notes
 
     def _with_masks(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ood_lab.errors import UserError
+from ood_lab.words import counted
 
 #: Names of the ID sets; every other name is an OOD set.
 ID_SPLITS = ("train", "val", "test")
@@ -45,7 +46,7 @@ def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) 
     chosen = [np.sort(np.concatenate(rows)) for rows in parts]
     if any(len(rows) == 0 for rows in chosen):
         raise UserError(
-            f"{len(labels)} images are too few to split: give val and test their own folders "
+            f"{counted(len(labels), 'image')} cannot be split: give val and test their own folders "
             "(data.id.val=DIR data.id.test=DIR)"
         )
     return chosen

@@ -17,6 +17,7 @@ from ood_lab.errors import user_error_in
 from ood_lab.features.extractor import Extractor, frozen
 from ood_lab.features.store import BankStore
 from ood_lab.features.writer import FeatureWriter
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -72,9 +73,9 @@ def run_extraction(
             chosen = extractor.chunk.describe() if extractor.chunk else {}
             store.publish(staging, len(dataset), extractor.column_keys, manifest | chosen, head)
             log.info(
-                "features of '%s': extracted %d images in %.1f s%s",
+                "features of '%s': extracted %s in %.1f s%s",
                 dataset.name,
-                len(dataset),
+                counted(len(dataset), "image"),
                 time.perf_counter() - start,
                 ", {chunk} at a time, {memory_format}".format(**chosen) if chosen else "",
             )

@@ -9,6 +9,7 @@ from ood_lab.models.length import epochs_for
 from ood_lab.models.openood import ResNet18For32
 from ood_lab.models.output import Output
 from ood_lab.models.own_training import OwnTraining, own_steps
+from ood_lab.models.progress_bar import TrainingProgressBar
 from ood_lab.models.training_log import TrainingLog, total_steps
 from ood_lab.models.transform import train_transform
 from ood_lab.models.tv import torchvision_backbone
@@ -23,6 +24,7 @@ __all__ = [
     "OwnTraining",
     "ResNet18For32",
     "TrainingLog",
+    "TrainingProgressBar",
     "WrappedBackbone",
     "check_contract",
     "epochs_for",

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from ood_lab.models.backbone import Backbone
 from ood_lab.progress import Pace, duration
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -99,14 +100,16 @@ class TrainingLog(Callback):
         if total is None or total >= self.enough:
             return None
         return (
-            f"the network has seen few images: {total:,} optimiser steps in all, where at least "
-            f"{self.enough:,} are usual; trainer.max_epochs=null trains for so many"
+            f"the network has seen few images: {counted(total, 'optimiser step')} in all, where at "
+            f"least {self.enough:,} are usual; trainer.max_epochs=null trains for so many"
         )
 
     def on_fit_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Says so where a checkpoint holds the whole training already."""
         if trainer.is_global_zero and not self._started and trainer.ckpt_path:
-            log.info("all %d epochs are in %s", trainer.current_epoch, trainer.ckpt_path)
+            done = trainer.current_epoch
+            what = "the only epoch is" if done == 1 else f"all {done:,} epochs are"
+            log.info("%s in %s", what, trainer.ckpt_path)
 
     def _network(self, module: LightningModule) -> str:
         counts = [(p.numel(), p.requires_grad) for p in module.parameters()]
@@ -164,13 +167,14 @@ def _work(trainer: Trainer) -> str:
     if isinstance(loader, DataLoader) and loader.batch_size:
         devices = f" on each of {trainer.world_size} devices" if trainer.world_size > 1 else ""
         images = len(loader.dataset)  # type: ignore[arg-type]  # ours have a length
-        parts.append(f"{images:,} training images in batches of {loader.batch_size}{devices}")
+        batches = f"in batches of {loader.batch_size}{devices}"
+        parts.append(f"{counted(images, 'training image')} {batches}")
     if (per_epoch := _steps_per_epoch(trainer)) is not None:
-        parts.append(f"{per_epoch:,} steps per epoch")
+        parts.append(f"{counted(per_epoch, 'step')} per epoch")
     if trainer.max_epochs is not None and trainer.max_epochs > 0:
-        parts.append(f"{trainer.max_epochs:,} epochs")
+        parts.append(counted(trainer.max_epochs, "epoch"))
     if (total := total_steps(trainer)) is not None:
-        parts.append(f"{total:,} steps in all")
+        parts.append(f"{counted(total, 'step')} in all")
     return ", ".join(parts)
 
 

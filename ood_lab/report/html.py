@@ -28,6 +28,7 @@ from ood_lab.report.protocol import (
     star_sentence,
 )
 from ood_lab.report.view import RunView
+from ood_lab.words import counted
 
 
 def write_report(
@@ -131,7 +132,7 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""
-        facts.append(("OOD sets", str(len(view.sets)), f"{n_ood:,} images{order}"))
+        facts.append(("OOD sets", str(len(view.sets)), f"{counted(n_ood, 'image')}{order}"))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""
     facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))

@@ -19,6 +19,7 @@ from ood_lab.report.optional import optional
 from ood_lab.report.page import FigureFile, embed, page_template
 from ood_lab.report.protocol import definitions_of, fpr95_sentence, star_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
+from ood_lab.words import counted
 
 _TERMINAL_ROWS = 20
 #: Columns that the terminal keeps where the sets do not fit.
@@ -172,7 +173,7 @@ def html(
     auroc = f"{best[wide.names].text}%"
     facts = [
         ("Models", str(models), f"{runs} configuration{'s' * (runs > 1)}"),
-        ("Detectors", str(detectors), f"{len(wide.table.rows)} rows"),
+        ("Detectors", str(detectors), counted(len(wide.table.rows), "row")),
         ("OOD sets", str(len(board.sets)), ", ".join(board.sets)),
         ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
     ]

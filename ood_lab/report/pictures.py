@@ -8,6 +8,8 @@ from collections.abc import Callable
 
 from PIL import Image
 
+from ood_lab.words import counted
+
 log = logging.getLogger(__name__)
 
 #: ``(dataset, index)`` → the image, its encoded bytes (PNG, JPEG, ...), or None.
@@ -44,4 +46,4 @@ class Pictures:
         """One warning for all images that ``page`` has to do without."""
         if self._lost:
             first = next(iter(self._lost.values()))
-            log.warning("%s lacks %d pictures: %s", page, len(self._lost), first)
+            log.warning("%s lacks %s: %s", page, counted(len(self._lost), "picture"), first)

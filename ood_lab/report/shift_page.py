@@ -27,6 +27,7 @@ from ood_lab.report.shift_tables import (
     rows_of,
     same_as_next,
 )
+from ood_lab.words import counted
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
@@ -166,7 +167,7 @@ def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str
             remark += f"; ID test {test['mean'].iloc[0]:.3f}"
         facts.append((f"Largest {axis} shift", str(farthest["set"]), remark))
     sets = summary[(summary["axis"] == AXES[0]) & (summary["set"] != ID_TEST)]
-    facts.append(("OOD sets", str(len(sets)), f"{sets['n'].sum():,} images"))
+    facts.append(("OOD sets", str(len(sets)), counted(int(sets["n"].sum()), "image")))
     facts.append(("ID images", f"{manifest['id_images']:,}", f"k = {manifest['k']}"))
     facts.append(("CLIP", str(manifest["clip"]["name"]), "split by LAID"))
     return facts

@@ -31,11 +31,18 @@ from ood_lab.run import checkpoints
 from ood_lab.run.compose import running_overrides
 from ood_lab.run.values import key_of
 from ood_lab.shift import encoder
+from ood_lab.words import counted
 
 if TYPE_CHECKING:
     from ood_lab.run.workspace import Workspace
 
 log = logging.getLogger(__name__)
+#: What :func:`weights_origin` says of a network that learns from nothing.
+RANDOM = "random weights"
+#: Fine-tuning needs so many times fewer steps.
+FINE_TUNING = 10
+#: Photographs below which a network that learns from nothing rarely learns much.
+FEW_PHOTOS = 5_000
 
 
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
@@ -89,6 +96,7 @@ def make_classifier(ws: Workspace) -> L.LightningModule:
     warn_if_foreign(backbone, data)
     if ws.cfg.ckpt:
         backbone.load(checkpoints.weights_file(Path(ws.cfg.ckpt)))
+    _advise(ws)
     augment, geometry = ws.build("model.augment"), ws.build("model.geometry")
     data.use_transform(train=train_transform(backbone, augment, geometry), eval=backbone.transform)
     if own := _own_training(ws, backbone):
@@ -97,6 +105,24 @@ def make_classifier(ws: Workspace) -> L.LightningModule:
     if isinstance(module, Classifier):
         module.check_optimizer()
     return module
+
+
+def _advise(ws: Workspace) -> None:
+    """Says what serves few photographs better than a network that learns from nothing.
+
+    Of a network of the user's own nobody knows what its constructor loads; builtin data is drawn.
+    """
+    n = len(ws.data.splits["train"])
+    if n >= FEW_PHOTOS or not ws.data.sources or ws.model.get("net") or not ws.is_main:
+        return
+    if weights_origin(ws) == RANDOM:
+        log.info(
+            "advice: %s learns from nothing but %s; fine-tuning a pretrained network mostly gets "
+            "much further: model=timm model.name=resnet18 model.pretrained=true "
+            "trainer.max_epochs=10 (see docs/models.md)",
+            ws.model["name"],
+            counted(n, "photograph"),
+        )
 
 
 def _own_training(ws: Workspace, backbone: Backbone) -> L.LightningModule | None:
@@ -152,4 +178,4 @@ def weights_origin(ws: Workspace) -> str:
             return f"{what} of {model[key]}"
     if clip := (model.get("backbone") or {}).get("clip"):
         return f"CLIP {clip['name']} with its weights"
-    return "pretrained weights" if model.get("pretrained") else "random weights"
+    return "pretrained weights" if model.get("pretrained") else RANDOM

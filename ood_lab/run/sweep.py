@@ -20,6 +20,7 @@ from ood_lab.report.view import RunView
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -49,7 +50,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     if failed:
         files = sorted({str(job.noted) for job in failed if job.noted})
         kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
-        fail(UserError(f"{len(failed)} of {len(jobs)} jobs failed{kept}"))
+        fail(UserError(f"{len(failed)} of {counted(len(jobs), 'job')} failed{kept}"))
     return 0
 
 

@@ -19,8 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ood_lab.errors import UserError
-from ood_lab.printing import print_whole
+from ood_lab.printing import print_line, print_whole
 from ood_lab.run.compose import differences
+from ood_lab.words import counted
 
 #: Logger of the lines about the progress of long work. On a terminal, bars stand in for them.
 PROGRESS = "ood_lab.progress"
@@ -66,7 +67,7 @@ class LineFormatter(logging.Formatter):
 
 
 class TerminalHandler(logging.Handler):
-    """Prints one unbroken line per record, so that a path in it can be copied and searched for."""
+    """Prints one line per record; a terminal breaks it between words."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Leaves the lines about progress to the bars, where there are any."""
@@ -78,7 +79,7 @@ class TerminalHandler(logging.Handler):
         style = "bold red" if record.levelno >= logging.ERROR else "yellow"
         line = Text.assemble((clock, "dim"), " ", (_level(record), style), record.getMessage())
         # Rich's own console: a progress bar that is being drawn moves out of the way.
-        get_console().print(line, soft_wrap=True)
+        print_line(line, get_console())
 
 
 class LogFile(logging.FileHandler):
@@ -152,26 +153,26 @@ def one_line(error: BaseException) -> str:
 def fail(error: UserError) -> NoReturn:
     """Prints the error as one line and exits with status 1."""
     line = Text.assemble(("error:", "bold red"), " ", one_line(error))
-    Console(stderr=True, soft_wrap=True).print(line)
+    print_line(line, Console(stderr=True))
     raise SystemExit(1)
 
 
 def interrupted() -> NoReturn:
     """Says how a command that the user has stopped goes on, and exits with status 130."""
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # one key stops all processes of a job
-        Console(stderr=True, soft_wrap=True).print("interrupted: the same command resumes this run")
+        print_line("interrupted: the same command resumes this run", Console(stderr=True))
     raise SystemExit(INTERRUPTED)
 
 
 def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
     """Prints what the jobs of a sweep have in common, a row for each, and each problem once."""
     common, own = differences(lines)
-    print_whole(job_table(own, jobs), " ".join([f"{len(lines)} jobs:", *common]))
+    print_whole(job_table(own, jobs), " ".join([f"{counted(len(lines), 'job')}:", *common]))
     for problem in dict.fromkeys(text for job in jobs for text in job.problems):
         hit = [str(number) for number, job in enumerate(jobs, 1) if problem in job.problems]
         which = "all jobs" if len(hit) == len(jobs) > 1 else f"job {', '.join(hit)}"
         line = Text.assemble((f"{which}:", "bold red"), " ", problem)
-        Console(soft_wrap=True).print(line)
+        print_line(line, Console())
 
 
 def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:

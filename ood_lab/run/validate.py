@@ -19,6 +19,7 @@ from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import JobRow, print_jobs
 from ood_lab.run.workspace import Workspace
 from ood_lab.scripts import CONF
+from ood_lab.words import counted
 
 
 def asks_for_validation(override: str) -> bool:
@@ -47,7 +48,9 @@ def validate(
     console = Console()
     jobs = [
         _dry_build(config_name, line, built)
-        for line in track(lines, f"Validating {len(lines)} jobs", console=console, transient=True)
+        for line in track(
+            lines, f"Validating {counted(len(lines), 'job')}", console=console, transient=True
+        )
     ]
     print_jobs(lines, jobs)
     blocked = sum(bool(job.problems) for job in jobs)

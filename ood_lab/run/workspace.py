@@ -307,10 +307,15 @@ class Workspace:
     def training_log(self) -> TrainingLog:
         """Tells about the training."""
         from ood_lab.models import TrainingLog
-        from ood_lab.run.networks import weights_origin
+        from ood_lab.run.networks import FINE_TUNING, RANDOM, weights_origin
 
-        enough = self.settings.get("auto_length", {}).get("min_steps", 0)
-        return TrainingLog(str(self.cfg.model.name), weights_origin(self), enough)
+        enough, origin = (
+            self.settings.get("auto_length", {}).get("min_steps", 0),
+            weights_origin(self),
+        )
+        if origin != RANDOM:
+            enough //= FINE_TUNING
+        return TrainingLog(str(self.cfg.model.name), origin, enough)
 
     # The steps of a job.
 

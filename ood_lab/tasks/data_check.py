@@ -20,6 +20,7 @@ from ood_lab.io import write_csv
 from ood_lab.printing import print_whole
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
+from ood_lab.words import counted
 
 #: Of more classes only the smallest and the largest are printed.
 _MAX_CLASSES = 40
@@ -89,7 +90,7 @@ def _table(title: str | None = None) -> Table:
 
 def _classes(classes: pd.DataFrame, file: Path) -> RenderableType:
     """Names and counts: all of them, or of many the classes with the fewest and most images."""
-    title = Text(f"\n{len(classes):,} classes, images of each", "italic")
+    title = Text(f"\n{counted(len(classes), 'class')}, images of each", "italic")
     if len(classes) <= _MAX_CLASSES:
         return Group(title, _counts(classes))
     by_size = classes.sort_values("train", kind="stable")

@@ -41,6 +41,7 @@ from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
@@ -189,7 +190,7 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
 
 def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
     unreadable = int((table["error"] != "").sum())
-    title = f"{len(table):,} images, {unreadable:,} of them unreadable"
+    title = f"{counted(len(table), 'image')}, {unreadable:,} of them unreadable"
     if manifest["images"]["passed_over"]:
         title += "; other files were passed over (see the warning above)"
     shown = Table("detector", title=title)

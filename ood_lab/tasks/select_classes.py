@@ -36,6 +36,7 @@ from ood_lab.synthesis import (
     wnids_of,
 )
 from ood_lab.synthesis.main_objects import list_images, with_boxes
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("ood_lab", "timm", "torch", "transformers")
@@ -121,7 +122,7 @@ class SelectClasses(Task):
         classes = _class_table(reasons, synsets)
         folder.mkdir(parents=True, exist_ok=True)
         write_csv(classes, folder / "classes.csv")
-        title = f"{len(classes):,} classes of '{self.concept}'"
+        title = f"{counted(len(classes), 'class')} of '{self.concept}'"
         ws.manifest |= {"title": title, "out": str(folder)}
         _show(classes, folder)
         if self.images is not None:
@@ -263,7 +264,7 @@ def _class_table(reasons: Mapping[str, str], synsets: Mapping[str, Synset]) -> p
 
 
 def _show(classes: pd.DataFrame, folder: Path) -> None:
-    table = Table(title=f"{len(classes):,} classes", title_justify="left")
+    table = Table(title=counted(len(classes), "class"), title_justify="left")
     for heading in ("wnid", "label", "definition"):
         table.add_column(heading, overflow="fold")
     for row in classes.head(20).itertuples():

@@ -33,6 +33,7 @@ from ood_lab.synthesis import (
     read_styles,
 )
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -146,11 +147,11 @@ class Synthesize(Task):
 
         plan = keep_plan(folder, made_with, make)
         ws.manifest |= {
-            "title": f"{len(plan):,} images planned",
+            "title": f"{counted(len(plan), 'image')} planned",
             "plan": made_with,
             "out": str(folder),
         }
-        log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+        log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if self.plan_only:
             return
         given_arguments = {key: v for key, v in (self.arguments or {}).items() if v is not None}

@@ -40,6 +40,7 @@ from ood_lab.synthesis import (
 )
 from ood_lab.synthesis.contents import check_masks, find_masks, read_contents
 from ood_lab.synthesis.exemplars import Materials, load_materials
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -135,8 +136,8 @@ class Transfer(Task):
             "suffix": self.suffix,
         }
         plan = keep_plan(folder, made_with, lambda: self._plan(contents, materials, ws.seed))
-        ws.manifest |= {"title": f"{len(plan):,} transfers planned", "out": str(folder)}
-        log.info("plan of %d images: %s", len(plan), folder / "plan.csv")
+        ws.manifest |= {"title": f"{counted(len(plan), 'transfer')} planned", "out": str(folder)}
+        log.info("plan of %s: %s", counted(len(plan), "image"), folder / "plan.csv")
         if not self.plan_only:
             models |= {"segmenter": self.segmenter} if self.segmenter else {}
             self._repaint(plan, materials, models, mask_files, folder, target, weights)

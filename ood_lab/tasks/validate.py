@@ -8,6 +8,7 @@ from ood_lab.errors import UserError
 from ood_lab.run.compose import running_overrides
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
+from ood_lab.words import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +34,4 @@ class Validate(Task):
         from ood_lab.run.validate import validate
 
         if ws.is_main and (blocked := validate(self.config_name, running_overrides())):
-            raise UserError(f"{blocked} jobs cannot run: see the list above")
+            raise UserError(f"{counted(blocked, 'job')} cannot run: see the list above")

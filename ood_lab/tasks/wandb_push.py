@@ -11,6 +11,7 @@ from rich.progress import track
 from ood_lab.report.finished import finished_runs
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 #: What a run is about: detectors, or the shift of sets.
@@ -40,8 +41,6 @@ class WandbPush(Task):
         if not ws.is_main:
             return
         paths = finished_runs(self.runs, TABLES)
-        for path in track(paths, f"Pushing {len(paths)} runs", transient=True):
+        for path in track(paths, f"Pushing {counted(len(paths), 'run')}", transient=True):
             push_run(ws, path, TABLES)
-        log.info(
-            "%d runs pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder
-        )
+        log.info("%s pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder)

@@ -10,10 +10,14 @@ import lightning as L
 import pytest
 import torch
 from cli import call, run_folders
+from lightning.pytorch.callbacks import RichProgressBar
+from lightning.pytorch.loggers import CSVLogger
+from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
 from ood_lab.features.writer import FeatureWriter
-from ood_lab.models import TrainingLog, epochs_for
+from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
+from ood_lab.printing import print_line
 from ood_lab.progress import duration
 from ood_lab.run.terminal import configure_logging
 from ood_lab.tasks import score
@@ -211,3 +215,35 @@ def test_srun_is_named_only_within_a_slurm_job(monkeypatch, job):
         configure_logging()
         warnings.warn("The `srun` command is available on your system but", stacklevel=1)
     assert len(seen) == (1 if job else 0)
+
+
+def test_a_terminal_breaks_lines_between_words_and_a_file_not_at_all():
+    words = "features of 'train': extracted 320 images in 2.0 s, 256 at a time, channels_last"
+    path = "/a/folder/whose/path/is/longer/than/the/terminal" * 2
+    for terminal in (True, False):
+        console = Console(width=40, force_terminal=terminal, color_system=None, file=io.StringIO())
+        print_line(f"{words} {path}", console)
+        lines = console.file.getvalue().splitlines()
+        assert len(lines) == (4 if terminal else 1)
+        assert " ".join(line.rstrip() for line in lines) == f"{words} {path}"
+
+
+def test_one_of_anything_is_singular(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "500")
+    limit = "+trainer.limit_train_batches=1"
+    assert train(tmp_path, "trainer.max_epochs=1", limit, "data.per_shift_set=1") == 0
+    out = capsys.readouterr().out
+    assert ", 1 step per epoch, 1 epoch, 1 step in all" in out
+    assert "few images: 1 optimiser step in all" in out
+    assert "extracted 1 image in" in out
+    assert not re.search(r"\b1 (?:epochs|steps|images|optimiser steps)\b", out)
+
+
+def test_the_bar_shows_no_version():
+    bar, module = TrainingProgressBar(), L.LightningModule()
+    trainer = L.Trainer(
+        accelerator="cpu", logger=CSVLogger("unused"), callbacks=[bar], enable_checkpointing=False
+    )
+    module.trainer = trainer
+    assert "v_num" in RichProgressBar().get_metrics(trainer, module)
+    assert "v_num" not in bar.get_metrics(trainer, module)

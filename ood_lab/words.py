@@ -1,0 +1,21 @@
+"""Numbers with what they count, as English says it."""
+
+from __future__ import annotations
+
+import re
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 epoch``, ``1,024 images``, ``2 classes``, ``3 copies``: for nouns that are regular.
+
+    Of several words the last is the noun: ``optimiser step``.
+    """
+    if n == 1:
+        return f"1 {noun}"
+    if re.search(r"(s|x|z|[nt]ch|sh)$", noun):
+        noun += "es"
+    elif re.search(r"[^aeiou]y$", noun):
+        noun = f"{noun[:-1]}ies"
+    else:
+        noun += "s"
+    return f"{n:,} {noun}"

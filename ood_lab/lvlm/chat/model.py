@@ -70,8 +70,21 @@ class ModelFolder:
         if getattr(processor, "image_processor", None) is None:
             raise UserError(self._sees_no_images)
         if getattr(processor, "chat_template", None) is None:
-            raise UserError(f"{self.named} has no chat template: it is not made to be asked")
+            processor.chat_template = self._template(processor)
         return processor
+
+    def _template(self, processor: Any) -> str:
+        """The chat template of a processor that does not read it, or the tokenizer's."""
+        file = self.path / "chat_template.jinja"
+        if file.is_file():
+            return file.read_text(encoding="utf-8")
+        own = getattr(processor.tokenizer, "chat_template", None)
+        if own is None:
+            raise UserError(
+                f"{self.named} has no chat template: it is not made to be asked, unless you put "
+                "one beside it as chat_template.jinja"
+            )
+        return str(own)
 
     def load_model(self, dtype: str, device_map: str | None = None) -> Any:
         """The model alone, in evaluation mode; ``device_map`` is accelerate's.
@@ -113,7 +126,6 @@ class LoadedModel(NamedTuple):
         processor: makes the model's inputs of texts and images.
         pad: token that fills short rows.
         ends: tokens that end a reply.
-        encodes_apart: whether the model takes features in the place of images.
         image_inputs: what :func:`image_inputs` says.
     """
 
@@ -121,7 +133,6 @@ class LoadedModel(NamedTuple):
     processor: Any
     pad: int
     ends: frozenset[int]
-    encodes_apart: bool
     image_inputs: tuple[str, ...]
 
     def rendered(self, messages: Sequence[Message]) -> str:
@@ -133,15 +144,23 @@ class LoadedModel(NamedTuple):
         )
         return text
 
-    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]] | None) -> Any:
-        """Inputs of the model, padded on the left."""
-        return self.processor(
-            text=list(texts),
-            images=[list(own) for own in images if own] if images else None,
-            padding=True,
-            padding_side="left",
-            return_tensors="pt",
-        )
+    def encode(self, texts: Sequence[str], images: Sequence[Sequence[Image.Image]]) -> Any:
+        """Inputs of the model, padded where its positions do not count from."""
+        side = "right" if has_encoder(self.model) else "left"
+        inputs = encoded(self.processor, texts, images, side)
+        inputs.pop("labels", None)  # PaliGemma's, which are for training
+        return inputs.to(self.model.device, dtype=self.model.dtype)
+
+    def generated(self, sequences: Tensor, prompts: Tensor) -> Tensor:
+        """The new tokens alone of what ``generate`` returned, ``[B, L]``.
+
+        Most models return the prompt, too; those with an encoder begin with a token that starts
+        the decoder, and some return only what is new.
+        """
+        if has_encoder(self.model):
+            return sequences[:, 1:]
+        length = prompts.shape[1]
+        return sequences[:, length:] if torch.equal(sequences[:, :length], prompts) else sequences
 
 
 def _transformers() -> ModuleType:
@@ -150,6 +169,43 @@ def _transformers() -> ModuleType:
     except ImportError as error:
         raise UserError("lvlm needs transformers: pip install 'ood_lab[lvlm]'") from error
     return transformers
+
+
+def encoded(
+    processor: Any,
+    texts: Sequence[str],
+    images: Sequence[Sequence[Image.Image]],
+    padding_side: str = "left",
+) -> Any:
+    """Inputs of a model for rendered conversations.
+
+    A text that begins with the token that begins a sequence is not given another one, as in
+    transformers' own ``apply_chat_template(tokenize=True)``.
+
+    Args:
+        processor: of the model.
+        texts: as the chat template rendered them.
+        images: of each text, all or none of which have some.
+        padding_side: ``left`` or ``right``.
+    """
+    begins = processor.tokenizer.bos_token
+    options = {"add_special_tokens": False} if begins and texts[0].startswith(begins) else {}
+    return processor(
+        text=list(texts),
+        images=[list(own) for own in images] if any(images) else None,
+        padding=True,
+        padding_side=padding_side,
+        return_tensors="pt",
+        **options,
+    )
+
+
+def has_encoder(model: Any) -> bool:
+    """Whether an encoder reads the prompt, and a decoder writes a sequence of its own."""
+    config = model.config
+    return bool(
+        config.is_encoder_decoder or getattr(config.get_text_config(), "is_encoder_decoder", False)
+    )
 
 
 def image_inputs(model: Any) -> tuple[str, ...]:
@@ -165,20 +221,8 @@ def described(model: Any, processor: Any) -> LoadedModel:
     ends = model.generation_config.eos_token_id or processor.tokenizer.eos_token_id
     ends = frozenset(ends if isinstance(ends, list) else [ends])
     pad = processor.tokenizer.pad_token_id
-    named = image_inputs(model)
     pad = next(iter(ends)) if pad is None else pad
-    return LoadedModel(model, processor, pad, ends, bool(named), named)
-
-
-def pooled(features: Sequence[Tensor]) -> Any:
-    """Features of one image a row, as ``mm_encoder_outputs`` takes them."""
-    from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-    same = len({feature.shape for feature in features}) == 1
-    # Images of different sizes have different numbers of tokens: then the model gave a list.
-    return BaseModelOutputWithPooling(
-        pooler_output=torch.stack(list(features)) if same else list(features)  # type: ignore[arg-type]
-    )
+    return LoadedModel(model, processor, pad, ends, image_inputs(model))
 
 
 def _in_parts(message: Message) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections import OrderedDict
@@ -11,14 +12,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
 from annotated_types import Ge
-from PIL import Image
 from torch import Tensor
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.images import images_of, open_image
-from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described, pooled
+from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described
+from ood_lab.lvlm.chat.ways import BatchKind, Way, same_scores
 from ood_lab.lvlm.image_text.base import chosen_device
+
+log = logging.getLogger(__name__)
 
 Count = Annotated[int, Ge(1)]
 
@@ -32,7 +36,12 @@ class TransformersChat:
     """Asks an ``AutoModelForImageTextToText`` with its ``AutoProcessor``, without sampling.
 
     Requests about the same image are asked one after another, and its visual features are computed
-    once, where the model takes them apart (all that have ``mm_encoder_outputs``).
+    once, where the model takes features in the place of images.
+
+    Batches and features that are used again are for speed alone. Before either is trusted, up to
+    four requests of the first batch of each kind are asked alone, too, with their image; where the
+    scores of the first token differ by more than rounding, that kind is asked in the next slower
+    way (:class:`~ood_lab.lvlm.chat.ways.Way`), and a line says so.
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
     writing, over that of yes or no.
@@ -79,7 +88,8 @@ class TransformersChat:
         self.devices = devices
         self.device_map = device_map
         self.max_pixels = max_pixels
-        self._features: OrderedDict[str, Any] = OrderedDict()
+        self._features: OrderedDict[str, ImagePart] = OrderedDict()
+        self._trusted: dict[BatchKind, bool] = {}
         self._check_devices()
 
     def _check_devices(self) -> None:
@@ -153,14 +163,18 @@ class TransformersChat:
 
     def _batches(self, requests: Sequence[Request]) -> list[Batch]:
         images = {request.key: tuple(images_of(request.messages)) for request in requests}
-        ordered = sorted(requests, key=lambda request: images[request.key])
+        # What has no image or several goes apart: processors want as many for each text.
+        ordered = sorted(requests, key=lambda r: (len(images[r.key]), images[r.key]))
         shared = len(set(images.values())) < len(images)
-        quick = [r for r in ordered if self._is_quick(r)]
-        slow = [r for r in ordered if not self._is_quick(r)]
+        groups: dict[tuple[bool, int], list[Request]] = {}
+        for request in ordered:
+            group = not self._is_quick(request), len(images[request.key])
+            groups.setdefault(group, []).append(request)
         return [
-            Batch(group[start : start + self.batch_size], tokens, shared)
-            for group, tokens in ((quick, 1), (slow, self.max_new_tokens))
-            for start in range(0, len(group), self.batch_size)
+            Batch(groups[key][start : start + self.batch_size], tokens, shared)
+            for key in sorted(groups)
+            for tokens in (self.max_new_tokens if key[0] else 1,)
+            for start in range(0, len(groups[key]), self.batch_size)
         ]
 
     def _is_quick(self, request: Request) -> bool:
@@ -170,81 +184,145 @@ class TransformersChat:
     @torch.inference_mode()
     def _replies(self, batch: Sequence[Request], tokens: int, shared: bool) -> list[Reply]:
         start = time.monotonic()
-        inputs = self._inputs(batch, shared)
-        first = _FirstScores()
-        length = inputs["input_ids"].shape[1]
-        sequences = self._vlm.model.generate(
-            **inputs,
-            max_new_tokens=tokens,
-            do_sample=False,
-            logits_processor=[first],
-            pad_token_id=self._vlm.pad,
-        )
-        assert first.scores is not None
-        chances = self._p_yes(first.scores)
+        said = self._said(_Asked.of(batch, self._vlm, self.max_pixels), tokens, shared)
         seconds = round((time.monotonic() - start) / len(batch), 4)
-        prompts = inputs["attention_mask"].sum(1).tolist()
         replies = []
-        for row, request in enumerate(batch):
-            ids = _until(sequences[row, length:].tolist(), self._vlm.ends)
+        for request, each in zip(batch, said, strict=True):
+            if isinstance(each, str):
+                replies.append(Reply(request.key, "", latency_s=seconds, error=each))
+                continue
+            ids, scores, prompt = each
+            chance = self._p_yes(scores)
             text = self._vlm.processor.tokenizer.decode(ids, skip_special_tokens=True).strip()
             reason = "length" if len(ids) == tokens else "stop"
             if self._is_quick(request):
-                assert chances is not None
-                text, reason = ("Yes" if chances[row] >= 0.5 else "No"), "first_token"
-            usage = {"prompt_tokens": prompts[row], "completion_tokens": len(ids)}
-            p_yes = chances[row] if chances else None
-            replies.append(Reply(request.key, text, p_yes, reason, usage, seconds))
+                assert chance is not None
+                text, reason = ("Yes" if chance >= 0.5 else "No"), "first_token"
+            usage = {"prompt_tokens": prompt, "completion_tokens": len(ids)}
+            replies.append(Reply(request.key, text, chance, reason, usage, seconds))
         return replies
 
-    def _inputs(self, batch: Sequence[Request], shared: bool) -> dict[str, Any]:
+    def _said(self, asked: _Asked, tokens: int, shared: bool) -> Sequence[_Said | str]:
+        """What the model says in the quickest way that it is trusted with, or why it does not."""
+        ways = [Way.TOGETHER] if len(asked.texts) > 1 else []
+        if shared and asked.images_each == 1 and self._vlm.image_inputs:
+            ways.insert(0, Way.FEATURES)
+        failed: list[tuple[BatchKind, str]] = []
+        for way in ways:
+            kind = BatchKind(way, asked.images_each, asked.is_mixed, padded=True)
+            try:
+                kind = kind._replace(padded=asked.is_padded)
+                if not self._trusted.get(kind, True):
+                    continue
+                said = self._generated(self._inputs(asked, way), tokens)
+            except Exception as error:  # families fail in ways of their own
+                failed.append((kind, _reason(error)))
+                continue
+            if kind in self._trusted or self._is_as_alone(asked, said):
+                self._trusted[kind] = True
+                self._distrust(failed)
+                return said
+            failed.append((kind, "its replies would be others than alone"))
+        alone = [self._alone(asked.only(row), tokens) for row in range(len(asked.texts))]
+        if not all(isinstance(each, str) for each in alone):  # else it was not the way
+            self._distrust(failed)
+        return alone
+
+    def _alone(self, asked: _Asked, tokens: int) -> _Said | str:
+        try:
+            return self._generated(self._inputs(asked, Way.ALONE), tokens)[0]
+        except Exception as error:  # some need an image, or cannot take two
+            return f"the model fails with {_reason(error)}"
+
+    def _is_as_alone(self, asked: _Asked, said: Sequence[_Said]) -> bool:
+        """Whether some rows say what they say alone: shortest, longest, second and last."""
+        lengths = [each.prompt for each in said]
+        rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(said) - 1}
+        if len(said) > 1:
+            rows.add(1)
+        for row in rows:
+            alone = self._alone(asked.only(row), 1)
+            if isinstance(alone, str) or not same_scores(
+                alone.scores, said[row].scores, self._vlm.model.dtype
+            ):
+                return False
+        return True
+
+    def _distrust(self, failed: Sequence[tuple[BatchKind, str]]) -> None:
+        for kind, reason in failed:
+            self._trusted[kind] = False
+            if kind.way is Way.FEATURES:
+                log.info("%s: features of images are not used again (%s)", self.name, reason)
+            else:
+                log.warning(
+                    "%s cannot be asked several such questions at a time (%s): it is asked one "
+                    "by one, which takes longer",
+                    self.name,
+                    reason,
+                )
+
+    def _generated(self, inputs: dict[str, Any], tokens: int) -> list[_Said]:
+        first, vlm = _FirstScores(), self._vlm
+        settings: dict[str, Any] = {"do_sample": False, "pad_token_id": vlm.pad}
+        sequences = vlm.model.generate(
+            **inputs, **settings, max_new_tokens=tokens, logits_processor=[first]
+        )
+        scores = first.scores
+        if scores is None:  # Janus passes no processors on
+            settings |= {"output_scores": True, "return_dict_in_generate": True}
+            scores = vlm.model.generate(**inputs, **settings, max_new_tokens=1).scores[0]
+        new = vlm.generated(sequences, inputs["input_ids"])
+        prompts = inputs["attention_mask"].sum(1).tolist()
+        return [
+            _Said(_until(ids, vlm.ends), mine, prompt)
+            for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
+        ]
+
+    def _inputs(self, asked: _Asked, way: Way) -> dict[str, Any]:
         vlm = self._vlm
-        texts = [vlm.rendered(request.messages) for request in batch]
-        paths = [images_of(request.messages) for request in batch]
-        opened = {p: open_image(p, self.max_pixels) for own in paths for p in own}
-        images = [[opened[p] for p in own] for own in paths]
-        inputs = vlm.encode(texts, images if opened else None).to(vlm.model.device)
-        inputs = {k: _cast(v, vlm.model.dtype) for k, v in inputs.items()}
-        if shared and opened and vlm.encodes_apart and all(len(own) == 1 for own in paths):
-            pixels = {k: inputs.pop(k) for k in vlm.image_inputs if k in inputs}
-            first_rows = {own[0]: row for row, own in reversed(list(enumerate(paths)))}
-            self._remember(first_rows, texts, images, pixels)
-            features = [self._features[own[0]] for own in paths]
-            inputs["mm_encoder_outputs"] = {"image": pooled(features)}
+        inputs = dict(asked.encoded)
+        if way is Way.FEATURES:
+            own = {k: inputs[k] for k in vlm.image_inputs if k in inputs}
+            for name in PIXELS:
+                inputs.pop(name, None)
+            paths = [path for (path,) in asked.paths]
+            self._remember(asked, paths, own)
+            image = joined([self._features[path] for path in paths])
+            inputs["mm_encoder_outputs"] = {"image": image}
             while len(self._features) > _REMEMBERED:
                 self._features.popitem(last=False)
         return inputs
 
-    def _remember(
-        self,
-        rows: Mapping[str, int],
-        texts: Sequence[str],
-        images: Sequence[Sequence[Image.Image]],
-        pixels: Mapping[str, Tensor],
-    ) -> None:
-        """Computes the features of images that are not remembered, all at once."""
+    def _remember(self, asked: _Asked, paths: Sequence[str], own: Mapping[str, Tensor]) -> None:
+        """Computes the features of images that are not remembered, all at once where that can be.
+
+        Raises:
+            UserError: they depend on more than the image.
+        """
         vlm = self._vlm
-        new = {path: row for path, row in rows.items() if path not in self._features}
+        if not set(own) <= set(vlm.processor.image_processor.model_input_names):
+            raise UserError("they depend on the question")
+        first_rows = {path: row for row, path in reversed(list(enumerate(paths)))}
+        new = sorted(row for path, row in first_rows.items() if path not in self._features)
         if not new:
             return
-        chosen = sorted(new.values())
-        if all(len(each) == len(texts) for each in pixels.values()):
-            pixels = {name: each[chosen] for name, each in pixels.items()}
-        elif len(new) < len(texts):  # which rows are whose is the processor's secret
-            made = vlm.encode([texts[r] for r in chosen], [list(images[r]) for r in chosen])
-            made = made.to(vlm.model.device)
-            pixels = {k: _cast(made[k], vlm.model.dtype) for k in vlm.image_inputs if k in made}
-        features = vlm.model.get_image_features(**pixels, return_dict=True).pooler_output
-        for path, feature in zip(sorted(new, key=new.__getitem__), features, strict=True):
-            self._features[path] = feature
+        if len(new) < len(paths):
+            own = {k: v for k, v in asked.only(*new).encoded.items() if k in own}
+        parts = features_of(vlm.model, own, len(new))
+        if parts is None:  # tiles of several images, which are told apart by asking for each
+            parts = []
+            for row in new:
+                alone = {k: v for k, v in asked.only(row).encoded.items() if k in own}
+                parts += features_of(vlm.model, alone, 1) or []
+        self._features.update({paths[row]: part for row, part in zip(new, parts, strict=True)})
 
-    def _p_yes(self, scores: Tensor) -> list[float] | None:
+    def _p_yes(self, scores: Tensor) -> float | None:
         yes, no = self._yes_no_ids
         if not (yes and no):
             return None
         chances = scores.float().log_softmax(-1)
-        both = torch.stack([chances[:, ids].logsumexp(-1) for ids in (yes, no)], -1)
-        return [round(p, 6) for p in both.softmax(-1)[:, 0].tolist()]
+        both = torch.stack([chances[ids].logsumexp(-1) for ids in (yes, no)])
+        return round(float(both.softmax(-1)[0]), 6)
 
     @cached_property
     def _yes_no_ids(self) -> tuple[list[int], list[int]]:
@@ -266,7 +344,9 @@ class TransformersChat:
         if not self.device_map:
             torch.nn.Module.to(model, self._device)
             if self.device_type == "cpu":  # 1.4 times as fast for the tiny model's convolutions
-                torch.nn.Module.to(model, memory_format=torch.channels_last)
+                for module in model.modules():
+                    if isinstance(module, torch.nn.Conv2d):
+                        module.to(memory_format=torch.channels_last)
         return described(model, processor)
 
     @property
@@ -309,8 +389,69 @@ class _FirstScores:
         return scores
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
+class _Said(NamedTuple):
+    """Tokens of a reply, scores ``[V]`` of its first token, and the length of the prompt."""
+
+    ids: list[int]
+    scores: Tensor
+    prompt: int
+
+
+class _Asked:
+    """Requests with as many images each, made ready for a model."""
+
+    def __init__(
+        self, vlm: LoadedModel, texts: list[str], paths: list[list[str]], images: list[list[Any]]
+    ) -> None:
+        self.vlm = vlm
+        self.texts = texts
+        self.paths = paths
+        self.images = images
+
+    @classmethod
+    def of(cls, batch: Sequence[Request], vlm: LoadedModel, max_pixels: int | None) -> _Asked:
+        """Opens the images, each once."""
+        texts = [vlm.rendered(request.messages) for request in batch]
+        paths = [images_of(request.messages) for request in batch]
+        opened = {path: open_image(path, max_pixels) for own in paths for path in own}
+        return cls(vlm, texts, paths, [[opened[path] for path in own] for own in paths])
+
+    def only(self, *rows: int) -> _Asked:
+        """Some of them."""
+        chosen = [[every[row] for row in rows] for every in (self.texts, self.paths, self.images)]
+        return _Asked(self.vlm, *chosen)  # type: ignore[arg-type]
+
+    @cached_property
+    def encoded(self) -> Mapping[str, Any]:
+        """Inputs of the model."""
+        inputs: Mapping[str, Any] = self.vlm.encode(self.texts, self.images)
+        return inputs
+
+    @property
+    def images_each(self) -> int:
+        """Images of every request."""
+        return len(self.paths[0])
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the images are of different sizes."""
+        return len({image.size for own in self.images for image in own}) > 1
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether the prompts are of different lengths."""
+        return bool((self.encoded["attention_mask"] == 0).any())
+
+
+def _reason(error: Exception) -> str:
+    """An error in one line.
+
+    Raises:
+        OutOfMemoryError: that is what it is: a smaller batch helps, another way does not.
+    """
+    if isinstance(error, torch.OutOfMemoryError):
+        raise error
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
 
 
 def _until(ids: list[int], ends: frozenset[int]) -> list[int]:

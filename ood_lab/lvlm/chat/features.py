@@ -1,0 +1,109 @@
+"""Features of images that go into a model in the place of the images, computed once.
+
+What ``get_image_features`` returns for a batch of images is taken apart, one part an image, and
+parts of any images are put together again. Families differ in what they return: one tensor with a
+row an image or a row a tile, a list with a tensor an image, further features of each layer. Nothing
+here knows families; whoever uses parts must compare what a model says with and without them
+(:mod:`ood_lab.lvlm.chat.ways`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ood_lab.errors import UserError
+
+#: What ``generate`` knows images by; the other inputs of ``get_image_features`` say how they lie.
+PIXELS = ("pixel_values", "pixel_values_images", "image_patches")
+#: Its values belong to images; all other lists have one for each layer.
+_POOLED = "pooler_output"
+#: Outputs of an image's encoder that no language model reads.
+_UNREAD = ("hidden_states", "attentions", "qformer_outputs", "vision_outputs")
+
+
+class ImagePart:
+    """The features of one image, and the class that a model wants them in.
+
+    Args:
+        kind: class of the output.
+        values: tensors, or lists of them, by the name of the output's field.
+    """
+
+    def __init__(self, kind: type, values: Mapping[str, Any]) -> None:
+        self.kind = kind
+        self.values = dict(values)
+
+
+def features_of(model: Any, inputs: Mapping[str, Tensor], images: int) -> list[ImagePart] | None:
+    """The features of several images, each apart; None where they cannot be told apart.
+
+    Args:
+        model: has ``get_image_features``.
+        inputs: those that it reads.
+        images: their number.
+    """
+    output = model.get_image_features(**inputs, return_dict=True)
+    fields = {k: v for k, v in output.items() if v is not None and k not in _UNREAD}
+    if images == 1:
+        return [ImagePart(type(output), fields)]
+    pooled = fields.get(_POOLED)
+    tokens = [len(each) for each in pooled] if isinstance(pooled, (list, tuple)) else None
+    divided = {name: _divided(name, value, images, tokens) for name, value in fields.items()}
+    read = _POOLED if _POOLED in fields else "last_hidden_state"
+    if divided.get(read) is None:
+        return None
+    kept = {name: parts for name, parts in divided.items() if parts is not None}
+    return [
+        ImagePart(type(output), {name: parts[i] for name, parts in kept.items()})
+        for i in range(images)
+    ]
+
+
+def _divided(name: str, value: Any, images: int, tokens: list[int] | None) -> list[Any] | None:
+    if torch.is_tensor(value):
+        return list(value.split(1)) if value.ndim and len(value) == images else None
+    if name == _POOLED:
+        return [[each] for each in value] if len(value) == images else None
+    layers = [_layer(layer, images, tokens) for layer in value]
+    if any(layer is None for layer in layers):
+        return None
+    return [list(own) for own in zip(*layers, strict=True)]
+
+
+def _layer(layer: Any, images: int, tokens: list[int] | None) -> list[Any] | None:
+    """Of each image, its features in a layer, in the form that the layer has for all of them."""
+    if torch.is_tensor(layer):
+        fits = tokens is not None and sum(tokens) == len(layer)
+        return list(layer.split(tokens)) if fits else None
+    return [[each] for each in layer] if len(layer) == images else None
+
+
+def joined(parts: Sequence[ImagePart]) -> Any:
+    """Features of all images, in the order of the parts, as ``mm_encoder_outputs["image"]``.
+
+    Raises:
+        UserError: they do not fit together.
+    """
+    values: dict[str, Any] = {}
+    for name in set.intersection(*(set(part.values) for part in parts)):
+        mine = [part.values[name] for part in parts]
+        if torch.is_tensor(mine[0]):
+            if len({each.shape[1:] for each in mine}) == 1:
+                values[name] = torch.cat(mine)
+        elif name == _POOLED:
+            values[name] = [each for own in mine for each in own]
+        else:
+            values[name] = [_together(layers) for layers in zip(*mine, strict=True)]
+    if not values:
+        raise UserError("the features of these images have different shapes")
+    return parts[0].kind(**values)
+
+
+def _together(layers: Sequence[Any]) -> Any:
+    if torch.is_tensor(layers[0]):
+        return torch.cat(list(layers))
+    return [each for own in layers for each in own]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.errors import UserError
@@ -23,6 +24,10 @@ def pairwise(
 ) -> pd.DataFrame:
     """How groups differ. The p-values are two-sided, Holm-corrected over the pairs of a metric.
 
+    They are a normal approximation with the bootstrap's standard error, see
+    :func:`~ood_lab.metrics.significance.bootstrap_p_values`. Its tails are not known from B draws,
+    so that none is below ``1 / (B + 1)`` before the correction.
+
     Args:
         names: of the M groups.
         values: by metric, ``[M]``.
@@ -37,7 +42,9 @@ def pairwise(
     rows: list[dict[str, Any]] = []
     for metric, value in values.items():
         p_values = bootstrap_p_values(value, drawn[metric])
-        raw = [float(p_values[a, b]) for a, b in pairs]
+        least = 1 / (drawn[metric].shape[1] + 1)
+        # NaN, where there is no test, stays NaN.
+        raw = [float(np.maximum(p_values[a, b], least)) for a, b in pairs]
         for (a, b), p, adjusted in zip(pairs, raw, holm(raw).tolist(), strict=True):
             low, high = percentile_interval(drawn[metric][a] - drawn[metric][b], n)
             rows.append(

@@ -14,6 +14,12 @@ from ood_lab.report.columns import Column, beside, build, numbers, pack
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.protocol import percent
 
+#: What the p-values are.
+P_NOTE = (
+    "p: two-sided, normal approximation with the bootstrap's standard error, at least 1 / (draws + "
+    "1); then Holm-corrected."
+)
+
 
 def difference_tables(
     table: pd.DataFrame,
@@ -46,7 +52,7 @@ def difference_tables(
     for part in pack(columns, width):
         yield Text()
         yield build(part, title)
-    yield Text("p: two-sided bootstrap test, Holm-corrected.", "dim")
+    yield Text(P_NOTE, "dim")
 
 
 def difference_table(

@@ -52,7 +52,11 @@ _DEFINITIONS = (
         "How the two go together stands in the manifest.",
     ),
     ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
-    ("ID", "Random pairs that are in no OOD split; most ask about a category that is absent."),
+    (
+        "ID",
+        "Random pairs that are in no OOD split: of objects that are there, as OOD pairs are, "
+        "unless task.id_pairing says otherwise (any: most ask about a category that is absent).",
+    ),
     (
         "Question pair",
         "Each pair is asked about twice, with opposite answers: does the image contain it, does it "

@@ -29,7 +29,7 @@ from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows
 from ood_lab.report.pictures import Pictures
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.protocol import MISSING, percent
 
 _SHOWN = 6  # questions of a set
 _FIGURE_METRICS = (
@@ -173,8 +173,7 @@ def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator
         yield Planned(
             "context",
             "By P(object | context)",
-            "What is expected from the other objects of the image is seen more often, there or "
-            "not; bins have equally many questions.",
+            context_words(tables.context),
             partial(context_curves, tables.context, sets, footer),
         )
     shown = results["split"].isin(_LINES) & (results["prompt"] == "mean")
@@ -191,6 +190,44 @@ def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator
         "ORIC's questions, by the known levels of shift of the image.",
         partial(level_cells, levels, _LEVEL_METRICS, "oric", footer),
     )
+
+
+def context_words(curve: pd.DataFrame) -> str:
+    """What the answers of all sets say of expected and unexpected objects, and how surely.
+
+    Args:
+        curve: see :func:`ood_lab.lvlm.oric.analyses.curve_of`.
+    """
+    sentences = ["Bins have equally many questions."]
+    for truth, words in (("yes", "Of objects that are there"), ("no", "Of absent objects")):
+        rows = curve[(curve["split"] == "all") & (curve["truth"] == truth)].sort_values("p_context")
+        if len(rows) < 2:
+            continue
+        # An absent object that is seen is a wrong answer.
+        low, high = (_seen(row, truth) for row in rows.iloc[[0, -1]].to_dict("records"))
+        if math.isnan(low[1]) or math.isnan(high[1]):
+            verdict = "there are no intervals to tell them apart"
+        elif low[2] < high[1]:
+            verdict = "expected ones are seen more often"
+        elif high[2] < low[1]:
+            verdict = "expected ones are seen less often"
+        else:
+            verdict = "the intervals overlap"
+        least, most = (
+            percent(value) + ("" if math.isnan(a) else f" [{percent(a)}, {percent(b)}]")
+            for value, a, b in (low, high)
+        )
+        sentences.append(
+            f"{words}, {least}% are seen where they are least expected and {most}% where they are "
+            f"most expected: {verdict}."
+        )
+    return " ".join(sentences)
+
+
+def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
+    """Share of "yes", and its interval."""
+    value, low, high = (float(row[name]) for name in ("accuracy", "ci_low", "ci_high"))
+    return (value, low, high) if truth == "yes" else (1 - value, 1 - high, 1 - low)
 
 
 def _of_questions(tables: _Tables, footer: str) -> Iterator[Planned]:

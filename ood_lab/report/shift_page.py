@@ -64,7 +64,8 @@ _DEFINITIONS = (
     (
         "Interval, ≈",
         "95% bootstrap percentile intervals over images; ≈ where the means of neighbours in the "
-        "order do not differ (two-sided bootstrap test, Holm's correction, 5%).",
+        "order do not differ (two-sided test with the bootstrap's "
+        "standard error, Holm's correction, 5%).",
     ),
 )
 

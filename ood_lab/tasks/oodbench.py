@@ -67,7 +67,7 @@ class OODBench(Benchmark):
     threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
     verified_only: bool = False
     audit: str | None = None
-    id_pairing: IdPairing = "any"
+    id_pairing: IdPairing = "present"
     id_pairs: Count | None = None
     most_pairs: Count | None = 3000
     form: Form = "plain"

@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from rich.console import Console
-from rich.table import Table
 
 from ood_lab.arguments import Count, Share
 from ood_lab.errors import UserError
@@ -51,6 +50,9 @@ from ood_lab.lvlm.statistics.hard import (
 )
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.metrics.yes_no import yes_no_metrics
+from ood_lab.report.oodbench_tables import SPLITS
+from ood_lab.report.optional import optional
+from ood_lab.report.statistics_page import statistics_tables, write_statistics_page
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
@@ -86,6 +88,7 @@ class OODBenchStatistics(Task):
         match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
         corpora: a CSV with ``image`` and ``text`` of the training data of each model.
         epsilon: largest share of known pairs that is negligible.
+        report: write the page, ``statistics.html``.
 
     Raises:
         UserError: runs of other questions, an unknown model, a run without what is needed.
@@ -108,6 +111,7 @@ class OODBenchStatistics(Task):
     match_sizes: bool = True
     corpora: Mapping[str, str] = field(default_factory=dict)
     epsilon: Share = 0.05
+    report: bool = True
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
@@ -125,8 +129,18 @@ class OODBenchStatistics(Task):
             tables["mmd"] = self._mmd(ws, runs[0].path)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
-            Console().print(_shown(table, name))
-        ws.manifest["runs"] = {run.name: str(run.path) for run in runs}
+        console = Console()
+        console.print(*statistics_tables(tables, console.width), sep="\n")
+        names = [run.name for run in runs]
+        ws.manifest |= {
+            "title": f"OODBench's statistics: {', '.join(names)}",
+            "sentence": f"ID against {SPLITS[self.split]}; {len(pairs):,} question pairs that all "
+            f"models answered; {self.draws:,} draws. Intervals: 95%, of TOST and MMD 90%",
+            "runs": {run.name: str(run.path) for run in runs},
+        }
+        if self.report:
+            with optional("statistics.html"):
+                write_statistics_page(ws.folder, tables, ws.manifest)
 
     def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
         names = [run.name for run in runs]
@@ -301,12 +315,3 @@ def _by_model(found: Mapping[str, Mapping[str, Degradation | Tost]]) -> pd.DataF
         for metric, value in values.items()
     ]
     return pd.DataFrame(rows)
-
-
-def _shown(table: pd.DataFrame, title: str) -> Table:
-    shown = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
-    for name in table.columns:
-        shown.add_column(str(name), justify="left" if table[name].dtype == object else "right")
-    for row in table.itertuples(index=False):
-        shown.add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
-    return shown

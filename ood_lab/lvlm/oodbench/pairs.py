@@ -22,14 +22,14 @@ class Pairing:
     """How the pairs of the three splits are drawn.
 
     Attributes:
-        id_pairing: ID pairs are drawn from ``any`` category, annotated in the image or not
-            (nearly all are absent, as most categories are), from those ``present``, or
-            ``balanced``, half and half.
+        id_pairing: ID pairs are drawn from categories that are ``present`` in the image, as those
+            of OOD pairs are, from ``any``, annotated or not (nearly all are absent, as most
+            categories are; the paper's demonstrations), or ``balanced``, half and half.
         id_pairs: number of ID pairs; None = as many as the larger of the OOD splits.
         most_pairs: a split with more pairs is cut to so many at random; None = none is.
     """
 
-    id_pairing: IdPairing = "any"
+    id_pairing: IdPairing = "present"
     id_pairs: Count | None = None
     most_pairs: Count | None = MOST_PAIRS
 

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.differences import pairwise
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_table
@@ -69,6 +70,16 @@ def test_models_are_compared_on_the_same_answers():
     assert row["p_mcnemar_holm"] >= row["p_mcnemar"]
     same = table.query("model_b == 's2' and model_a == 's'").iloc[0]
     assert (same["difference"], same["p_mcnemar"], same["p_bootstrap"]) == (0, 1, 1)
+
+
+def test_p_values_of_differences_are_bounded_by_the_draws():
+    """A normal approximation says 2.4e-62 of 200 draws; they cannot tell that from 1 in 201."""
+    drawn = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
+    drawn += np.random.default_rng(0).normal(0, 0.01, drawn.shape)
+    table = pairwise(["a", "b"], {"f1": np.array([0.9, 0.5])}, {"f1": drawn}, n=100)
+    assert table["p_value"].iloc[0] == pytest.approx(1 / 201)
+    missing = pairwise(["a", "b"], {"f1": np.array([np.nan, 0.5])}, {"f1": drawn}, n=100)
+    assert np.isnan(missing["p_value"].iloc[0])
 
 
 def test_error_sets_and_their_union():

@@ -241,7 +241,7 @@ def statistics(outputs, *arguments):
     return call("eval.py", "task=oodbench_statistics", f"paths.outputs={outputs}", *arguments)
 
 
-def test_statistics_of_several_models(finished, weaker, tmp_path):
+def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     names = [f"oracle ({folder.parent.name})" for folder in (finished, weaker)]
     texts = pd.DataFrame({"image": ["1", "2"], "text": ["a mug", "nothing"]})
     texts.to_csv(tmp_path / "corpus.csv", index=False)
@@ -267,6 +267,11 @@ def test_statistics_of_several_models(finished, weaker, tmp_path):
     judged = read_table(finished / "judged.parquet").query("task == 'yes_no' and split == 'ood_h'")
     assert found["errors"]["errors"].iloc[0] == (~judged["correct"].astype(bool)).sum()
     assert found["errors"]["share"].iloc[0] == pytest.approx(1 - judged["correct"].mean())
+    shown, page = capsys.readouterr().out, (folder / "statistics.html").read_text()
+    assert "…" not in shown
+    assert f"{100 * found['errors']['share'].iloc[0]:.1f}" in shown
+    for text in ("ID minus OOD, points", "E1 to E5", *(name.split()[0] for name in names)):
+        assert text in page
     # The training split and the questions are the same pairs here.
     mmd = found["mmd"].set_index("quantity")["value"]
     assert float(mmd["mmd2"]) == pytest.approx(0, abs=1e-9)

@@ -1,0 +1,199 @@
+"""OODBench's statistics over several models, for the terminal and as a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from rich.console import RenderableType
+from rich.text import Text
+
+from ood_lab.report.answers_page import AnswersPage
+from ood_lab.report.columns import Column, build, numbers, pack
+from ood_lab.report.differences import p_text
+from ood_lab.report.html_tables import Cell, Head, HtmlTable
+from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.pictures import Pictures
+from ood_lab.report.protocol import MISSING
+
+#: Table, and what stands above it; in this order.
+TITLES = {
+    "degradation": "ID minus OOD, points",
+    "signature": "Range of the degradations of the open models, points",
+    "tost": "Do the others degrade like the open models? Points",
+    "errors": "Wrong answers to OOD questions, %",
+    "comparison": "Models on the same questions of all splits, % and points",
+    "hard": "Is OOD the same as hard?",
+    "mmd": "Class-conditional MMD² of train's and val's OOD images",
+    "overlap": "OOD pairs that the training texts name, %",
+    "screening": "Models with a negligible share of them, %",
+}
+_SHARES = {
+    "value",
+    "low",
+    "high",
+    "delta",
+    "eta",
+    "share",
+    "union",
+    "gain",
+    "upper",
+    "epsilon",
+    "accuracy_a",
+    "accuracy_b",
+    "difference",
+    "ci_low",
+    "ci_high",
+    "of_ood",
+    "of_hard",
+}
+_WORDS = {
+    "f": "F = Var(hard) / Var(OOD)",
+    "variance": "Var(OOD), points²",
+    "of_ood": "share of the OOD pairs, %",
+    "of_hard": "share of the hard pairs, %",
+    "mmd2": "MMD²",
+    "at_sizes": "MMD² at these sizes",
+}
+_DEFINITIONS = (
+    (
+        "Degradation",
+        "A metric on ID minus the same on OOD, with a 95% percentile interval that resamples "
+        "question pairs. p: permutation test, one-sided, of no degradation; it is at least "
+        "1 / (draws + 1).",
+    ),
+    (
+        "TOST",
+        "Equivalent: the 90% interval of the difference to the open models' mean degradation lies "
+        "within ± eta. The verdict depends on eta_resample, the questions of a resample behind "
+        "eta.",
+    ),
+    (
+        "Wrong answers",
+        "Share: of the OOD questions, what a model gets wrong. Union: what this model or one above "
+        "it gets wrong; gain: what it adds.",
+    ),
+    (
+        "p of comparisons",
+        "McNemar: exact binomial test, which takes answers for independent. Bootstrap: two-sided "
+        "share of draws beyond zero, question pairs resampled whole; it is at least "
+        "2 / (draws + 1). Both are then Holm-corrected over the pairs of models.",
+    ),
+    (
+        "E1 to E5",
+        "E1: F test, right tail. E2: correlations over models, two-sided. E3, E4: left tail among "
+        "random subsets of the hard pairs, at least 1 / (draws + 1). E5: pairs that are both, of "
+        "all, before any is cut.",
+    ),
+    (
+        "MMD²",
+        "Equivalent: the upper end of the 90% bootstrap interval is below the 95% quantile between "
+        "parts of train. Equivalent as published: the permutation quantile is below it, which says "
+        "little, as both describe no difference.",
+    ),
+    (
+        "Overlap",
+        "Upper: end of the Clopper-Pearson 95% interval; below: it is less than epsilon.",
+    ),
+)
+
+
+def statistics_tables(tables: Mapping[str, pd.DataFrame], width: int) -> Iterator[RenderableType]:
+    """The tables for the terminal, each split into as many as the width demands.
+
+    Args:
+        tables: by the name of their file, see :data:`TITLES`.
+        width: of the terminal.
+    """
+    for name, words in TITLES.items():
+        if name not in tables:
+            continue
+        heads, rows = _texts(name, tables[name])
+        first, *rest = zip(*rows, strict=True)
+        columns = [Column((heads[0],), [Text(text, "bold") for text in first])]
+        columns += [Column((h,), numbers(c)) for h, c in zip(heads[1:], rest, strict=True)]
+        for part in pack(columns, width):
+            yield Text()
+            yield build(part, words)
+
+
+def write_statistics_page(
+    folder: Path, tables: Mapping[str, pd.DataFrame], manifest: Mapping[str, Any]
+) -> Path:
+    """Writes ``statistics.html``.
+
+    Args:
+        folder: run folder, with the tables as CSV.
+        tables: by the name of their file, see :data:`TITLES`.
+        manifest: ``title`` and ``sentence`` are read; all of it is shown.
+
+    Returns:
+        The page.
+    """
+    shown = []
+    for name, words in TITLES.items():
+        if name in tables:
+            heads, rows = _texts(name, tables[name])
+            cells = [[Cell(text) for text in row] for row in rows]
+            shown.append(HtmlTable(words, [Head(head) for head in heads], cells))
+    return AnswersPage(
+        title=manifest["title"],
+        sentence=manifest["sentence"],
+        facts=[],
+        tables=shown,
+        figures=[],
+        heading="",
+        note="",
+        shown=[],
+        thumbnails=Thumbnails(Pictures(lambda _, row: None)),
+        definitions=_DEFINITIONS,
+        downloads=[f"{name}.csv" for name in TITLES],
+    ).write(folder / "statistics.html", manifest)
+
+
+def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Headings and rows as people read them."""
+    by_quantity = "quantity" in table
+    heads = [_words(str(head)) for head in table]
+    rows = []
+    for row in table.to_dict("records"):
+        texts = []
+        for key, value in row.items():
+            if key == "quantity":
+                texts.append(_words(str(value)))
+            else:
+                what = str(row["quantity"]) if by_quantity and key == "value" else str(key)
+                texts.append(_text(name, what, value))
+        rows.append(texts)
+    return heads, rows
+
+
+def _text(table: str, what: str, value: Any) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return " and ".join(f"{size:,}" for size in value)
+    if isinstance(value, (int, np.integer)):
+        return f"{value:,}"
+    number = float(value)
+    if math.isnan(number):
+        return MISSING
+    if what in ("p", "p_mcnemar", "p_bootstrap") or what.endswith(("_p", "_holm")):
+        return p_text(number)
+    if what in ("pairs", "shared"):
+        return f"{number:,.0f}"
+    if what == "variance":
+        return f"{1e4 * number:.1f}"
+    if what in _SHARES and table != "mmd":
+        return f"{100 * number:.1f}"
+    return f"{number:.2e}" if 0 < abs(number) < 1e-3 else f"{number:.3f}"
+
+
+def _words(name: str) -> str:
+    return _WORDS.get(name, name.replace("_", " "))

@@ -85,6 +85,10 @@ class Detector(ABC):
         Known before any image is looked at; ``fit`` refuses them in any case.
         """
 
+    def doubt(self, bank: FeatureBank) -> str | None:
+        """Why a fit on ``bank`` is not to be relied on, in words; None where nothing speaks so."""
+        return None
+
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""
         return 0

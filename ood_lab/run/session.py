@@ -30,6 +30,7 @@ from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import find_own_classes
 
 log = logging.getLogger(__name__)
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,6 +45,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     # A launcher of parallel jobs starts processes that never saw the command line.
     configure_logging()
     register_resolvers()
+    find_own_classes()
     try:
         this = _open(cfg)
     except Exception as error:

@@ -27,7 +27,7 @@ SYNONYMS = {
     "output_dir": "outputs",
 }
 #: Options that a message lists at most.
-_SHOWN = 40
+_SHOWN = 60
 
 
 def advice(key: str, cfg: DictConfig) -> str:

@@ -22,7 +22,8 @@ from omegaconf import DictConfig
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.identity import OF_TRAINING, unread
+from ood_lab.run.identity import OF_TRAINING
+from ood_lab.run.places import check_places
 from ood_lab.run.prepare import prepare
 from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
@@ -91,6 +92,7 @@ def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
     this = prepare(cfg, running_overrides())
     if not this.done:
+        check_places(this)
         with loading():
             this.check_settings()
         if this.builds:
@@ -110,7 +112,7 @@ def _open(cfg: DictConfig) -> Workspace:
 
 def _warn_of_ignored(this: Workspace) -> None:
     """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
-    ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
+    ignored = this.unused - {"ckpt", *OF_TRAINING}
     for key in map(key_of, running_overrides()):
         if re.split(r"[./]", key)[0] in ignored:
             log.warning("%s changes nothing: this task does not read it", key)

@@ -13,9 +13,10 @@ def Net():
     layers = nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 16), nn.ReLU()
     return nn.Sequential(*layers, nn.Linear(16, 11))
 """
+MSP = "detector: {mine: {_target_: ood_lab.detectors.MSP}}"
 FILES = {
     "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {draws: 20}\n",
-    "detector/mine.yaml": "# @package _global_\ndetector: {mine: {_target_: ood_lab.detectors.MSP}}\n",
+    "detector/mine.yaml": f"# @package _global_\n{MSP}\n",
     "model/mine.yaml": 'defaults: [module]\nnet: {_target_: own_network.Net}\nhead: "4"\n',
 }
 

@@ -54,6 +54,12 @@ class Detector(ABC):
             self.fit_split = fit_split
         self.fitted: dict[str, Tensor] = {}
 
+    def __repr__(self) -> str:
+        """One line: the class and the arguments it was made with."""
+        positional, keyword = self.arguments
+        shown = [*map(repr, positional), *(f"{key}={value!r}" for key, value in keyword.items())]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     @property
     def column(self) -> BankColumn | None:
         """What the detector needs from the extraction pass, if anything."""

@@ -198,7 +198,7 @@ IMAGES = torch.rand(6, 3, 4, 4)
         (IMAGES.numpy()[0], None, r"images are of shape \[3, 4, 4\]"),
         ([IMAGES[0]], None, r"images are of shape \[3, 4, 4\]"),
         (["a.png"], None, r"images are a str: give a tensor"),
-        ((255 * IMAGES).byte(), None, r"images are torch.uint8: .* images.float"),
+        ((255 * IMAGES).byte(), None, r"images are torch.uint8: give numbers as the network"),
         (IMAGES, torch.zeros(5), r"labels \[5\] should be \[6\]"),
         (IMAGES, torch.eye(6), r"labels \[6, 6\] should be \[6\], one number per image"),
         (IMAGES, torch.full((6,), 0.5), "labels should be whole numbers"),

@@ -14,6 +14,7 @@ from hydra.utils import get_object
 
 from ood_lab.clip import TextHead
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.errors import UserError
 from ood_lab.evaluation.id_accuracy import warn_of_size
 from ood_lab.models import (
     Backbone,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab import hints
-from ood_lab.scripts import conf_files
+from ood_lab.scripts import CONF
 
 #: Below these, names are the user's to invent: those of sets (`data.ood.mine=DIR`) ...
 OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.")
 #: ... and others.
-OPEN_KEYS = (*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs.")
+OPEN_KEYS = (
+    *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
+    *("lvlm.extra_body", "judge.extra_body"),
+)
 #: What others call a key, where its letters would not lead to ours.
 SYNONYMS = {
     "epochs": "max_epochs",
@@ -26,8 +30,6 @@ SYNONYMS = {
     "checkpoint": "ckpt",
     "output_dir": "outputs",
 }
-#: Options that a message lists at most.
-_SHOWN = 60
 
 
 def advice(key: str, cfg: DictConfig) -> str:
@@ -45,10 +47,7 @@ def nearest(word: str, options: Sequence[str]) -> str:
     """``Did you mean ...?`` for the options that are close to ``word``, else what is valid."""
     if close := hints.nearest(word, options):
         return f"Did you mean {' or '.join(close)}?"
-    shown, more = sorted(options), ""
-    if len(shown) > _SHOWN:
-        shown, more = shown[:_SHOWN], f", ... ({len(shown)} in all)"
-    return f"Valid: {', '.join(shown)}{more}."
+    return f"Valid: {', '.join(sorted(options)[:30])}."
 
 
 def parent_of(cfg: Any, key: str) -> Any:
@@ -114,7 +113,9 @@ def _choices_with(key: str) -> tuple[str, ...]:
     """``group=choice`` of the files in which a key stands, its first part being the group."""
     group, _, rest = key.partition(".")
     found = []
-    for path in conf_files(group) if rest else []:
+    for path in (
+        sorted((CONF / group).glob("*.yaml")) if rest and os.path.isdir(CONF / group) else []
+    ):
         file = OmegaConf.load(path)
         if has(file, rest) or has(file, key):  # the second in files of the whole configuration
             found.append(f"{group}={path.stem}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,10 +21,11 @@ from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder
-from ood_lab.run.identity import config_hash, unread, used
+from ood_lab.run.identity import config_hash, leaves, unread, used
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
 from ood_lab.scripts import CONF
+from ood_lab.secrets import check_secret
 
 #: Of every set, in a debug run.
 DEBUG_BATCHES = 2
@@ -48,6 +49,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         cfg = _shortened(cfg)
     settings = _resolved(cfg)
     nodes.check_finite(settings)
+    for key, value in leaves(settings):
+        check_secret(key, value)
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
@@ -60,17 +63,9 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         # Feature banks and the cache lie in the run folder, so that nothing is found or left.
         cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
     recipe = recipe_of(cfg, overrides)
-    unused = ignored - _referred_to(cfg, ignored)
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
-    return Workspace(cfg, RunFolder(path), recipe, unused)
-
-
-def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:
-    """Those of the groups that settings outside of them take values from, as in ``${clip}``."""
-    rest = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if str(key) not in groups])
-    text = OmegaConf.to_yaml(rest)
-    return {group for group in groups if re.search(rf"\$\{{{re.escape(group)}[.}}]", text)}
+    return Workspace(cfg, RunFolder(path), recipe)
 
 
 def _shortened(cfg: DictConfig) -> DictConfig:

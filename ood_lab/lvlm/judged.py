@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_named
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.replies import is_cut, read, without_reasoning
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
-#: Columns of every results table: how many were asked and not used, and at the end what was found.
-SIZES = ("n_asked", "n_unparsed", "n_failed")
+#: Columns of every results table: how many were asked, not used, or cut at their longest length,
+#: and at the end what was found.
+SIZES = ("n_asked", "n_unparsed", "n_cut", "n_failed")
 FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
 
@@ -23,7 +27,8 @@ def judge(
 ) -> pd.DataFrame:
     """What every reply says, and whether it is right.
 
-    A failed request, and a question without an answer, is ``failed``: it is never parsed.
+    A failed request, and a question without an answer, is ``failed``: it is never parsed. Of a
+    reply that was cut, see :func:`ood_lab.lvlm.replies.read`.
 
     Args:
         questions: those that were asked.
@@ -31,9 +36,9 @@ def judge(
         parser: reads the answers to yes/no questions in place of their own.
 
     Returns:
-        One row per question: ``question_id, pair_id, task, truth, text, reply, parsed, correct,
-        status, p_yes`` and what is in ``meta``; ``parsed`` is None and ``correct`` false unless
-        the status is ``parsed``.
+        One row per question: ``question_id, pair_id, task, truth, text, reply`` (without its
+        reasoning), ``parsed, correct, status, cut, p_yes`` and what is in ``meta``; ``parsed`` is
+        None and ``correct`` false unless the status is ``parsed``.
 
     Raises:
         UserError: there is no such parser.
@@ -46,11 +51,28 @@ def judge(
     return table.join(meta[[name for name in meta if name not in table]])
 
 
+def sizes_of(rows: pd.DataFrame) -> dict[str, int]:
+    """How many rows of :func:`judge` there are, and how many of them are what: :data:`SIZES`."""
+    counts = (
+        len(rows),
+        (rows["status"] == UNPARSED).sum(),
+        was_cut(rows).sum(),
+        (rows["status"] == FAILED).sum(),
+    )
+    return dict(zip(SIZES, map(int, counts), strict=True))
+
+
+def was_cut(rows: pd.DataFrame) -> NDArray[np.bool_]:
+    """Which replies were cut, ``[N]``; tables of earlier versions do not say, and count as none."""
+    return rows["cut"].to_numpy(bool) if "cut" in rows else np.zeros(len(rows), bool)
+
+
 def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[str, Any]:
     name = parser if parser and question.parser in YES_NO_PARSERS else question.parser
     error = "not asked" if answer is None else answer.error
     reply = "" if answer is None or error else answer.response
-    parsed = None if error else parser_named(name)(reply)
+    cut = answer is not None and not error and is_cut(answer.finish_reason)
+    parsed = None if error else read(reply, parser_named(name), cut)
     return {
         "question_id": question.question_id,
         "pair_id": question.pair_id or question.question_id,
@@ -58,10 +80,11 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
         "truth": question.answer,
         "text": question.text,
         "file": question.image,
-        "reply": reply,
+        "reply": without_reasoning(reply),
         "parsed": parsed,
         "correct": parsed == question.answer,
         "status": FAILED if error else UNPARSED if parsed is None else PARSED,
+        "cut": cut,
         "error": error,
         "p_yes": None if answer is None else answer.p_yes,
     }

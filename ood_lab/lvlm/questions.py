@@ -6,10 +6,15 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+
+#: ``parser`` of captions, which are read in another way.
+_CAPTION = "caption"
+#: What a question asks for: a word or a number, steps that end in one, or a text.
+ReplyForm = Literal["word", "steps", "text"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,7 @@ class Question:
         pair_id: questions that belong together share it; metrics resample by it.
         system: text of a system message, or None.
         meta: what results are divided by: category, split, counts, sizes, shift levels.
+        reply: what is asked for; how long a reply may be follows from it.
     """
 
     question_id: str
@@ -39,6 +45,7 @@ class Question:
     pair_id: str | None = None
     system: str | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
+    reply: ReplyForm = "word"
 
 
 def write_questions(questions: Iterable[Question], path: Path) -> None:
@@ -57,8 +64,11 @@ def read_questions(path: Path) -> list[Question]:
     questions = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         try:
-            questions.append(Question(**json.loads(line)))
-        except (ValueError, TypeError) as error:
+            record = json.loads(line)
+            if "reply" not in record and record.get("parser") == _CAPTION:  # an earlier version's
+                record["reply"] = "text"
+            questions.append(Question(**record))
+        except (ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number}, is not a question: {error}") from error
     ids = [question.question_id for question in questions]
     if len(set(ids)) != len(ids):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.report.answers_table import present_sizes, why_missing
 from ood_lab.report.figures import write_figure
 from ood_lab.report.figures.style import rc
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
@@ -97,10 +98,14 @@ def draw_figures(folder: Path, planned: Iterable[Planned]) -> list[FigureFile]:
 
 
 def estimate_cell(row: Mapping[Any, Any]) -> Cell:
-    """``value`` in percent, with its interval ``ci_low`` to ``ci_high`` where there is one."""
+    """``value`` in percent, with its interval ``ci_low`` to ``ci_high`` where there is one.
+
+    In place of a missing value stands why it is missing, as far as its row tells.
+    """
     value, low, high = (float(row[name]) for name in ("value", "ci_low", "ci_high"))
     if math.isnan(value):
-        return Cell(MISSING)
+        reason = why_missing(row) if "n_asked" in row else ""
+        return Cell(f"{MISSING}: {reason}" if reason else MISSING)
     interval = "" if math.isnan(low) else f"{percent(low)} to {percent(high)}"
     return Cell(percent(value), value, interval)
 
@@ -125,6 +130,7 @@ def metric_table(
         metrics: metric and heading.
         key: column that tells the rows of the table apart.
     """
+    sizes = present_sizes(rows, sizes)
     found = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
     first = next(iter(metrics))
     present = [name for name in names if (name, first) in found]

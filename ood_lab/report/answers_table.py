@@ -23,6 +23,30 @@ def estimate(row: Mapping[Any, Any]) -> str:
     return f"{value:.1f}" if math.isnan(low) else f"{value:.1f}±{(high - low) / 2:.1f}"
 
 
+def present_sizes(rows: pd.DataFrame, sizes: Mapping[str, str]) -> dict[str, str]:
+    """Those sizes that are worth a column: replies are rarely cut, and earlier runs do not say."""
+    return {
+        name: words
+        for name, words in sizes.items()
+        if name in rows and (name != "n_cut" or rows[name].any())
+    }
+
+
+def why_missing(row: Mapping[Any, Any]) -> str:
+    """Why there is no value, from the sizes of its row; empty where these do not tell."""
+    asked, unparsed, failed = (int(row[k]) for k in ("n_asked", "n_unparsed", "n_failed"))
+    if not asked:
+        return "nothing was asked"
+    if failed == asked:
+        return "every request failed"
+    if unparsed and unparsed + failed == asked:
+        cut = int(row["n_cut"]) if row.get("n_cut", 0) == row.get("n_cut", 0) else 0
+        return "no answer could be read" + (f" ({cut:,} replies were cut)" if cut else "")
+    if not row.get("n_pairs", 1) and (unparsed or failed):
+        return "no pair has two answers that could be read"
+    return ""
+
+
 def metric_tables(
     rows: pd.DataFrame,
     head: str,
@@ -44,6 +68,7 @@ def metric_tables(
         width: of the terminal.
     """
     part = rows[rows["metric"].isin(metrics)]
+    sizes = present_sizes(part, sizes)
     found = {(row["split"], row["metric"]): row for row in part.to_dict("records")}
     splits = [split for split in names if any(key[0] == split for key in found)]
     first = next(iter(metrics))
@@ -59,3 +84,11 @@ def metric_tables(
     for piece in pack(columns, width):
         yield Text()
         yield build(piece, title)
+    reasons: dict[str, list[str]] = {}
+    for split in splits:
+        row = found[split, first]
+        if all(math.isnan(float(found[split, metric]["value"])) for metric in metrics):
+            reasons.setdefault(why_missing(row), []).append(names[split])
+    for reason, where in reasons.items():
+        if reason:
+            yield Text(f"{MISSING} of {', '.join(where)}: {reason}.", "yellow")

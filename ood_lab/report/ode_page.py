@@ -112,6 +112,11 @@ _DEFINITIONS = (
         "Replies in which the parser found no answer, and requests without a reply. Failed "
         "requests are left out; an unparsed answer is wrong, or left out.",
     ),
+    (
+        "Cut",
+        "Replies that reached their longest length. Of a caption what is there is read; an answer "
+        "counts only where nothing that could have followed would change what is read.",
+    ),
     ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
     (
         "Interval",

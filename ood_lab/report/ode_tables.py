@@ -38,7 +38,13 @@ COMPARED = {
     "all_accuracy": "All: Acc",
 }
 WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
-SIZES = {"n_asked": "asked", "n_unparsed": "unparsed", "n_failed": "failed", "n_pairs": "images"}
+SIZES = {
+    "n_asked": "asked",
+    "n_unparsed": "unparsed",
+    "n_cut": "cut",
+    "n_failed": "failed",
+    "n_pairs": "images",
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ def _table(
     sizes = {
         name: words
         for name, words in SIZES.items()
-        if part[name].any() or name in ("n_asked", "n_pairs")
+        if name in ("n_asked", "n_pairs") or (name in part and part[name].any())
     }
     yield from metric_tables(part, "criterion", names, sizes, metrics, title, width)
 

@@ -74,6 +74,11 @@ _DEFINITIONS = (
         "request removes its pair; an unparsed answer removes it or counts as wrong.",
     ),
     (
+        "Cut",
+        "Replies that reached their longest length. Such a reply counts only where nothing that "
+        "could have followed would change what is read; else it is unparsed.",
+    ),
+    (
         "BAP",
         "Basic-to-advanced progression: existence of c1, count of c2, and whether there are more "
         "of c1 than of c2. Logic is right where the count and the comparison are.",
@@ -185,7 +190,8 @@ def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:
     facts = interval_facts(whole, "accuracy", lambda split: f"Accuracy, {SPLITS[split]}")
     pooled = whole[(whole["split"] == "pooled") & (whole["metric"] == "accuracy")]
     for row in pooled.to_dict("records"):
-        remark = f"{row['n_unparsed']:,} unparsed, {row['n_failed']:,} failed"
+        cut = f"{row['n_cut']:,} cut, " if row["n_cut"] else ""
+        remark = f"{row['n_unparsed']:,} unparsed, {cut}{row['n_failed']:,} failed"
         facts.append(("Questions", f"{row['n_asked']:,}", remark))
     return facts
 

@@ -29,7 +29,13 @@ WAYS = {
     "drop_pair": "an unparsed answer removes its pair",
     "wrong": "an unparsed answer counts as wrong",
 }
-SIZES = {"n_asked": "asked", "n_unparsed": "unparsed", "n_failed": "failed", "n_pairs": "pairs"}
+SIZES = {
+    "n_asked": "asked",
+    "n_unparsed": "unparsed",
+    "n_cut": "cut",
+    "n_failed": "failed",
+    "n_pairs": "pairs",
+}
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,11 @@ _DEFINITIONS = (
         "reply are left out.",
     ),
     (
+        "Cut",
+        "Replies that reached their longest length. Such a reply counts only where nothing that "
+        "could have followed would change what is read; else it is unmatched.",
+    ),
+    (
         "P(object | context)",
         "Mean, over the other objects of the image, of the share of the other images with that "
         "object that have the one in question too.",
@@ -267,7 +272,8 @@ def _facts(results: pd.DataFrame) -> list[tuple[str, str, str]]:
     facts = interval_facts(whole, "macro_f1", lambda split: f"F1, {SETS[split]}")
     rows = whole[(whole["split"] == "oric") & (whole["metric"] == "accuracy")]
     for row in rows.to_dict("records"):
-        remark = f"{row['n_unparsed']:,} unmatched, {row['n_failed']:,} failed"
+        cut = f"{row['n_cut']:,} cut, " if row["n_cut"] else ""
+        remark = f"{row['n_unparsed']:,} unmatched, {cut}{row['n_failed']:,} failed"
         facts.append(("ORIC's questions", f"{row['n_asked']:,}", remark))
     return facts
 

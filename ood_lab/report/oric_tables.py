@@ -42,7 +42,13 @@ SETS = {
     "pope_popular": "POPE popular",
     "pope_adversarial": "POPE adversarial",
 }
-SIZES = {"n_items": "items", "n_asked": "asked", "n_unparsed": "unmatched", "n_failed": "failed"}
+SIZES = {
+    "n_items": "items",
+    "n_asked": "asked",
+    "n_unparsed": "unmatched",
+    "n_cut": "cut",
+    "n_failed": "failed",
+}
 _NOTE = (
     "Mean over the wordings of each question; F1, P, R: mean of yes and no. ± half of the 95% "
     "interval, from resampling images."

@@ -43,7 +43,7 @@ def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
 
 def show_warnings(manifest: Mapping[str, Any]) -> None:
     """Says what to know before a number of the run is believed."""
-    for warning in manifest["warnings"]:
+    for warning in manifest.get("warnings", ()):
         log.warning(warning)
 
 
@@ -63,3 +63,5 @@ def show_run(folder: Path) -> None:
         Console().print(oodbench_tables(read_table(results), manifest))
     else:
         show(read_table(results), manifest, read_table(best) if best.exists() else None)
+        return
+    show_warnings(manifest)

@@ -130,6 +130,7 @@ def _caption(picture: Picture, wording: Wording) -> Question:
         parser="caption",
         pair_id=picture.file,
         meta={**_meta(picture), "truth": list(picture.truth), "hallu": list(picture.hallu)},
+        reply="text",
     )
 
 

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
 from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED, sizes_of
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.nouns import NounExtractor
 from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.replies import is_cut, without_reasoning
 from ood_lab.metrics.hallucination import (
     CAPTION_METRICS,
     COUNTS,
@@ -64,9 +65,11 @@ def caption_table(
         nouns: finds them.
 
     Returns:
-        One row a caption: ``question_id, picture, file, status, reply, error, named, flagged_nouns,
-        marked_words`` (lists), the counts of :data:`ood_lab.metrics.hallucination.COUNTS`, and what
-        is in ``meta``; counts of a failed request are 0.
+        One row a caption: ``question_id, picture, file, status, reply`` (without its reasoning),
+        ``cut, error, named, flagged_nouns, marked_words`` (lists), the counts of
+        :data:`ood_lab.metrics.hallucination.COUNTS`, and what is in ``meta``; counts of a failed
+        request are 0. A caption that was cut is read as far as it goes; one that is nothing but
+        reasoning is unparsed.
     """
     rows = []
     for question in questions:
@@ -74,16 +77,19 @@ def caption_table(
             continue
         answer = answers.get(question.question_id)
         error = "not asked" if answer is None else answer.error
-        reply = "" if answer is None or error else answer.response
+        response = "" if answer is None or error else answer.response
+        reply = without_reasoning(response)
+        status = FAILED if error else UNPARSED if response and not reply else PARSED
         truth, hallu = list(question.meta["truth"]), list(question.meta["hallu"])
         verdict = rules.judge(nouns(reply, rules.vocabulary), truth, hallu)
-        counts = [0] * len(COUNTS) if error else verdict.counts(len(truth), len(hallu))
+        counts = [0] * len(COUNTS) if status != PARSED else verdict.counts(len(truth), len(hallu))
         rows.append(
             {
                 "question_id": question.question_id,
                 "file": question.image,
-                "status": FAILED if error else PARSED,
+                "status": status,
                 "reply": reply,
+                "cut": answer is not None and not error and is_cut(answer.finish_reason),
                 "error": error,
                 "named": list(verdict.nouns),
                 "flagged_nouns": list(verdict.flagged),
@@ -126,7 +132,8 @@ def results_of(
 
     Returns:
         ``model, split, semantic_level, covariate_level, distance, unparsed, n_asked, n_unparsed,
-        n_failed, n_pairs`` (images), ``metric, value, ci_low, ci_high, seed``; values are shares.
+        n_cut, n_failed, n_pairs`` (images), ``metric, value, ci_low, ci_high, seed``; values are
+        shares, and missing where no answer could be read.
     """
     rows: list[dict[str, Any]] = []
     for place, part in _places(captions, splits, min_count):
@@ -212,8 +219,7 @@ def _caption_rows(
 ) -> list[dict[str, Any]]:
     kept = part[part["status"] == PARSED]
     found = caption_intervals(clustered(kept, kept[list(COUNTS)].to_numpy()), draws, seed)
-    failed, images = int((part["status"] == FAILED).sum()), kept["file"].nunique()
-    sizes = {"n_asked": len(part), "n_unparsed": 0, "n_failed": failed, "n_pairs": images}
+    sizes = sizes_of(part) | {"n_pairs": kept["file"].nunique()}
     about = {**place, "unparsed": WAYS[0], **sizes}
     return [{**about, "metric": name, **_estimate(*found[name])} for name in CAPTION_METRICS]
 
@@ -227,13 +233,12 @@ def _answer_rows(
         if not len(asked):
             continue
         kept = asked[asked["status"] != FAILED]
-        kept = kept[kept["status"] == PARSED] if way == "drop" else kept
+        read = kept[kept["status"] == PARSED]
+        kept = read if way == "drop" or not len(read) else kept
         about = {
             **place,
             "unparsed": way,
-            "n_asked": len(asked),
-            "n_unparsed": int((asked["status"] == UNPARSED).sum()),
-            "n_failed": int((asked["status"] == FAILED).sum()),
+            **sizes_of(asked),
             "n_pairs": kept["file"].nunique(),
         }
         # An answer that counts as wrong is the opposite of the truth.

@@ -90,6 +90,7 @@ class Asked:
                 parser=self.parser,
                 pair_id=name,
                 meta={**meta, "form": kind},
+                reply="steps" if self.form == "cot" else "word",
             )
 
     def _bap(

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED, was_cut
 from ood_lab.lvlm.oodbench.build import BAP_COUNTING, BAP_EXISTENCE, BAP_LOGIC, BAP_TASKS, YES_NO
 from ood_lab.lvlm.oodbench.division import SPLITS
 from ood_lab.lvlm.parsers import YES
@@ -52,8 +52,9 @@ def results_of(
         gate_c_on_e: see :func:`bap_table`.
 
     Returns:
-        ``model, split, semantic_level, covariate_level, unparsed, n_asked, n_unparsed, n_failed,
-        n_pairs, metric, value, ci_low, ci_high, seed``; values are shares.
+        ``model, split, semantic_level, covariate_level, unparsed, n_asked, n_unparsed, n_cut,
+        n_failed, n_pairs, metric, value, ci_low, ci_high, seed``; values are shares, and missing
+        where no answer could be read.
     """
     rows: list[dict[str, Any]] = []
     for way in WAYS:
@@ -72,8 +73,8 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
-        One row per pair: ``pair_id, split, n_asked, n_unparsed, n_failed, kept, tp, fp, tn, fn``
-        and the known levels; counts of a pair that is not ``kept`` are 0.
+        One row per pair: ``pair_id, split, n_asked, n_unparsed, n_cut, n_failed, kept, tp, fp,
+        tn, fn`` and the known levels; counts of a pair that is not ``kept`` are 0.
     """
     rows = judged[judged["task"] == YES_NO]
     truth = (rows["truth"] == YES).to_numpy()
@@ -83,11 +84,12 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     failed = (rows["status"] == FAILED).to_numpy()
     no_answer = (rows["status"] == UNPARSED).to_numpy()
     codes, names = pd.factorize(rows["pair_id"])
-    columns = [np.ones(len(rows)), no_answer, failed, *counts.T]
+    columns = [np.ones(len(rows)), no_answer, was_cut(rows), failed, *counts.T]
     sums = np.column_stack([np.bincount(codes, c, len(names)) for c in columns]).astype(np.int64)
     first = rows.drop_duplicates("pair_id")
-    kept = (sums[:, 2] == 0) & ((unparsed == "wrong") | (sums[:, 1] == 0))
-    sums[~kept, 3:] = 0
+    n_unparsed, n_failed = (sums[:, SIZES.index(name)] for name in ("n_unparsed", "n_failed"))
+    kept = (n_failed == 0) & ((unparsed == "wrong") | (n_unparsed == 0))
+    sums[~kept, len(SIZES) :] = 0
     known = [name for name in ("split", "category", "image", *LEVELS) if name in first]
     table = pd.DataFrame(sums, columns=[*SIZES, *_COUNTS]).assign(pair_id=names, kept=kept)
     return table.join(first[known].reset_index(drop=True))
@@ -112,7 +114,7 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
 
     Returns:
         One row per sample: ``sample, split, image, bap_existence, bap_counting, bap_logic`` (0 or
-        1), ``n_asked, n_unparsed, n_failed, kept``.
+        1), ``n_asked, n_unparsed, n_cut, n_failed, kept``.
     """
     rows = judged[judged["task"].isin(BAP_TASKS)]
     if not len(rows):
@@ -123,8 +125,12 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     for metric, needs in bap_needs(gate_c_on_e).items():
         table[metric] = right[list(needs)].all(axis=1).astype(int)
     table["n_asked"] = groups.size()
-    for name, status in (("n_unparsed", UNPARSED), ("n_failed", FAILED)):
-        table[name] = (rows["status"] == status).groupby(rows["pair_id"]).sum()
+    for name, found in (
+        ("n_unparsed", rows["status"] == UNPARSED),
+        ("n_cut", pd.Series(was_cut(rows), rows.index)),
+        ("n_failed", rows["status"] == FAILED),
+    ):
+        table[name] = found.groupby(rows["pair_id"]).sum()
     table["kept"] = table["n_failed"] == 0
     return table.reset_index(names="sample")
 
@@ -149,7 +155,8 @@ def _metric_rows(
 ) -> list[dict[str, Any]]:
     kept = pairs[pairs["kept"]]
     sizes = {name: int(pairs[name].sum()) for name in SIZES} | {"n_pairs": len(kept)}
-    found = yes_no_intervals(kept[_COUNTS].to_numpy(), draws, seed)
+    # Where nothing was read, to be wrong everywhere would say more of the parser than of the model.
+    found = yes_no_intervals(kept[_COUNTS].to_numpy() if _any_read(kept) else [], draws, seed)
     return [
         {**place, "unparsed": way, **sizes, "metric": metric, **_interval(*estimate)}
         for metric, estimate in found.items()
@@ -168,6 +175,8 @@ def _bap_rows(
         kept = part[part["kept"]]
         sizes = {name: int(part[name].sum()) for name in SIZES} | {"n_pairs": len(kept)}
         values = _bap_values(kept, draws, seed) if len(kept) else {}
+        if values and not _any_read(kept):
+            values = dict.fromkeys(BAP_METRICS, (np.nan, np.nan, np.nan))
         rows += [
             {"split": split, "unparsed": "wrong", **sizes, "metric": metric, **_interval(*found)}
             for metric, found in values.items()
@@ -190,6 +199,10 @@ def _bap_values(
         low, high = percentile_interval(drawn[:, column] / drawn[:, 3], len(images))
         found[metric] = (float(total[column] / total[3]), float(low), float(high))
     return found
+
+
+def _any_read(kept: pd.DataFrame) -> bool:
+    return bool((kept["n_asked"] > kept["n_unparsed"]).any())
 
 
 def _interval(value: float, low: float, high: float) -> dict[str, float]:

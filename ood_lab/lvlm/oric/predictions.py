@@ -11,6 +11,7 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
 from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.judged import was_cut
 from ood_lab.lvlm.questions import Question
 
 
@@ -24,9 +25,19 @@ def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
     paths = []
     for number, rows in judged.groupby("prompt", sort=True):
         table = [
-            {"question_id": str(item), "predicted_answer": parsed or reply, "solution": truth}
-            for item, parsed, reply, truth in zip(
-                rows["item"], rows["parsed"], rows["reply"], rows["truth"], strict=True
+            # Of a cut reply without an answer, another parser would take some word for one.
+            {
+                "question_id": str(item),
+                "predicted_answer": parsed or ("" if cut else reply),
+                "solution": truth,
+            }
+            for item, parsed, reply, cut, truth in zip(
+                rows["item"],
+                rows["parsed"],
+                rows["reply"],
+                was_cut(rows),
+                rows["truth"],
+                strict=True,
             )
         ]
         paths.append(folder / f"predictions_{number}.json")
@@ -42,18 +53,23 @@ def read_predictions(questions: Sequence[Question], paths: Sequence[Path]) -> di
         paths: of wordings 1, 2, ...
 
     Raises:
-        UserError: a file is missing or has other fields, another truth, or no known item.
+        UserError: a file is missing or has other fields, another truth, or not exactly the items
+            that are asked about.
     """
     found: dict[str, Answer] = {}
     for number, path in enumerate(paths, 1):
         said = _said(path)
         known = [q for q in questions if q.meta["prompt"] == number]
-        if not any(str(q.meta["item"]) in said for q in known):
-            raise UserError(f"{path} has no prediction for any of {len(known):,} questions")
+        items = {str(q.meta["item"]) for q in known}
+        if items != set(said):  # the file says neither what was asked nor about which image
+            other = sorted(items ^ set(said))[0]
+            which = "is not asked about" if other in said else "has no prediction"
+            raise UserError(
+                f"{path} has predictions for {len(said):,} items, but {len(items):,} are asked "
+                f"about (item '{other}' {which}): these predictions are for other questions"
+            )
         for question in known:
-            row = said.get(str(question.meta["item"]))
-            if row is None:
-                continue
+            row = said[str(question.meta["item"])]
             if str(row["solution"]).strip().lower() not in ("", question.answer):
                 raise UserError(
                     f"{path}: the solution of question {question.meta['item']} is "

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.axes import LEVELS
 from ood_lab.lvlm.differences import pairwise
-from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED
+from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, sizes_of
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.metrics.two_class import (
     OUTCOMES,
@@ -51,12 +51,15 @@ def results_of(
         min_count: levels and cells with fewer images are missing.
 
     Returns:
-        ``model, split, prompt, semantic_level, covariate_level, n_asked, n_unparsed, n_failed,
-        n_items, n_images, metric, value, ci_low, ci_high, seed``; values are shares.
+        ``model, split, prompt, semantic_level, covariate_level, n_asked, n_unparsed, n_cut,
+        n_failed, n_items, n_images, metric, value, ci_low, ci_high, seed``; values are shares,
+        and missing where no answer could be read.
     """
     rows: list[dict[str, Any]] = []
     for place in _places(judged, min_count):
-        found = two_class_intervals(count_cube(place.rows, [])[:, 0], draws, seed)
+        read = bool((place.rows["status"] == PARSED).any())
+        cube = count_cube(place.rows, [])[:, 0]
+        found = two_class_intervals(cube if read else cube[:0], draws, seed)
         sizes = _sizes(place.rows)
         rows += [
             {
@@ -74,9 +77,7 @@ def results_of(
 
 def _sizes(rows: pd.DataFrame) -> dict[str, int]:
     return {
-        "n_asked": len(rows),
-        "n_unparsed": int((rows["status"] == UNPARSED).sum()),
-        "n_failed": int((rows["status"] == FAILED).sum()),
+        **sizes_of(rows),
         "n_items": int(rows["item"].nunique()),
         "n_images": int(rows["pair_id"].nunique()),
     }

@@ -63,4 +63,5 @@ class Asked:
                         "prompt": number,
                         **known,
                     },
+                    reply="steps" if self.form == "cot" else "word",
                 )

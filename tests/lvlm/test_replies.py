@@ -1,0 +1,68 @@
+"""What counts of a reply: reasoning left out, cut replies read only where they are settled."""
+
+import pytest
+
+from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.judged import PARSED, UNPARSED, judge, sizes_of
+from ood_lab.lvlm.parsers import PARSERS
+from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.replies import read, without_reasoning
+
+THOUGHT = "<think>Is there no dog? I see none, no.</think>"
+
+
+@pytest.mark.parametrize(
+    ("reply", "rest"),
+    [
+        ("Yes.", "Yes."),
+        (" as it came \n", " as it came \n"),
+        (f"{THOUGHT}\n\nYes.", "Yes."),
+        ("I see none, no.</think> Yes.", "Yes."),  # opened by the chat template
+        ("<think>I see none, no", ""),
+        (f"{THOUGHT} Well. <Reasoning>no</Reasoning>yes", "Well. yes"),
+        ("<answer>no</answer>", "<answer>no</answer>"),
+    ],
+)
+def test_reasoning_is_left_out(reply, rest):
+    assert without_reasoning(reply) == rest
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_cut_thought_says_nothing_to_any_parser(parser):
+    cut = "<think>The user asks whether there is no dog. There are 3, no"
+    assert read(cut, PARSERS[parser], cut=True) is None
+    assert read(cut.removeprefix("<think>"), PARSERS["default"], cut=True) is None
+
+
+@pytest.mark.parametrize(
+    ("parser", "reply", "found"),
+    [
+        ("default", "Yes, there is a dog on the", "yes"),
+        ("default", "There is no dog, but wait, is", None),
+        ("default", "Yes", "yes"),  # max_tokens=1 cuts every reply
+        ("strict", "No", "no"),
+        ("mmbench", "A", "yes"),
+        ("pope", "There is no dog. The image", "no"),
+        ("pope", "There is a dog. The image", "yes"),
+        ("pope", "There is a dog on", None),
+        ("number", "2", "2"),
+        ("number", "Let me count the dogs in", None),
+    ],
+)
+def test_a_cut_reply_counts_where_nothing_that_follows_can_change_it(parser, reply, found):
+    assert read(reply, PARSERS[parser], cut=True) == found
+
+
+def answer(name, response, reason="stop"):
+    return Answer("k", name, "yes_no", None, "h", "Is it?", response, "no", finish_reason=reason)
+
+
+def test_cut_replies_are_counted_and_without_an_answer_unparsed():
+    questions = [Question(str(i), "yes_no", None, "Is it?", "no") for i in range(3)]
+    replies = [answer("0", f"{THOUGHT}No"), answer("1", THOUGHT[:20], "length")]
+    replies.append(answer("2", "No, there is", "length"))
+    judged = judge(questions, {a.question_id: a for a in replies})
+    assert judged["status"].tolist() == [PARSED, UNPARSED, PARSED]
+    assert judged["reply"].tolist() == ["No", "", "No, there is"]
+    assert sizes_of(judged) == {"n_asked": 3, "n_unparsed": 1, "n_cut": 2, "n_failed": 0}
+    assert sizes_of(judged.drop(columns="cut"))["n_cut"] == 0  # of an earlier version

@@ -13,6 +13,13 @@ class UserError(Exception):
     """
 
 
+class Stopped(Exception):
+    """The user asked for no more than what was done; the message says what that was.
+
+    Entry points log the message and end with status 0; the run does not count as finished.
+    """
+
+
 def user_error_in(error: Exception) -> UserError | None:
     """The message for the user in an error from a loader worker or a spawned process.
 

@@ -6,15 +6,19 @@ import fcntl
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from ood_lab.append import append_lines, create_with, read_records
+from ood_lab.lvlm.replies import is_cut
 
 log = logging.getLogger(__name__)
+
+#: What chat models call the longest length of a reply, among their ``gen_kwargs``.
+_LIMITS = ("max_tokens", "max_completion_tokens", "max_new_tokens")
 
 
 @dataclass(frozen=True)
@@ -28,7 +32,7 @@ class Answer:
         image: of the question.
         messages_hash: of the messages, with the content of images in place of their paths.
         prompt: the text that was asked.
-        response: the reply as it came; ``""`` where ``error`` is set.
+        response: the reply as it came, reasoning included; ``""`` where ``error`` is set.
         p_yes: P(yes), renormalised over yes and no, where the model gives it.
         answer: the right answer, of the question. What the reply *means* is not kept here:
             parsers can be changed without asking again.
@@ -38,6 +42,7 @@ class Answer:
         error: why there is no reply. Such an answer is never parsed, and asked for again by the
             next run.
         made_with: backend, model, revision, generation settings.
+        server: address that replied; None for local models.
     """
 
     key: str
@@ -54,6 +59,7 @@ class Answer:
     latency_s: float | None = None
     error: str | None = None
     made_with: Mapping[str, Any] = field(default_factory=dict)
+    server: str | None = None
 
 
 #: By the id of their question.
@@ -70,6 +76,30 @@ def answer_key(messages_hash: str, made_with: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
+def read_answers(path: Path) -> Iterator[Answer]:
+    """The answers in a file, failures included.
+
+    What is none is passed over: half a line, what a later version wrote, a reply that is no text
+    (older versions kept lists and halves of surrogate pairs, which nothing can read or write).
+    """
+    known = {each.name for each in fields(Answer)}
+    for record in read_records(path):
+        try:
+            answer = Answer(**{k: v for k, v in record.items() if k in known})
+        except TypeError:
+            continue
+        if is_text(answer.response) and isinstance(answer.made_with, Mapping):
+            yield answer
+
+
+def is_text(value: object) -> bool:
+    """Whether it is a text that a file can hold: half of a surrogate pair is none."""
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 class AnswerStore:
     """The file ``answers.jsonl``: it only grows, each answer is there as soon as it came.
 
@@ -78,28 +108,44 @@ class AnswerStore:
 
     Args:
         path: the file; made with its folders when the first answer comes.
+        others: files that may hold answers of the same model too; they are only read.
 
     Attributes:
-        answers: those without error, by key.
+        answers: those without error in the file itself, by key.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, others: Sequence[Path] = ()) -> None:
         self.path = path
         self.answers: dict[str, Answer] = {}
+        #: The same and those of the other files, by messages and :func:`model_of` of the model.
+        self._by_model: dict[tuple[str, str], dict[str, Answer]] = {}
+        for other in others:
+            for answer in read_answers(other):
+                self._index(answer)
         self.read()
 
     def read(self) -> None:
         """Reads what is in the file, also what other processes wrote meanwhile."""
-        if not self.path.is_file():
-            return
-        known = {each.name for each in fields(Answer)}
-        for record in read_records(self.path):
-            try:
-                answer = Answer(**{k: v for k, v in record.items() if k in known})
-            except TypeError:  # no answer: something that a later version wrote
-                continue
-            if answer.error is None:
-                self.answers[answer.key] = answer
+        if self.path.is_file():
+            for answer in read_answers(self.path):
+                self._keep(answer)
+
+    def find(
+        self, messages_hash: str, made_with: Mapping[str, Any], server: str | None = None
+    ) -> Answer | None:
+        """The answer to these messages, wherever it was paid for; None where there is none.
+
+        An answer counts if the model and its settings are the same. The address of the server
+        matters where ``made_with`` has one; else an answer of ``server`` itself comes first. A
+        reply that ended by itself under a smaller limit is what a larger one gives, too.
+        """
+        found = self.answers.get(answer_key(messages_hash, made_with))
+        if found is not None:
+            return found
+        same = self._by_model.get((messages_hash, model_of(made_with)), {}).values()
+        fit = [each for each in same if _serves(each, made_with)]
+        at_home = [each for each in fit if server is None or server_of(each) == server]
+        return next(iter(at_home or fit), None)
 
     @contextmanager
     def taken(self) -> Iterator[None]:
@@ -122,6 +168,57 @@ class AnswerStore:
         create_with(self.path, "")
         for answer in answers:
             append_lines(self.path, [json.dumps(asdict(answer))])
-            if answer.error is None:
-                self.answers[answer.key] = answer
+            self._keep(answer)
             yield answer
+
+    def _keep(self, answer: Answer) -> None:
+        if answer.error is None:
+            self.answers[answer.key] = answer
+            self._index(answer)
+
+    def _index(self, answer: Answer) -> None:
+        if answer.error is None:
+            place = answer.messages_hash, model_of(answer.made_with)
+            self._by_model.setdefault(place, {})[answer.key] = answer
+
+
+def server_of(answer: Answer) -> str | None:
+    """Address that replied, in one form: earlier versions had it among the settings."""
+    address = answer.server or answer.made_with.get("base_url")
+    return str(address).rstrip("/") if address else None
+
+
+def model_of(made_with: Mapping[str, Any]) -> str:
+    """What made an answer, as text: all of it but the address and the longest length."""
+    core = {k: v for k, v in made_with.items() if k not in ("base_url", "server")}
+    given = dict(core.get("gen_kwargs") or {})
+    core["gen_kwargs"] = {k: v for k, v in given.items() if k not in _LIMITS}
+    return json.dumps(_one_kind_of_number(core), sort_keys=True)
+
+
+def _one_kind_of_number(node: Any) -> Any:
+    """0 and 0.0 are the same temperature."""
+    if isinstance(node, Mapping):
+        return {key: _one_kind_of_number(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_one_kind_of_number(value) for value in node]
+    return float(node) if isinstance(node, int) and not isinstance(node, bool) else node
+
+
+def _serves(answer: Answer, made_with: Mapping[str, Any]) -> bool:
+    """Whether an answer of the same :func:`model_of` is what this model would reply."""
+    if "server" in made_with and server_of(answer) != made_with["server"]:
+        return False
+    (name, limit), (old_name, old_limit) = map(_limit, (made_with, answer.made_with))
+    if limit == old_limit and (name == old_name or limit is None):
+        return True
+    given = made_with.get("gen_kwargs") or {}
+    greedy = given.get("temperature") == 0 or given.get("do_sample") is False
+    ended = answer.finish_reason is not None and not is_cut(answer.finish_reason)
+    # Of sampled replies the short ones alone would be kept, which are not like the others.
+    return greedy and ended and old_limit is not None and (limit is None or old_limit <= limit)
+
+
+def _limit(made_with: Mapping[str, Any]) -> tuple[str | None, int | None]:
+    given = made_with.get("gen_kwargs") or {}
+    return next(((name, given[name]) for name in _LIMITS if name in given), (None, None))

@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import Answer, AnswerStore, answer_key
-from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request
+from ood_lab.lvlm.answers import Answer, AnswerStore, answer_key, server_of
+from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
 from ood_lab.lvlm.questions import Question
-from ood_lab.progress import Pace
+from ood_lab.lvlm.told import asking_progress
 
 log = logging.getLogger(__name__)
 
@@ -42,26 +43,24 @@ def answers_to(
     """
     wanted = _wanted(questions, folder, model)
     with store.taken():
+        found = _found(wanted, model, store)
         todo: dict[str, _Wanted] = {}
         for each in wanted:
-            if each.key not in store.answers:
+            if each.key not in found:
                 todo.setdefault(each.key, each)
         failed: dict[str, Answer] = {}
+        _say_what_is_there(wanted, todo, store)
+        _say_where_from(found, model)
         if todo:
-            _say_what_is_there(wanted, todo, store)
             model.check()
+            if hasattr(model, "expect"):
+                model.expect([each.request for each in wanted])
             for answer in store.add(_asked(todo, model)):
-                if answer.error is not None:
-                    failed[answer.key] = answer
+                (found if answer.error is None else failed)[answer.key] = answer
     if failed:
         reason = next(iter(failed.values())).error
-        log.warning(
-            "%d of %d questions have no answer (%s): repeat the command to ask them again",
-            len(failed),
-            len(todo),
-            reason,
-        )
-    return [_of(each.question, store.answers.get(each.key) or failed[each.key]) for each in wanted]
+        log.warning("%d of %d questions have no answer (%s)", len(failed), len(todo), reason)
+    return [as_answer_to(each.question, found.get(each.key) or failed[each.key]) for each in wanted]
 
 
 def messages_of(question: Question, folder: Path) -> list[Message]:
@@ -82,23 +81,52 @@ class _Wanted:
     key: str
     messages_hash: str
     messages: Sequence[Message]
+    made_with: Mapping[str, Any]
 
     @property
     def request(self) -> Request:
-        return Request(self.key, self.messages, self.question)
+        return Request(self.key, self.messages, self.question, self.messages_hash)
 
 
-def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Wanted]:
+def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str]:
+    """Hash of the messages of each question, with the content of images in place of their paths.
+
+    Raises:
+        UserError: an image is missing.
+    """
     digest = cache(_content_hash)  # of this call: images may change between calls
-    made_with = model.made_with
-    wanted = []
     for question in questions:
         image = None if question.image is None else digest(folder / question.image)
         known_by = messages_of(replace(question, image=image), Path())
-        messages_hash = hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
+        yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
+
+
+def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Wanted]:
+    wanted = []
+    hashes = messages_hashes(questions, folder)
+    settings = {form: dict(made_for(model, question)) for form, question in _forms(questions)}
+    for question, messages_hash in zip(questions, hashes, strict=True):
+        made_with = settings[question.reply]
         key = answer_key(messages_hash, made_with)
-        wanted.append(_Wanted(question, key, messages_hash, messages_of(question, folder)))
+        messages = messages_of(question, folder)
+        wanted.append(_Wanted(question, key, messages_hash, messages, made_with))
     return wanted
+
+
+def _forms(questions: Sequence[Question]) -> Iterator[tuple[str, Question]]:
+    """One question of each form: what a model does depends on nothing else of them."""
+    yield from {question.reply: question for question in questions}.items()
+
+
+def _found(wanted: Sequence[_Wanted], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
+    """What the store knows, by the key that is wanted."""
+    server = getattr(model, "server", None)
+    answers = {}
+    for each in {each.key: each for each in wanted}.values():
+        answer = store.find(each.messages_hash, each.made_with, server)
+        if answer is not None:
+            answers[each.key] = answer
+    return answers
 
 
 def _content_hash(image: Path) -> str:
@@ -109,10 +137,10 @@ def _content_hash(image: Path) -> str:
 
 
 def _say_what_is_there(
-    wanted: Sequence[_Wanted], todo: dict[str, _Wanted], store: AnswerStore
+    wanted: Sequence[_Wanted], todo: Mapping[str, _Wanted], store: AnswerStore
 ) -> None:
     done = len(wanted) - sum(each.key in todo for each in wanted)
-    if done:
+    if done and todo:
         log.info("%d of %d questions are answered already", done, len(wanted))
     asked = {each.question.question_id for each in todo.values()}
     others = sum(answer.question_id in asked for answer in store.answers.values())
@@ -125,19 +153,30 @@ def _say_what_is_there(
         )
 
 
-def _asked(todo: dict[str, _Wanted], model: ChatModel) -> Iterator[Answer]:
-    """What comes back, with a line about the progress now and then."""
-    pace, failed, made_with = Pace(len(todo), every=10.0), 0, dict(model.made_with)
-    replies = model.ask([each.request for each in todo.values()])
-    for count, reply in enumerate(replies, 1):
-        failed += reply.error is not None
-        if pace.due or count == len(todo):
-            parts = [f"{count} of {len(todo)} questions", f"{failed} failed" if failed else ""]
-            pace.line(", ".join(filter(None, ["asked " + parts[0], parts[1], pace.left(count)])))
-        yield _answer(todo[reply.key], reply, made_with)
+def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
+    """Says which answers another address gave; the user may have meant another model by it."""
+    here = getattr(model, "server", None)
+    places = Counter(server_of(answer) for answer in found.values())
+    for place, count in places.items():
+        if here and place not in (here, None):
+            log.warning(
+                "%d of the answers were given at %s, by the model of that name; "
+                "lvlm.by_server=true tells servers apart",
+                count,
+                place,
+            )
 
 
-def _answer(wanted: _Wanted, reply: Reply, made_with: dict[str, Any]) -> Answer:
+def _asked(todo: Mapping[str, _Wanted], model: ChatModel) -> Iterator[Answer]:
+    """What comes back; a bar, or a line now and then, says how far it is."""
+    server = getattr(model, "server", None)
+    with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
+        for reply in model.ask([each.request for each in todo.values()]):
+            tell(reply)
+            yield _answer(todo[reply.key], reply, server)
+
+
+def _answer(wanted: _Wanted, reply: Reply, server: str | None) -> Answer:
     question = wanted.question
     return Answer(
         key=wanted.key,
@@ -153,11 +192,12 @@ def _answer(wanted: _Wanted, reply: Reply, made_with: dict[str, Any]) -> Answer:
         usage=reply.usage,
         latency_s=reply.latency_s,
         error=reply.error,
-        made_with=made_with,
+        made_with=wanted.made_with,
+        server=server,
     )
 
 
-def _of(question: Question, answer: Answer) -> Answer:
+def as_answer_to(question: Question, answer: Answer) -> Answer:
     """An answer as that of one question: others may have asked the same."""
     return replace(
         answer,

@@ -22,13 +22,19 @@ def model_name(made_with: Mapping[str, Any]) -> str:
 def store_of(made_with: Mapping[str, Any], folder: Path) -> AnswerStore:
     """The file of a chat model's answers: its name, and a hash of what tells it from others.
 
+    Answers in other files of models of that name are found, too, where they are of the same model:
+    earlier versions called the file differently, as do other settings that change no reply.
+
     Args:
         made_with: of the model.
         folder: of all such files.
     """
     digest = hashlib.sha256(json.dumps(dict(made_with), sort_keys=True).encode()).hexdigest()
     name = re.sub(r"[^A-Za-z0-9._-]+", "_", model_name(made_with))
-    return AnswerStore(folder / f"{name}-{digest[:10]}.jsonl")
+    path = folder / f"{name}-{digest[:10]}.jsonl"
+    named = re.compile(rf"{re.escape(name)}-[0-9a-f]{{10}}\.jsonl")
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    return AnswerStore(path, [f for f in files if named.fullmatch(f.name) and f != path])
 
 
 def write_answers(answers: Iterable[Answer], path: Path) -> None:

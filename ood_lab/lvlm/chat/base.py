@@ -25,11 +25,13 @@ class Request:
         messages: what is sent.
         question: what the messages ask, for models that answer without reading them (``oracle``,
             ``replay``) and for those that treat yes/no questions apart; never sent.
+        messages_hash: of the messages, with the content of images in place of their paths.
     """
 
     key: str
     messages: Sequence[Message]
     question: Question | None = None
+    messages_hash: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,13 @@ class Reply:
 
 
 class ChatModel(Protocol):
-    """A model that answers messages about images."""
+    """A model that answers messages about images.
+
+    One that treats questions differently says so in ``made_for(question)``, which then stands for
+    ``made_with`` (see :func:`made_for`); one that costs money says how much in ``cost_of(usage)``,
+    and one behind a server its address in ``server``. One that has to know everything that is
+    asked, answered before or not, is told by ``expect(requests)``.
+    """
 
     @property
     def made_with(self) -> Mapping[str, Any]:
@@ -70,3 +78,10 @@ class ChatModel(Protocol):
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each as soon as it is there."""
         ...
+
+
+def made_for(model: ChatModel, question: Question) -> Mapping[str, Any]:
+    """Everything that can change the reply to this question."""
+    own = getattr(model, "made_for", None)
+    found: Mapping[str, Any] = model.made_with if own is None else own(question)
+    return found

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from ood_lab.append import read_records
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.recorded import matcher
 
 Share = Annotated[float, Ge(0.0), Le(1.0)]
 
@@ -105,22 +105,25 @@ class Oracle:
 
 
 class Replay:
-    """Says again what is in a file of answers, by the id of the question.
+    """Says again what is in a file of answers, to the same questions about the same images.
 
     Args:
         path: ``answers.jsonl`` of a run, or any file with ``question_id`` and ``response`` (or
-            ``answer`` or ``text``, as POPE and LLaVA have it) a line.
+            ``answer`` or ``text``, as POPE and LLaVA have it) a line; see
+            :func:`ood_lab.lvlm.recorded.matcher`.
     """
 
     def __init__(self, path: str) -> None:
         self.path = Path(path)
+        self._expected: Sequence[Request] = ()
 
     @property
     def made_with(self) -> Mapping[str, Any]:
-        """The content of the file."""
+        """The content of the file, and how its lines are matched."""
         self.check()
         digest = hashlib.sha256(self.path.read_bytes()).hexdigest()[:32]
-        return {"backend": "replay", "model": self.path.stem, "sha256": digest}
+        how = {"sha256": digest, "matched_by": "content"}
+        return {"backend": "replay", "model": self.path.stem, **how}
 
     def check(self) -> None:
         """Raises a UserError where there is no such file."""
@@ -129,17 +132,24 @@ class Replay:
                 f"lvlm.path={self.path} is not a file: name a file of answers to replay"
             )
 
+    def expect(self, requests: Sequence[Request]) -> None:
+        """Is told everything that is asked, of which a file that says little must have it all."""
+        self._expected = requests
+
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """One reply for each request; a failure where the file has none."""
-        found = {}
-        for record in read_records(self.path):
-            text = record.get("response", record.get("text", record.get("answer")))
-            if "question_id" in record and text is not None and not record.get("error"):
-                found[str(record["question_id"])] = (str(text), record.get("p_yes"))
+        """One reply for each request; a failure where the file has none.
+
+        Raises:
+            UserError: the file holds replies to other questions, or none.
+        """
+        found = matcher(
+            [(r.question, r.messages_hash) for r in self._expected or requests if r.question],
+            self.path,
+        )
         for request in requests:
-            name = request.question.question_id if request.question else request.key
-            if name in found:
-                text, p_yes = found[name]
-                yield Reply(request.key, text, p_yes=p_yes, finish_reason="stop")
-            else:
+            said = found(request.question, request.messages_hash) if request.question else None
+            if said is None:
+                name = request.question.question_id if request.question else request.key
                 yield Reply(request.key, "", error=f"{self.path} has no answer to '{name}'")
+            else:
+                yield Reply(request.key, said.reply, said.p_yes, said.finish_reason)

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt
+from pydantic import ConfigDict
+from typing_extensions import TypedDict
 
-from ood_lab.errors import UserError
+from ood_lab.arguments import Remedy
+from ood_lab.errors import Stopped, UserError
+from ood_lab.lvlm.answers import is_text
 from ood_lab.lvlm.chat.base import Message, Reply, Request
 from ood_lab.lvlm.chat.images import data_url, images_of, texts_of
 from ood_lab.lvlm.chat.server import OpenAIServer
+from ood_lab.lvlm.questions import Question, ReplyForm
 
 log = logging.getLogger(__name__)
 
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
 
-#: Characters of a token, for estimates.
-_CHARACTERS = 4
+#: Longest reply to a question of each form, in tokens; ``max_tokens=auto``.
+LONGEST: Mapping[ReplyForm, int] = {"word": 64, "steps": 1024, "text": 512}
+#: Characters of a token, for estimates; most tokens that frame the messages of a request.
+_CHARACTERS, _FRAME = 4, 32
+_USAGE = ("prompt_tokens", "completion_tokens", "total_tokens")
+
+
+class Price(TypedDict):
+    """Of a million tokens."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # type: ignore[misc]
+
+    input: Annotated[float, Ge(0.0)]
+    output: Annotated[float, Ge(0.0)]
+
+
+#: What to give as a price.
+_PRICE = "both prices of a million tokens, as {input: 2.5, output: 10}"
 
 
 class OpenAIChat:
@@ -39,16 +61,25 @@ class OpenAIChat:
         concurrency: requests under way at a time.
         retries: repetitions of a request.
         timeout_s: seconds that a request may take.
-        max_tokens: longest reply.
+        max_tokens: longest reply, in tokens; ``auto`` = what suits the question, see
+            :data:`LONGEST`; None = not sent.
+        max_completion_tokens: the same as reasoning models call it, reasoning included; it takes
+            the place of ``max_tokens``; None = not sent.
         temperature: of the sampling; None = not sent.
         seed: of the sampling; None = not sent.
         max_pixels: larger images are made smaller before they are sent; None = sent as they are.
         extra_body: further fields of the request, as ``{"reasoning_effort": "low"}``.
+        by_server: answers belong to the address of the server, too; else to the model and its
+            settings, wherever it is served.
         price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is told.
-        image_tokens: tokens of an image, for the estimate; None = images are counted apart.
+        image_tokens: most tokens of an image, for the estimate; None = images are counted apart.
         dry_run: tells what would be sent, and sends nothing.
         give_up_after: so many failures in a row end the asking.
         http_client: for tests; None = the client's own.
+
+    Raises:
+        UserError: two settings exclude each other; see
+            :class:`~ood_lab.lvlm.chat.server.OpenAIServer`.
     """
 
     def __init__(
@@ -59,12 +90,14 @@ class OpenAIChat:
         concurrency: Count = 8,
         retries: Annotated[int, Ge(0)] = 5,
         timeout_s: Seconds = 120.0,
-        max_tokens: Count = 64,
+        max_tokens: Count | Literal["auto"] | None = "auto",
+        max_completion_tokens: Count | None = None,
         temperature: float | None = 0.0,
         seed: int | None = None,
         max_pixels: Count | None = None,
         extra_body: Mapping[str, Any] | None = None,
-        price: Mapping[str, float] | None = None,
+        by_server: bool = False,
+        price: Annotated[Price | None, Remedy(_PRICE)] = None,
         image_tokens: Count | None = None,
         dry_run: bool = False,
         give_up_after: Count = 50,
@@ -73,12 +106,24 @@ class OpenAIChat:
         self.model = model
         self.concurrency = concurrency
         self.max_pixels = max_pixels
-        self.price = dict(price) if price else None
+        self.price = price
         self.image_tokens = image_tokens
         self.dry_run = dry_run
         self.give_up_after = give_up_after
-        self.max_tokens = max_tokens
-        settings = {"max_tokens": max_tokens, "temperature": temperature, "seed": seed}
+        self.by_server = by_server
+        self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
+        if self.max_tokens is not None and max_completion_tokens is not None:
+            raise UserError(
+                f"lvlm.max_tokens={max_tokens} and lvlm.max_completion_tokens="
+                f"{max_completion_tokens} exclude each other: set one of them to null"
+            )
+        if price is not None and set(price) != set(Price.__annotations__):
+            raise UserError(f"lvlm.price={dict(price)}: give {_PRICE}")
+        settings = {
+            "max_completion_tokens": max_completion_tokens,
+            "temperature": temperature,
+            "seed": seed,
+        }
         self._settings = {k: v for k, v in settings.items() if v is not None}
         self._extra = dict(extra_body or {})
         self._server = OpenAIServer(
@@ -86,16 +131,45 @@ class OpenAIChat:
         )
 
     @property
+    def server(self) -> str:
+        """Address of the server."""
+        return self._server.base_url
+
+    @property
     def made_with(self) -> Mapping[str, Any]:
-        """Server, model and what is sent with every request; not the key."""
-        return {
+        """Model and what is sent with every request; not the key."""
+        return self._made_with(self.max_tokens)
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same for a question, with the longest reply that it gets."""
+        return self._made_with(self._longest(question))
+
+    def _made_with(self, longest: int | str | None) -> dict[str, Any]:
+        made_with = {
             "backend": "openai",
-            "base_url": self._server.base_url,
             "model": self.model,
             "revision": None,
-            "gen_kwargs": {**self._settings, **self._extra},
+            "gen_kwargs": self._fields(longest),
             "max_pixels": self.max_pixels,
         }
+        return made_with | ({"server": self.server} if self.by_server else {})
+
+    def _fields(self, longest: int | str | None) -> dict[str, Any]:
+        """Fields of a request besides model and messages."""
+        limit = {} if longest is None else {"max_tokens": longest}
+        return {**limit, **self._settings, **self._extra}
+
+    def _longest(self, question: Question | None) -> int | None:
+        if self.max_tokens == "auto":
+            return LONGEST[question.reply if question else "word"]
+        return self.max_tokens
+
+    def cost_of(self, usage: Mapping[str, int]) -> float | None:
+        """Cost of the tokens of a reply; None where no price is given."""
+        if not self.price:
+            return None
+        used = {kind: usage.get(f"{kind}_tokens", 0) for kind in ("prompt", "completion")}
+        return self._cost(used["prompt"], used["completion"])
 
     def check(self) -> None:
         """Asks the server for its models; see :meth:`OpenAIServer.check`."""
@@ -106,14 +180,14 @@ class OpenAIChat:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
         Raises:
-            UserError: the key or the request itself is refused, what answers is no such server,
-                or ``give_up_after`` requests in a row failed; with ``dry_run``, what would be
-                sent.
+            UserError: the key or what all requests have in common is refused, what answers is no
+                such server, or ``give_up_after`` requests in a row failed.
+            Stopped: with ``dry_run``; says what would be sent.
         """
         estimate = self._estimate(requests)
         if self.dry_run:
-            raise UserError(f"lvlm.dry_run=true: nothing was sent; {estimate} would be")
-        log.info("asking %s at %s: %s", self.model, self._server.base_url, estimate)
+            raise Stopped(f"lvlm.dry_run=true: nothing was sent. It would be {estimate}")
+        log.info("asking %s at %s: %s", self.model, self.server, estimate)
         used: Counter[str] = Counter()
         in_a_row = 0
         for reply in self._replies(requests):
@@ -129,17 +203,21 @@ class OpenAIChat:
             log.info("%s", self._bill(used))
 
     def _replies(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """A window of requests over a pool of threads; the rest is cancelled at an error."""
-        todo = iter(requests)
+        """A window of requests over a pool of threads; the rest is cancelled at an error.
+
+        The first request goes alone: what is wrong with all of them is then refused once.
+        """
+        todo, room = iter(requests), 1
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
         running: set[Future[Reply]] = set()
         try:
             while True:
-                for request in islice(todo, 2 * self.concurrency - len(running)):
+                for request in islice(todo, room - len(running)):
                     running.add(pool.submit(self._one, request))
                 if not running:
                     return
                 done, running = wait(running, return_when=FIRST_COMPLETED)
+                room = 2 * self.concurrency
                 for future in done:
                     yield future.result()
         finally:
@@ -149,14 +227,14 @@ class OpenAIChat:
         import openai
 
         start = time.monotonic()
+        body = {"model": self.model, **self._fields(self._longest(request.question))}
         try:
-            messages = [self._sendable(message) for message in request.messages]
-            body = {"model": self.model, "messages": messages, **self._settings, **self._extra}
+            body["messages"] = [self._sendable(message) for message in request.messages]
             # Not ``chat.completions.create``: that walks through request and reply by their types,
             # which takes longer than to send the one and read the other.
             answer = self._server.client.post("/chat/completions", body=body, cast_to=object)
         except openai.APIStatusError as error:
-            self._server.stop_at(error)
+            self._server.stop_at(error, body)
             return Reply(request.key, "", error=self._server.cause(error))
         except (openai.OpenAIError, OSError, ValueError) as error:
             return Reply(request.key, "", error=self._server.cause(error))
@@ -165,19 +243,24 @@ class OpenAIChat:
     def _reply(self, key: str, answer: Any, latency_s: float) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
-            text = choice["message"]["content"]
+            content = choice["message"]["content"]
         except (KeyError, IndexError, TypeError):
             return Reply(key, "", error=self._server.lacking("choices", answer))
-        counts = ("prompt_tokens", "completion_tokens", "total_tokens")
-        usage = answer.get("usage") or {}
+        text = _text_of(content)
+        # An empty content is an answer (of a model that only thought), a missing one is none.
+        error = "the reply has no text" if content is None else None
+        if content is not None and not is_text(text):
+            error = self._server.safe(f"the content of the reply is not a text: {content!r}")
+        usage = answer.get("usage")
+        usage = usage if isinstance(usage, Mapping) else {}
+        reason = choice.get("finish_reason")
         return Reply(
             key,
-            text or "",
-            finish_reason=choice.get("finish_reason"),
-            usage={name: usage[name] for name in counts if name in usage},
+            "" if error or text is None else self._server.without_key(text),
+            finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
+            usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
             latency_s=round(latency_s, 4),
-            # An empty content is an answer (of a model that only thought), a missing one is none.
-            error="the reply has no text" if text is None else None,
+            error=error,
         )
 
     def _sendable(self, message: Message) -> dict[str, Any]:
@@ -193,24 +276,65 @@ class OpenAIChat:
         return {"type": "image_url", "image_url": {"url": url}}
 
     def _estimate(self, requests: Sequence[Request]) -> str:
-        texts = sum(len(text) for each in requests for text in texts_of(each.messages))
+        """What the requests come to: about, and, of tokens and cost, at most."""
+        texts = [text for each in requests for text in texts_of(each.messages)]
         images = sum(len(images_of(each.messages)) for each in requests)
-        tokens = texts // _CHARACTERS + images * (self.image_tokens or 0)
-        most = len(requests) * self.max_tokens
-        parts = [f"{len(requests):,} requests", f"about {tokens:,} tokens"]
+        seen = images * (self.image_tokens or 0)
+        about = sum(map(len, texts)) // _CHARACTERS + seen
+        # No tokeniser makes more tokens than a text has bytes.
+        most = sum(len(text.encode()) for text in texts) + len(requests) * _FRAME + seen
+        replies = self._most_of_replies(requests)
+        parts = [f"{len(requests):,} requests", f"about {about:,} tokens"]
         if images:
             parts.append(f"{images:,} images{'' if self.image_tokens else ' (not in the tokens)'}")
-        parts.append(f"replies of up to {most:,} tokens")
+        parts.append(
+            "replies of any length" if replies is None else f"replies of up to {replies:,} tokens"
+        )
         if self.price:
-            parts.append(f"a cost of up to about {self._cost(tokens, most):.2f}")
+            cost = f"a cost of at most {_money(self._cost(most, replies or 0))}"
+            left_out = [
+                "the images: lvlm.image_tokens is not given" if images and not seen else "",
+                "the replies: lvlm.max_tokens is null" if replies is None else "",
+            ]
+            without = " and ".join(filter(None, left_out))
+            parts.append(f"{cost}, without {without}" if without else cost)
         return ", ".join(parts)
+
+    def _most_of_replies(self, requests: Sequence[Request]) -> int | None:
+        """Tokens of all replies at their longest; None where nothing bounds them."""
+        total = 0
+        for request in requests:
+            fields = self._fields(self._longest(request.question))
+            limits = [fields[k] for k in ("max_tokens", "max_completion_tokens") if k in fields]
+            if not limits or not all(isinstance(limit, int) for limit in limits):
+                return None
+            several = fields.get("n", 1)
+            total += max(limits) * (several if isinstance(several, int) else 1)
+        return total
 
     def _bill(self, used: Mapping[str, int]) -> str:
         sent, received = used.get("prompt_tokens", 0), used.get("completion_tokens", 0)
         text = f"used {sent:,} tokens of input and {received:,} of output"
-        return f"{text}, a cost of {self._cost(sent, received):.2f}" if self.price else text
+        cost = f", a cost of {_money(self._cost(sent, received))}" if self.price else ""
+        return text + cost
 
     def _cost(self, sent: int, received: int) -> float:
         assert self.price is not None
-        price = self.price
-        return (sent * price.get("input", 0.0) + received * price.get("output", 0.0)) / 1e6
+        return (sent * self.price["input"] + received * self.price["output"]) / 1e6
+
+
+def _money(cost: float) -> str:
+    """Two digits after the point, or, of small sums, two that say something; never rounded down."""
+    digits = 2 if cost >= 1 or cost == 0 else 1 - math.floor(math.log10(cost))
+    return f"{math.ceil(cost * 10**digits - 1e-9) / 10**digits:.{digits}f}"
+
+
+def _text_of(content: Any) -> str | None:
+    """The text of a content: of a list of parts, their texts one after another; else None."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and content:
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(map(str, texts))
+    return None

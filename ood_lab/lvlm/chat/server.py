@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.progress import duration
+from ood_lab.secrets import check_secret
 
 if TYPE_CHECKING:
     import openai
@@ -16,6 +22,10 @@ if TYPE_CHECKING:
 _NO_KEY = "none"
 #: Seconds that a server may take to say whether it is there.
 _CHECK_S = 30.0
+#: Longest pause that a server may ask for before a request is repeated; the client's own bound.
+_LONGEST_PAUSE_S = 60.0
+#: Fields in which requests differ.
+_OF_ONE_REQUEST = ("messages", "prompt", "negative_prompt")
 
 
 class OpenAIServer:
@@ -35,7 +45,7 @@ class OpenAIServer:
         http_client: for tests; None = the client's own.
 
     Raises:
-        UserError: ``base_url`` is not an address, or holds a secret.
+        UserError: ``base_url`` is not an address, or a setting holds a secret.
     """
 
     def __init__(
@@ -48,24 +58,25 @@ class OpenAIServer:
         timeout_s: float,
         http_client: Any = None,
     ) -> None:
-        parts = urlsplit(base_url)
-        if parts.scheme not in ("http", "https") or not parts.netloc:
+        check_secret(f"{node}.base_url", base_url)
+        check_secret(f"{node}.api_key_env", api_key_env)
+        try:
+            parts = urlsplit(base_url)
+            bad = parts.scheme not in ("http", "https") or not parts.netloc or parts.port == 0
+        except ValueError:
+            bad = True
+        if bad:
             raise UserError(
                 f"{node}.base_url={base_url}: give an address as http://localhost:8000/v1"
             )
-        if parts.username or parts.password or parts.query:
-            # Not shown: it would end in logs and manifests.
-            raise UserError(
-                f"{node}.base_url holds a name, a password or a query: give the bare address, and "
-                f"the key in the environment variable {api_key_env}"
-            )
         self.node = node
-        self.base_url = base_url
+        self.base_url = base_url.rstrip("/")
         self.api_key_env = api_key_env
         self.concurrency = concurrency
         self.retries = retries
         self.timeout_s = timeout_s
         self._http_client = http_client
+        self._models: list[str] = []
 
     @cached_property
     def client(self) -> openai.OpenAI:
@@ -105,21 +116,86 @@ class OpenAIServer:
                 "start the server, or correct the address"
             ) from None
         except openai.APIStatusError as error:
-            self.stop_at(error)  # some servers have no list of models
-            return
+            if error.status_code in (401, 403) or self._is_page(error):
+                self.stop_at(error, {})
+            return  # some servers have no list of models
         if "html" in found.headers.get("content-type", ""):
             raise UserError(self._no_server())
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # for messages alone
+            self._models = [str(each["id"]) for each in found.http_response.json()["data"]]
 
-    def stop_at(self, error: openai.APIStatusError) -> None:
-        """Raises where every other request would fail in the same way."""
-        if error.status_code in (401, 403):
+    def stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> None:
+        """Raises where every other request would fail in the same way, at once or for long.
+
+        Args:
+            error: what came back, retries included.
+            body: of the request; what all requests have in common is all of it but the texts.
+        """
+        status = error.status_code
+        if status in (401, 403):
             given = "refuses the key in" if self._key else "asks for a key: set"
             raise UserError(
                 f"{self.base_url} {given} the environment variable {self.api_key_env} "
-                f"(status {error.status_code})"
+                f"(status {status})"
             ) from None
-        if "html" in error.response.headers.get("content-type", "") and error.status_code == 404:
-            raise UserError(self._no_server()) from None
+        if status == 404:
+            if self._is_page(error):
+                raise UserError(self._no_server()) from None
+            model = str(body.get("model", ""))
+            known = f": {suggestion(model, self._models)}" if self._models else ""
+            raise UserError(
+                f"{self.base_url} does not know {self.node}.model={model} ({self.cause(error)})"
+                f"{known}"
+            ) from None
+        if status in (400, 422) and (name := self._refused(error, body)):
+            raise UserError(
+                f"{self.base_url} refuses '{name}', which every request has: "
+                f"{self._remedy(name)} ({self.cause(error)})"
+            ) from None
+        if status == 429:
+            self._stop_at_limit(error)
+
+    def _refused(self, error: openai.APIStatusError, body: Mapping[str, Any]) -> str | None:
+        """The field common to all requests that a server finds fault with; None if there is none.
+
+        Servers name it in ``param``, or only in their message. A text that is too long is a matter
+        of its own request.
+        """
+        said = str(error.body or "") + str(error)
+        if re.search(r"context.{0,3}length|too long|content_(policy|filter)", said, re.IGNORECASE):
+            return None
+        common = [name for name in body if name not in _OF_ONE_REQUEST]
+        named = getattr(error, "param", None)
+        if named in common:
+            return str(named)
+        return next(
+            (each for each in common if re.search(rf"\b{re.escape(each)}['\"`]", said)), None
+        )
+
+    def _remedy(self, name: str) -> str:
+        node = self.node
+        if name == "max_tokens":
+            return f"set {node}.max_tokens=null {node}.max_completion_tokens=4096"
+        if name in ("temperature", "seed", "max_completion_tokens"):
+            return f"set {node}.{name}=null, so that it is not sent"
+        return f"correct {node}.{name}" if name == "model" else f"leave it out of {node}.extra_body"
+
+    def _stop_at_limit(self, error: openai.APIStatusError) -> None:
+        """Raises where a server that is asked too much wants a longer pause than a retry makes."""
+        if "insufficient_quota" in str(error.body):
+            raise UserError(
+                f"{self.base_url} has no quota left for this key ({self.cause(error)}): answers "
+                "that came before are kept"
+            ) from None
+        try:
+            seconds = float(error.response.headers.get("retry-after", "0"))
+        except ValueError:  # a date
+            return
+        if seconds > _LONGEST_PAUSE_S:
+            raise UserError(
+                f"{self.base_url} takes no more requests for {duration(seconds)} "
+                f"({self.cause(error)}): answers that came before are kept; repeat the command then"
+            ) from None
 
     def lacking(self, what: str, answer: object) -> str:
         """What to say of a reply that is not what was asked for.
@@ -139,7 +215,16 @@ class OpenAIServer:
 
     def safe(self, text: str) -> str:
         """The beginning of a text, without the key: some servers repeat it when they refuse it."""
-        return (text.replace(self._key, "***") if self._key else text)[:300]
+        return self.without_key(text)[:300]
+
+    def without_key(self, text: str) -> str:
+        """A text with stars where it repeats the key, and of which a file can hold all."""
+        text = text.encode("utf-8", "replace").decode()
+        return text.replace(self._key, "***") if self._key else text
+
+    @staticmethod
+    def _is_page(error: openai.APIStatusError) -> bool:
+        return "html" in error.response.headers.get("content-type", "")
 
     def _no_server(self) -> str:
         return (

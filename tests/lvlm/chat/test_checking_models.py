@@ -1,6 +1,7 @@
 """Models that check a benchmark, and the store of answers, asked through the one way to ask."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from PIL import Image
@@ -11,6 +12,7 @@ from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.lvlm.chat.checks import Constant, Oracle, Random, Replay
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.recorded import recorded_answers
 
 
 @pytest.fixture
@@ -131,6 +133,70 @@ def test_replay_says_what_a_file_says(folder):
     assert "no answer to 'q2'" in answers[2].error
     with pytest.raises(UserError, match=r"nowhere\.jsonl is not a file"):
         answers_to(asked, folder, Replay("nowhere.jsonl"), AnswerStore(folder / "b.jsonl"))
+
+
+def lines(path, records):
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    return path
+
+
+def test_replies_to_another_image_or_text_under_the_same_id_are_not_replayed(folder):
+    asked, path = questions(3), folder / "answers.jsonl"
+    answers_to(asked, folder, Oracle(), AnswerStore(path))
+    renumbered = [replace(question, question_id=f"other {i}") for i, question in enumerate(asked)]
+    found = answers_to(renumbered, folder, Replay(str(path)), AnswerStore(folder / "b.jsonl"))
+    assert [a.response for a in found] == ["yes", "no", "yes"]
+    for change in ({"image": "blue.png"}, {"text": "Else?"}):
+        changed = [replace(asked[0], **change), *asked[1:]]
+        with pytest.raises(UserError, match=r"another question than '.*' under the id 'q0'"):
+            answers_to(changed, folder, Replay(str(path)), AnswerStore(folder / "c.jsonl"))
+        with pytest.raises(UserError, match=r"another question than '.*' under the id 'q0'"):
+            recorded_answers(changed, path, folder)
+    assert [a.response for a in recorded_answers(renumbered, path, folder)] == ["yes", "no", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda rows: rows[:2], "has 2 replies to 3 questions .no reply to 'q2'"),
+        (
+            lambda rows: [*rows, {"question_id": "q9", "text": "No"}],
+            "a reply to 'q9', which is not",
+        ),
+        (lambda rows: [{**row, "prompt": "Else?"} for row in rows], "answers another question"),
+        (lambda rows: [{"question_id": "q0"}], "holds no replies"),
+        (lambda rows: [vars(each) for each in questions(3)], "holds questions, no replies"),
+    ],
+)
+def test_replies_of_other_packages_must_be_those_to_the_questions(folder, change, message):
+    asked = questions(3)
+    rows = [{"question_id": q.question_id, "prompt": q.text, "text": "No"} for q in asked]
+    path = lines(folder / "replies.jsonl", rows)
+    found = answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "a.jsonl"))
+    assert [a.response for a in found] == ["No"] * 3
+    lines(path, change(rows))
+    with pytest.raises(UserError, match=message):
+        answers_to(asked, folder, Replay(str(path)), AnswerStore(folder / "b.jsonl"))
+
+
+def test_answers_of_questions_of_several_forms_are_of_one_model(folder):
+    path, asked = folder / "answers.jsonl", questions(2)
+    answers_to(asked, folder, Oracle(), AnswerStore(path))
+    first, second = map(json.loads, path.read_text().splitlines())
+    for number, record in enumerate((first, second)):
+        record["made_with"] |= {"gen_kwargs": {"max_tokens": 64 * (number + 1)}}
+    assert len(recorded_answers(asked, lines(path, [first, second]), folder)) == 2
+    second["made_with"] |= {"model": "another"}
+    with pytest.raises(UserError, match="answers of several models"):
+        recorded_answers(asked, lines(path, [first, second]), folder)
+
+
+def test_without_the_images_the_texts_decide(folder, caplog):
+    path, asked = folder / "answers.jsonl", questions(2)
+    answers_to(asked, folder, Oracle(), AnswerStore(path))
+    (folder / "red.png").unlink()
+    assert len(recorded_answers(asked, path, folder)) == 2
+    assert "texts of the questions alone" in caplog.text
 
 
 def test_a_missing_image_is_named_before_anything_is_asked(folder):

@@ -9,14 +9,17 @@ import threading
 import httpx
 import pytest
 from PIL import Image
+from rich.console import Console
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
+from ood_lab.errors import Stopped, UserError
+from ood_lab.lvlm.answers import AnswerStore, answer_key
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.kept import store_of
 from ood_lab.lvlm.questions import Question
 
 KEY = "sk-a-secret-of-the-test"
+AS_JSON = {"content-type": "application/json"}
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +37,20 @@ def ask(folder, handler, count=3, **settings):
     settings = {"retries": 0, "model": "m", "base_url": "http://server/v1", **settings}
     client = httpx.Client(transport=httpx.MockTransport(handler))
     model = OpenAIChat(http_client=client, **settings)
-    asked = [Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes") for i in range(count)]
-    return answers_to(asked, folder, model, AnswerStore(folder / "answers.jsonl"))
+    return answers_to(asked(count), folder, model, AnswerStore(folder / "answers.jsonl"))
 
 
-def said(text="Yes"):
+def asked(count, **more):
+    return [
+        Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes", **more) for i in range(count)
+    ]
+
+
+def said(text="Yes", reason="stop"):
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": 10, "completion_tokens": 1, "total_tokens": 11}
     body = {"id": "1", "object": "chat.completion", "created": 1, "model": "m", "usage": usage}
-    return httpx.Response(200, json={**body, "choices": [{**choice, "finish_reason": "stop"}]})
+    return httpx.Response(200, json={**body, "choices": [{**choice, "finish_reason": reason}]})
 
 
 def server(chat):
@@ -184,18 +192,22 @@ def test_a_server_that_dies_ends_the_asking_and_loses_nothing(folder):
 
 def test_a_dry_run_counts_and_sends_nothing(folder):
     price = {"input": 1000.0, "output": 1000.0}
-    with pytest.raises(UserError, match="nothing was sent; 3 requests") as caught:
+    with pytest.raises(Stopped, match=r"nothing was sent\. It would be 3 requests") as caught:
         ask(folder, down, dry_run=True, price=price, image_tokens=100)
     assert "replies of up to 192 tokens" in str(caught.value)
-    assert "a cost of up to about 0.50" in str(caught.value)
+    # 8 bytes and a frame of 32 tokens each, an image of 100 and a reply of 64.
+    assert "a cost of at most 0.62" in str(caught.value)
 
 
 def test_no_more_requests_than_wished_are_under_way(folder):
-    lock, running, most = threading.Lock(), [0], [0]
+    lock, running, most, first = threading.Lock(), [0], [0], []
     gate = threading.Barrier(4, timeout=10)
 
     def chat(request):
         with lock:
+            first.append(1)
+            if len(first) == 1:  # goes alone
+                return said()
             running[0] += 1
             most[0] = max(most[0], running[0])
         gate.wait()
@@ -203,7 +215,7 @@ def test_no_more_requests_than_wished_are_under_way(folder):
             running[0] -= 1
         return said()
 
-    assert len(ask(folder, server(chat), count=16, concurrency=4)) == 16
+    assert len(ask(folder, server(chat), count=17, concurrency=4)) == 17
     assert most[0] == 4
 
 
@@ -213,3 +225,196 @@ def test_large_images_are_made_smaller(folder):
     url = json.loads(seen[0].content)["messages"][0]["content"][0]["image_url"]["url"]
     with Image.open(io.BytesIO(base64.b64decode(url.split(",")[1]))) as image:
         assert image.size == (20, 10)
+
+
+def test_a_content_in_parts_is_joined(folder):
+    parts = [{"type": "text", "text": "Yes, "}, {"type": "text", "text": "there is"}]
+    [answer] = ask(folder, server(lambda r: said(parts)), count=1)
+    assert answer.response == "Yes, there is"
+
+
+@pytest.mark.parametrize("content", [42, ["Yes"], [{"type": "image"}], {"a": 1}, "Yes \ud800"])
+def test_a_content_that_is_no_text_is_a_failure_that_is_asked_again(folder, content):
+    body = json.dumps(json.loads(said().content) | {"choices": [{"message": {"content": content}}]})
+    [answer] = ask(
+        folder, server(lambda r: httpx.Response(200, content=body, headers=AS_JSON)), count=1
+    )
+    assert answer.error.startswith("the content of the reply is not a text")
+    assert answer.response == ""
+    [answer] = ask(folder, server(lambda r: said()), count=1)
+    assert answer.error is None
+
+
+@pytest.mark.parametrize("response", [["Yes"], 42, "Yes \ud800"])
+def test_a_reply_that_an_earlier_version_kept_and_nobody_can_read_is_asked_again(folder, response):
+    ask(folder, server(lambda r: said()), count=1)
+    file = folder / "answers.jsonl"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"response": response}) + "\n")
+    calls = []
+    [answer] = ask(folder, server(lambda r: (calls.append(1), said())[1]), count=1)
+    assert (len(calls), answer.response) == (1, "Yes")
+
+
+def test_another_address_of_the_same_model_asks_nothing_again(folder, caplog):
+    calls = []
+    counted = server(lambda r: (calls.append(1), said())[1])
+    ask(folder, counted)
+    for url in ("http://server/v1/", "http://server:8001/v1"):
+        assert [a.response for a in ask(folder, counted, base_url=url)] == ["Yes"] * 3
+    assert len(calls) == 3
+    assert "3 of the answers were given at http://server/v1" in caplog.text
+    ask(folder, counted, base_url="http://server/v1/", by_server=True)
+    assert len(calls) == 3
+    ask(folder, counted, base_url="http://server:8001/v1", by_server=True)
+    assert len(calls) == 6
+
+
+def as_before(answer):
+    """An answer as earlier versions kept it: the address is one of the settings."""
+    made_with = {**answer.made_with, "base_url": "http://old/v1"}
+    made_with["gen_kwargs"] = {"max_tokens": 64, "temperature": 0}  # 0, not 0.0
+    fields = {k: v for k, v in vars(answer).items() if k != "server"}
+    key = answer_key(answer.messages_hash, made_with)
+    return json.dumps({**fields, "made_with": made_with, "key": key})
+
+
+def test_what_was_paid_for_under_the_old_key_is_found(folder):
+    chat = OpenAIChat("m", "http://server/v1")
+    kept = store_of(chat.made_with, folder / "kept")
+    answers = ask(folder, server(lambda r: said()))
+    kept.path.parent.mkdir()
+    old = kept.path.with_name("m-0123456789.jsonl")
+    old.write_text("".join(f"{as_before(answer)}\n" for answer in answers))
+    found = answers_to(asked(3), folder, chat, store_of(chat.made_with, folder / "kept"))
+    assert [a.response for a in found] == ["Yes"] * 3  # nobody listens at http://server/v1
+
+
+def test_a_reply_that_ended_by_itself_is_that_of_a_longer_limit_too(folder):
+    captions = asked(2, reply="text")
+
+    def answers(chat, **settings):
+        client = httpx.Client(transport=httpx.MockTransport(server(chat)))
+        model = OpenAIChat("m", "http://server/v1", http_client=client, retries=0, **settings)
+        return answers_to(captions, folder, model, AnswerStore(folder / "a.jsonl"))
+
+    replies = iter([said("A dog."), said("A very", "length")])
+    first = answers(lambda r: next(replies), max_tokens=64, concurrency=1)
+    assert [a.finish_reason for a in first] == ["stop", "length"]
+    calls = []
+    second = answers(lambda r: (calls.append(json.loads(r.content)), said("A very long one."))[1])
+    assert [a.response for a in second] == ["A dog.", "A very long one."]
+    assert [body["max_tokens"] for body in calls] == [512]
+
+
+@pytest.mark.parametrize(("form", "longest"), [("word", 64), ("steps", 1024), ("text", 512)])
+def test_the_longest_reply_suits_the_question(form, longest):
+    [question] = asked(1, reply=form)
+    made_for = OpenAIChat("m").made_for(question)
+    assert made_for["gen_kwargs"] == {"max_tokens": longest, "temperature": 0.0}
+
+
+def test_reasoning_models_are_asked_with_what_they_take(folder):
+    seen = []
+
+    def chat(request):
+        body = json.loads(request.content)
+        seen.append(body)
+        if "max_tokens" in body:
+            error = {"message": "Unsupported parameter: 'max_tokens'.", "param": "max_tokens"}
+            return httpx.Response(400, json={"error": error})
+        return said()
+
+    with pytest.raises(UserError, match=r"max_tokens=null lvlm\.max_completion_tokens=4096"):
+        ask(folder, server(chat), count=30)
+    assert len(seen) == 1
+    extra = {"reasoning_effort": "low"}
+    ask(folder, server(chat), count=1, max_completion_tokens=4096, extra_body=extra)
+    assert seen[-1]["max_completion_tokens"] == 4096
+    assert seen[-1]["reasoning_effort"] == "low"
+    ask(folder, server(chat), count=2, max_tokens=None)
+    assert not {"max_tokens", "max_completion_tokens"} & set(seen[-1])
+    with pytest.raises(UserError, match="exclude each other"):
+        OpenAIChat("m", max_tokens=64, max_completion_tokens=64)
+
+
+REFUSALS = {
+    "another model": (
+        404,
+        {"message": "The model `m` does not exist."},
+        {},
+        "does not know lvlm.model=m",
+    ),
+    "no quota": (429, {"code": "insufficient_quota"}, {}, "has no quota left"),
+    "a long pause": (
+        429,
+        {"message": "slow"},
+        {"retry-after": "600"},
+        "no more requests for 10 min",
+    ),
+    "a setting": (400, {"message": "Unknown field: 'top'."}, {}, "refuses 'top'"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_a_refusal_that_cannot_heal_ends_the_asking_at_once(folder, case):
+    status, error, headers, message = REFUSALS[case]
+    calls = []
+
+    def chat(request):
+        calls.append(1)
+        if len(calls) == 1 and case != "another model":
+            return said()
+        return httpx.Response(status, json={"error": error}, headers=headers)
+
+    with pytest.raises(UserError, match=message):
+        ask(folder, server(chat), count=60, concurrency=2, extra_body={"top": 1})
+    assert len(calls) <= (1 if case == "another model" else 1 + 2 * 2)
+
+
+def test_a_prompt_that_is_too_long_fails_alone(folder):
+    said_long = "This model's maximum context length is 4096: 'max_tokens' is too large."
+
+    def chat(request):
+        if b"Is it 1?" in request.content:
+            return httpx.Response(400, json={"error": {"message": said_long}})
+        return said()
+
+    assert [a.error is None for a in ask(folder, server(chat))] == [True, False, True]
+
+
+def test_the_estimate_says_what_it_leaves_out(folder):
+    price = {"input": 1.0, "output": 1.0}
+    with pytest.raises(Stopped, match=r"without the images: lvlm\.image_tokens is not given"):
+        ask(folder, down, dry_run=True, price=price)
+    with pytest.raises(Stopped, match=r"without the replies: lvlm\.max_tokens is null"):
+        ask(folder, down, dry_run=True, price=price, max_tokens=None, image_tokens=9)
+    with pytest.raises(UserError, match="both prices of a million tokens"):
+        OpenAIChat("m", price={"in": 2})
+
+
+@pytest.mark.parametrize(
+    "name", [KEY + "1", "a1b2c3d4e5f6a7b8c9d0", "MY KEY", "sk-proj-0123456789abcdefghij"]
+)
+def test_a_key_in_place_of_the_name_of_its_variable_is_refused(name):
+    with pytest.raises(UserError, match="no name of an environment variable") as caught:
+        OpenAIChat("m", api_key_env=name)
+    assert name not in str(caught.value)
+    OpenAIChat("m", api_key_env="OPENAI_API_KEY_2")
+
+
+def test_a_bar_shows_how_far_the_asking_is(folder, monkeypatch):
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=120)
+    monkeypatch.setattr("ood_lab.lvlm.told.get_console", lambda: console)
+    replies = iter([said(), said(), httpx.Response(500, json={})])
+    price = {"input": 1e5, "output": 1e5}
+    ask(folder, server(lambda r: next(replies)), concurrency=1, price=price)
+    last = out.getvalue().split("asking")[-1]
+    for part in ("3/3", "a second", "1 failed", "cost 2.20", "0:00:00"):
+        assert part in last, (part, last)
+
+
+def test_lines_where_there_is_no_terminal(folder, caplog):
+    caplog.set_level(logging.INFO)
+    ask(folder, server(lambda r: said()))
+    assert "asked 3 of 3 questions" in caplog.text

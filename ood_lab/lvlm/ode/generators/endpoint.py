@@ -136,7 +136,7 @@ class EndpointGenerator:
         except openai.APIStatusError as error:
             if any(word in str(error.body) for word in _WITHHELD):
                 return None
-            self._server.stop_at(error)
+            self._server.stop_at(error, {"model": self.model})
             return self._server.cause(error)
         except (openai.OpenAIError, OSError, ValueError) as error:
             return self._server.cause(error)

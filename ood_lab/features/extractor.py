@@ -129,7 +129,7 @@ class Extractor(LightningModule):
                 self.batch_size,
                 self.needs_input_grad,
                 work,
-                processes=1 if self._trainer is None else self.trainer.num_devices,
+                processes=self.trainer.num_devices,
             )
         rows: list[dict[str, Tensor]] = []
         done = 0

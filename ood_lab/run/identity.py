@@ -41,6 +41,7 @@ NEUTRAL = (
     "data.info",  # words about the data
     "data.num_workers",
     "data.segmenter.download",
+    "task.accept_failed",  # whether a run counts as finished
     "task.download",
     "task.foreign_clip",  # what it allows is named by other keys
     "task.num_workers",

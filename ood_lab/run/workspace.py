@@ -51,23 +51,17 @@ class Workspace:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
         recipe: which file gave a method its settings, in words; None where no file did.
-        unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
         manifest: filled by those who work with what made the numbers.
     """
 
-    def __init__(
-        self,
-        cfg: DictConfig,
-        run_folder: RunFolder,
-        recipe: str | None = None,
-        unused: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, cfg: DictConfig, run_folder: RunFolder, recipe: str | None = None) -> None:
         self.cfg = cfg
-        self.unused = unused
         self.run_folder = run_folder
         self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
+        #: Why the run is not finished though its task has ended; the same command goes on.
+        self.unfinished: str | None = None
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
     #: Of a LightningModule that trains itself; shared by whoever builds it.
@@ -449,7 +443,11 @@ class Workspace:
         return computing_on(device)
 
     def close(self) -> None:
-        """Marks the run as finished."""
+        """Marks the run as finished.
+
+        Raises:
+            UserError: it is :attr:`unfinished`; all that it has found so far lies in its folder.
+        """
         if self.is_main:
             if self.builds:
                 import torch
@@ -459,6 +457,8 @@ class Workspace:
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")
+            if self.unfinished is not None:
+                raise UserError(f"{self.unfinished}. What there is lies in {self.folder}")
             if self.cfg.debug:
                 log.info("this was a debug run, which no other run takes for its own")
             else:

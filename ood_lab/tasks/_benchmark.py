@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -21,6 +21,8 @@ from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.replies import is_cut
+from ood_lab.report.shown import show_warnings
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
 
@@ -35,6 +37,8 @@ class Benchmark(Task):
 
     Args:
         until: last stage to run.
+        accept_failed: the run counts as finished though questions have no answer; else it is
+            not, and the same command asks them again.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
         levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
@@ -51,6 +55,7 @@ class Benchmark(Task):
     parser: str | None = None
     foreign_clip: bool = False
     report: bool = True
+    accept_failed: bool = False
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
     #: What a run that builds questions notes of them in its manifest, for those that ask them.
@@ -87,10 +92,13 @@ class Benchmark(Task):
         if self.until == "build":
             return None
         found = self.find_answers(ws, questions, file.parent)
-        ws.manifest["lvlm"] = dict(found[0].made_with) if found else {}
+        ws.manifest.setdefault("lvlm", dict(found[0].made_with) if found else {})
         write_answers(found, ws.folder / ANSWERS)
+        self._note_failures(ws, found)
         if self.until == "ask":
             return None
+        ws.manifest["warnings"] = list(_warnings(found))
+        show_warnings(ws.manifest)
         return self.score(ws, questions, {a.question_id: a for a in found}, file.parent)
 
     @abstractmethod
@@ -115,11 +123,29 @@ class Benchmark(Task):
         """
         if self.answers is not None:
             ws.manifest["answers"] = self.answers
-            return recorded_answers(questions, Path(self.answers))
+            return recorded_answers(questions, Path(self.answers), folder)
         store = store_of(ws.lvlm.made_with, ws.answers_root)
         found = answers_to(questions, folder, ws.lvlm, store)
-        ws.manifest["answers"] = str(store.path)
+        ws.manifest |= {"answers": str(store.path), "lvlm": dict(ws.lvlm.made_with)}
         return found
+
+    def _note_failures(self, ws: Workspace, found: Sequence[Answer]) -> None:
+        """A run with questions that have no answer can go on: it does not count as finished.
+
+        Raises:
+            UserError: no question has one.
+        """
+        errors = [str(answer.error) for answer in found if answer.error]
+        if not errors or self.answers is not None:
+            return
+        kept = "every answer that came is kept; repeat the command to ask the others again"
+        if len(errors) == len(found):
+            raise UserError(f"none of {len(found):,} questions has an answer ({errors[0]}): {kept}")
+        if not self.accept_failed:
+            ws.unfinished = (
+                f"{len(errors):,} of {len(found):,} questions have no answer ({errors[0]}): "
+                f"{kept}, or give task.accept_failed=true to leave them out"
+            )
 
     @abstractmethod
     def score(
@@ -129,6 +155,18 @@ class Benchmark(Task):
 
         ``folder`` is that of the questions. Returns the results table.
         """
+
+
+def _warnings(found: Sequence[Answer]) -> Iterator[str]:
+    """What to know of the answers before a number is believed."""
+    if failed := sum(answer.error is not None for answer in found):
+        yield f"{failed:,} of {len(found):,} questions have no answer: the numbers leave them out"
+    if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
+        yield (
+            f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "
+            "is missing there is unparsed, and a caption read as far as it goes; give more room "
+            "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
+        )
 
 
 def results_options(ws: Workspace) -> dict[str, Any]:

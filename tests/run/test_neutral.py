@@ -43,6 +43,7 @@ ELSEWHERE = {
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",
     "data.segmenter.download",
+    "task.accept_failed",
     "task.download",
     "task.foreign_clip",  # refuses or not: tests/lvlm/oodbench/test_oodbench_task.py
     "task.num_workers",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pandas as pd
@@ -33,8 +33,10 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
     """
     search = _Search(folder)
     files, loose = {}, search.images(folder, deep=False)
-    for sub in sorted(p for p in folder.iterdir() if p.is_dir() and _visible(p.name)):
-        if not search.leads_back(str(sub)):
+    subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
+    search.expect(subs)
+    for sub in subs:
+        if not search.leads_back(str(sub), top=True):
             if labelled:  # two classes may share a folder, which the check of the data notices
                 search.forget()
             files[sub.name] = search.images(sub, deep=True)
@@ -78,15 +80,23 @@ class _Search:
         self._above = {os.path.realpath(place) for place in (root, *root.parents)}
         self._above.update(map(str, Path(os.path.realpath(root)).parents))
         self._seen: set[str] = set()
+        self._own: set[str] = set()
+
+    def expect(self, folders: Iterable[Path]) -> None:
+        """These will be searched, each on its own: what lies in another one does not lead there."""
+        self._own = {os.path.realpath(folder) for folder in folders}
 
     def forget(self) -> None:
         """What was searched so far may be searched again."""
         self._seen.clear()
 
-    def leads_back(self, folder: str) -> bool:
-        """Whether a folder was searched already, under whatever name; noted down if so."""
+    def leads_back(self, folder: str, top: bool = False) -> bool:
+        """Whether a folder is searched anyway, under whatever name; noted down if so.
+
+        ``top`` = it is one of those directly below the root.
+        """
         real = os.path.realpath(folder)
-        if real in self._above or real in self._seen:
+        if real in self._above or real in self._seen or (not top and real in self._own):
             self.loops.append(folder)
             return True
         return False

@@ -2,6 +2,8 @@
 
 import json
 import os
+import random
+import shutil
 
 import pytest
 import wandb
@@ -220,6 +222,54 @@ def test_the_data_of_a_run_can_be_changed(run_of_photos, given, said, capsys, mo
     if said is None:
         name = given[0].split("=")[0].rpartition(".")[2]
         assert any(line.split()[:1] == [name] for line in printed.out.splitlines())
+
+
+def odd_settings(rng):
+    """Settings beside ``ckpt=RUN`` as people type them, and the images that ``x`` then has."""
+    place = rng.choice(ODD_NAMES)
+    source = rng.choice([place, f"{{here}}/{place}", "flat", "flat", "nowhere", "y" * 300, "3"])
+    name = rng.choice(["x", "x", "x", "größe", "a/b", "a.b", "train", "x" * 300])
+    line = [f"data.{rng.choice(['ood', 'ood', 'ood_val'])}.{name}={source}"]
+    others = ["data.id.test=id", "data.full_spectrum=true", "data.id.train=flat", "data.root=id"]
+    others += ["data.batch_sise=3", "data.check=headers", "data.shift_order=[x]", "data.id.tset=id"]
+    others += [
+        "data.levels=nowhere.csv",
+        "data.hierarchy=flat",
+        "data.per_cell=3",
+        "data.ood.y=off",
+    ]
+    return line + rng.sample(others, rng.choice((0, 1, 2))), 10
+
+
+@pytest.mark.parametrize(
+    "part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in range(1, 9))]
+)
+def test_odd_settings_beside_ckpt_end_in_a_result_or_one_line(
+    part, run_of_photos, capsys, monkeypatch
+):
+    here = run_of_photos.parents[1]
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ODD_NAMES:
+        shutil.copytree(here / "flat", here / name, dirs_exist_ok=True)
+    wrong = []
+    for case in range(8):
+        given, images = odd_settings(random.Random(f"{part} {case}"))
+        given = [override.replace("{here}", str(here)) for override in given]
+        line = ["task=data_check", "ckpt=it's a run/seed=0", f"paths.outputs=out{case}", *given]
+        try:
+            status = call("eval.py", *line)
+        except Exception as error:  # all of them are told, not the first alone
+            wrong.append(f"{given}: {type(error).__name__}: {error}")
+            continue
+        printed = capsys.readouterr()
+        errors = printed.err.splitlines()
+        rows = [line.split() for line in printed.out.splitlines()]
+        right = status == 0 and not errors and ["x", str(images)] in [row[:2] for row in rows]
+        told = status == 1 and len(errors) == 1 and errors[0].startswith("error: ")
+        if not (right or told):
+            wrong.append(f"{given}: exit {status}, {errors[-2:]}")
+    assert not wrong, "\n".join(wrong)
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,20 @@ def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
     return " ".join(text.split()) or type(error).__name__
 
 
-def _upright(image: Image.Image) -> Image.Image:
+def is_upright(image: Image.Image) -> bool:
+    """Whether the EXIF data of an image leave it as it is stored."""
+    return _turn(image) is None
+
+
+def _turn(image: Image.Image) -> Image.Transpose | None:
     try:
-        turn = _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+        return _TURNED.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     except Exception:  # damaged metadata around a sound image
-        turn = None
+        return None
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    turn = _turn(image)
     return image if turn is None else image.transpose(turn)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from PIL import Image
 
+from ood_lab.data.files import is_upright, load_rgb
 from ood_lab.lvlm.chat.base import Message
 
 #: What every server takes as it is.
@@ -17,19 +18,29 @@ _SENT_AS_IS = {"PNG": "image/png", "JPEG": "image/jpeg"}
 
 
 def open_image(path: str, max_pixels: int | None = None) -> Image.Image:
-    """An RGB image of at most ``max_pixels`` pixels, its proportions kept."""
-    with Image.open(path) as file:
-        return _smaller(file.convert("RGB"), max_pixels)
+    """An RGB image of at most ``max_pixels`` pixels, upright, its proportions kept.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    return _smaller(load_rgb(path), max_pixels)
 
 
 def data_url(path: str, max_pixels: int | None = None) -> str:
-    """An image as ``data:image/...;base64,...``: the file itself where it can be sent as it is."""
+    """An image as ``data:image/...;base64,...``: the file itself where it can be sent as it is.
+
+    What its EXIF data turn is sent upright: few servers look there.
+
+    Raises:
+        UserError: it has to be made smaller or turned, and cannot be read.
+    """
     content = Path(path).read_bytes()
     with Image.open(io.BytesIO(content)) as file:
         fits = max_pixels is None or file.width * file.height <= max_pixels
         mime = _SENT_AS_IS.get(file.format or "")
-        if not (fits and mime):
-            content, mime = _png(_smaller(file.convert("RGB"), max_pixels)), "image/png"
+        upright = is_upright(file)
+    if not (fits and mime and upright):
+        content, mime = _png(open_image(path, max_pixels)), "image/png"
     return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 

@@ -236,7 +236,7 @@ class OpenAIChat:
         except openai.APIStatusError as error:
             self._server.stop_at(error, body)
             return Reply(request.key, "", error=self._server.cause(error))
-        except (openai.OpenAIError, OSError, ValueError) as error:
+        except (openai.OpenAIError, OSError, ValueError, UserError) as error:
             return Reply(request.key, "", error=self._server.cause(error))
         return self._reply(request.key, answer, time.monotonic() - start)
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.progress import Pace
 
@@ -53,19 +54,12 @@ def texts_of(labels: Sequence[str], template: str) -> list[str]:
 
 
 def open_images(paths: Sequence[Path]) -> list[Image.Image]:
-    """RGB images.
+    """RGB images, upright.
 
     Raises:
         UserError: one of them cannot be read.
     """
-    found = []
-    for path in paths:
-        try:
-            with Image.open(path) as file:
-                found.append(file.convert("RGB"))
-        except OSError as error:
-            raise UserError(f"the image '{path}' cannot be read: {error}") from error
-    return found
+    return [load_rgb(path) for path in paths]
 
 
 def chosen_device(device: str | None) -> torch.device:

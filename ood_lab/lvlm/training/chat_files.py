@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from PIL import Image
 from torch.utils.data import Dataset
 
+from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.examples import Conversation, Example
 
@@ -48,8 +48,7 @@ class ChatFile(Dataset[Example]):
         path, conversations = self._entries[row]
         if path is None:
             return Example(None, conversations)
-        with Image.open(path) as image:
-            return Example(image.convert("RGB"), conversations)
+        return Example(load_rgb(path), conversations)
 
 
 def _records(file: Path) -> list[Any]:

@@ -12,6 +12,7 @@ from annotated_types import Ge, Lt
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
+from ood_lab.data.files import load_rgb
 from ood_lab.data.sampling import EpochSampler
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
@@ -55,8 +56,7 @@ class OricPrompts(Dataset[Prompt]):
 
     def __getitem__(self, index: int | tuple[int, int]) -> Prompt:
         item = self.items[index if isinstance(index, int) else index[0]]  # nothing is drawn
-        with Image.open(self.images / item.image) as file:
-            image = file.convert("RGB")
+        image = load_rgb(self.images / item.image)
         if self.problem == "reasoning":
             return Prompt(image, item.problem[0], item.solution)
         return Prompt(image, plain_text(problem_of(item.target_object)[0]), item.solution)

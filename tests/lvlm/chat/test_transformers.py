@@ -1,18 +1,25 @@
 """Local models: the tiny one that is shipped, and folders that hold none."""
 
+import base64
+import io
 import json
 import shutil
 
+import numpy as np
 import pytest
 import torch
+from PIL import ExifTags, Image
 
 from ood_lab.data.scenes import ScenesDataset
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.chat.images import data_url
 from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
+from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.training.chat_files import ChatFile
 
 pytest.importorskip("transformers")
 TEXTS = (
@@ -135,3 +142,40 @@ def test_a_model_without_a_chat_template_is_refused(tmp_path):
     (tmp_path / "mute" / "chat_template.jinja").unlink()
     with pytest.raises(UserError, match="has no chat template"):
         TransformersChat(str(tmp_path / "mute")).check()
+
+
+def test_photographs_are_seen_upright_everywhere(tiny, folder, tmp_path):
+    """What a camera stored on its side is turned once: local models, servers, CLIPs, training."""
+    upright = Image.open(folder / "0.png").convert("RGB")
+    exif = Image.Exif()
+    exif[ExifTags.Base.Orientation] = 6
+    upright.save(tmp_path / "upright.png")
+    upright.transpose(Image.Transpose.ROTATE_90).save(tmp_path / "turned.png", exif=exif)
+    with Image.open(tmp_path / "turned.png") as file:
+        assert np.any(np.asarray(file.convert("RGB")) != np.asarray(upright))
+    turned = tmp_path / "turned.png"
+    chat = {"image": "turned.png", "conversations": [{"from": "human", "value": "?"}]}
+    chat["conversations"].append({"from": "gpt", "value": "Yes"})
+    (tmp_path / "chats.jsonl").write_text(json.dumps(chat))
+    sent = base64.b64decode(data_url(str(turned)).split(",")[1])
+    for seen in (
+        Image.open(io.BytesIO(sent)),
+        *open_images([turned]),
+        ChatFile(tmp_path / "chats.jsonl")[0].image,
+    ):
+        assert np.array_equal(np.asarray(seen), np.asarray(upright))
+    as_it_is = base64.b64decode(data_url(str(tmp_path / "upright.png")).split(",")[1])
+    assert as_it_is == (tmp_path / "upright.png").read_bytes()
+    asked = [
+        Question(name, "yes_no", f"{name}.png", "Is there a mug in the image?", "yes")
+        for name in ("upright", "turned")
+    ]
+    one, other = ask(tiny, asked, tmp_path, tmp_path / "answers.jsonl")
+    assert one.p_yes == pytest.approx(other.p_yes, abs=1e-6)
+
+
+def test_an_image_that_is_cut_off_is_named(tiny, folder, tmp_path):
+    whole = (folder / "0.png").read_bytes()
+    (tmp_path / "0.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UserError, match=r"cannot read image '.*0\.png'"):
+        ask(tiny, questions()[:1], tmp_path, tmp_path / "answers.jsonl")

@@ -75,7 +75,8 @@ class Oracle:
     """Knows the right answer, and says it, or its opposite, as often as wished.
 
     Args:
-        accuracy: share of yes/no questions that are answered rightly; all others always are.
+        accuracy: share of questions for yes, no or a number that are answered rightly; a wrong
+            number is one too many. All other questions are always answered rightly.
         seed: of the draws.
     """
 
@@ -85,7 +86,9 @@ class Oracle:
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Accuracy and seed."""
-        settings = {"accuracy": self.accuracy, "seed": self.seed}
+        settings: dict[str, Any] = {"accuracy": self.accuracy, "seed": self.seed}
+        if self.accuracy < 1:  # answers of before, when numbers were always right, are others
+            settings["errs_in"] = "yes, no and numbers"
         return {"backend": "oracle", "model": "oracle", **settings}
 
     def check(self) -> None:
@@ -99,9 +102,14 @@ class Oracle:
                 yield Reply(request.key, "", error="no right answer is known to the oracle")
                 continue
             draw = random.Random(f"{self.seed}/{request.key}").random()
-            opposite = {"yes": "no", "no": "yes"}.get(answer.lower(), answer)
-            text = answer if draw < self.accuracy else opposite
+            text = answer if draw < self.accuracy else _wrong(answer)
             yield Reply(request.key, text, finish_reason="stop")
+
+
+def _wrong(answer: str) -> str:
+    if answer.isdecimal():
+        return str(int(answer) + 1)
+    return {"yes": "no", "no": "yes"}.get(answer.lower(), answer)
 
 
 class Replay:

@@ -13,7 +13,15 @@ from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.examples import Conversation, Example
 
-_ROLES = {"human": "user", "gpt": "assistant", "system": "system"}
+_ROLES = {
+    "user": "user",
+    "assistant": "assistant",
+    "system": "system",
+    "human": "user",
+    "gpt": "assistant",
+}
+#: Where the image stands in a text.
+_MARK = "<image>"
 
 
 class ChatFile(Dataset[Example]):
@@ -27,7 +35,8 @@ class ChatFile(Dataset[Example]):
         path: the file.
 
     Raises:
-        UserError: the file is missing or an entry has another form; an image is missing.
+        UserError: the file is missing or an entry has another form; an image is missing, or an
+            entry has several; nobody answers in it.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -62,41 +71,76 @@ def _records(file: Path) -> list[Any]:
 
 
 def _entry(record: Any, file: Path, number: int) -> tuple[Path | None, list[Conversation]]:
+    where = f"'{file}', entry {number}"
     try:
         if "messages" in record:
             images = list(record.get("images") or [])
-            messages = [_message(m["role"], m["content"]) for m in record["messages"]]
+            turns = [(turn["role"], turn["content"]) for turn in record["messages"]]
         else:
             images = [record["image"]] if record.get("image") else []
-            turns = record["conversations"]
-            messages = [_message(_ROLES[turn["from"]], turn["value"]) for turn in turns]
-    except (KeyError, TypeError) as error:
-        raise UserError(
-            f"'{file}', entry {number}, has neither messages nor conversations: {error!r}"
-        ) from error
-    if len(images) > 1:
-        raise UserError(f"'{file}', entry {number}, has {len(images)} images; one is the most")
-    path = file.parent / images[0] if images else None
-    if path is not None and not path.is_file():
-        raise UserError(f"'{file}', entry {number}: there is no image '{path}'")
+            turns = [(turn["from"], turn["value"]) for turn in record["conversations"]]
+        messages = [_message(role, content, where) for role, content in turns]
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{where}, has neither messages nor conversations: {error!r}") from error
+    marks = [i for i, (_, content) in enumerate(turns) for _ in range(_marks(content))]
+    path = _image(images, marks, file.parent, where)
     if path is not None:
-        messages = _with_image(messages)
+        messages = _with_image(messages, marks, where)
     ends = [end for end, message in enumerate(messages, 1) if message["role"] == "assistant"]
+    if not ends:
+        raise UserError(f"{where}, has no turn of the assistant: there is nothing to learn")
+    if any(message["role"] == "assistant" and not _said(message) for message in messages):
+        raise UserError(f"{where}, has an empty turn of the assistant")
     return path, [messages[:end] for end in ends]
 
 
-def _message(role: str, content: Any) -> dict[str, Any]:
+def _image(images: list[Any], marks: list[int], folder: Path, where: str) -> Path | None:
+    if len(images) > 1:
+        raise UserError(f"{where}, has {len(images)} images; one is the most")
+    if len(marks) > 1:
+        raise UserError(f"{where}, marks {len(marks)} images with <image>; one is the most")
+    if marks and not images:
+        raise UserError(f"{where}, has an <image> in its text, but names no image")
+    if not images:
+        return None
+    if not isinstance(images[0], str):
+        raise UserError(f"{where}: give the path of the image, not {type(images[0]).__name__}")
+    path = folder / images[0]
+    if not path.is_file():
+        raise UserError(f"{where}: there is no image '{path}'")
+    return path
+
+
+def _message(role: str, content: Any, where: str) -> dict[str, Any]:
     """Text without marks of the image, which is a part of its own."""
+    if role not in _ROLES:
+        raise UserError(f"{where}: unknown role '{role}'; known are {', '.join(_ROLES)}")
     if isinstance(content, str):
-        parts = [{"type": "text", "text": content.replace("<image>", "").strip()}]
+        parts = [{"type": "text", "text": content.replace(_MARK, "").strip()}]
     else:
         parts = [{"type": "text", "text": p["text"]} for p in content if p["type"] == "text"]
-    return {"role": role, "content": parts}
+    return {"role": _ROLES[role], "content": parts}
 
 
-def _with_image(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first message of the user begins with the image."""
-    first = next(i for i, message in enumerate(messages) if message["role"] == "user")
+def _marks(content: Any) -> int:
+    """How many images a turn says it shows."""
+    if isinstance(content, str):
+        return content.count(_MARK)
+    return sum(part["type"] == "image" for part in content)
+
+
+def _said(message: Mapping[str, Any]) -> str:
+    return "".join(part["text"] for part in message["content"] if part["type"] == "text").strip()
+
+
+def _with_image(
+    messages: Sequence[Mapping[str, Any]], marks: list[int], where: str
+) -> list[dict[str, Any]]:
+    """The message that has the mark, or the user's first, begins with the image."""
+    of_user = [i for i, message in enumerate(messages) if message["role"] == "user"]
+    if not of_user or not set(marks) <= set(of_user):
+        raise UserError(f"{where}: an image belongs to a turn of the user")
+    first = marks[0] if marks else of_user[0]
     return [
         {**message, "content": [{"type": "image"}, *message["content"]]}
         if i == first

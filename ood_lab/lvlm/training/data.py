@@ -80,7 +80,6 @@ class Chats(L.LightningDataModule):
             sampler=EpochSampler(size, self.seed, self._epoch),
             collate_fn=self.collate,
             num_workers=self.num_workers,
-            drop_last=size >= self.batch_size,
         )
 
     def val_dataloader(self) -> DataLoader[Any] | list[Any]:

@@ -10,6 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from ood_lab.lvlm.chat.model import encoded
+
 #: Label of a token that is not learned.
 IGNORED = -100
 
@@ -60,16 +62,19 @@ class Rows:
         pairs = [(e.image, c) for e in examples for c in e.conversations]
         whole = [self._render(c, prompt=False) for _, c in pairs]
         prompts = [self._render(c[:-1], prompt=True) for _, c in pairs]
-        images = [[image] for image, _ in pairs if image is not None]
+        images = [[] if image is None else [image] for image, _ in pairs]
         inputs = self._encode(whole, images)
-        # Padding on the left moves a prompt's length, so it is counted without any.
-        lengths = [len(row) for row in self._unpadded(prompts, images)]
-        labels = inputs["input_ids"].clone()
         attended = inputs["attention_mask"].bool()
-        labels[~attended] = IGNORED
-        for row, length in enumerate(lengths):
-            start = int(attended[row].int().argmax())
-            labels[row, start : start + length] = IGNORED
+        learned = torch.zeros_like(attended)
+        # Padding on the left moves a prompt's length, so it is counted without any.
+        for row, prompt in enumerate(self._unpadded(prompts, images)):
+            places = attended[row].nonzero()[:, 0]
+            ids = inputs["input_ids"][row, places].tolist()
+            learned[row, places[_common(prompt, ids) :]] = True
+        if "labels" in inputs and "token_type_ids" in inputs:
+            # PaliGemma sees its prompt from both sides, and what it learns from one alone.
+            inputs["token_type_ids"] = learned.long()
+        labels = inputs["input_ids"].masked_fill(~learned, IGNORED)
         kinds = [kind for e in examples for kind in e.kinds]
         return {"inputs": {**inputs, "labels": labels}, "kinds": kinds}
 
@@ -80,14 +85,25 @@ class Rows:
         return text
 
     def _encode(self, texts: list[str], images: list[list[Image.Image]]) -> dict[str, Tensor]:
-        return dict(
-            self.processor(text=texts, images=images or None, padding=True, return_tensors="pt")
-        )
+        side = self.processor.tokenizer.padding_side
+        some = [bool(own) for own in images]
+        if any(some) and not all(some):  # most processors want them by text, others all together
+            try:
+                return dict(encoded(self.processor, texts, images, side))
+            except (ValueError, IndexError, TypeError, AttributeError):
+                images = [own for own in images if own]
+        return dict(encoded(self.processor, texts, images, side))
 
     def _unpadded(self, texts: list[str], images: list[list[Image.Image]]) -> list[list[int]]:
         found = self._encode(texts, images)
         rows = zip(found["input_ids"], found["attention_mask"].bool(), strict=True)
         return [ids[mask].tolist() for ids, mask in rows]
+
+
+def _common(one: Sequence[int], other: Sequence[int]) -> int:
+    """How many tokens two texts begin with alike: the end of a prompt may join what follows it."""
+    pairs = zip(one, other, strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
 
 class Packed:

@@ -103,7 +103,12 @@ class VlmTuning(L.LightningModule):
             batch: see above.
             given: inputs of the model in place of those of the batch.
         """
-        inputs = {key: value for key, value in batch["inputs"].items() if key != "labels"}
+        kind = self.model.dtype  # Llama 4's processor gives bfloat16
+        inputs = {
+            key: value.to(kind) if value.is_floating_point() else value
+            for key, value in batch["inputs"].items()
+            if key != "labels"
+        }
         labels = batch["inputs"]["labels"][:, 1:]
         learned = labels != IGNORED
         logits = self._logits({**inputs, **given}, learned).float()

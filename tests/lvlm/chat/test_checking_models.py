@@ -9,7 +9,7 @@ from PIL import Image
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.base import Reply
+from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.checks import Constant, Oracle, Random, Replay
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.recorded import recorded_answers
@@ -211,3 +211,11 @@ def test_the_oracle_fails_where_nothing_is_right(folder):
     caption = Question("c", "caption", "red.png", "Describe this image.", "")
     [answer] = answers_to([caption], folder, Oracle(), AnswerStore(folder / "a.jsonl"))
     assert answer.error
+
+
+def test_the_oracle_errs_in_numbers_too():
+    asked = [Question(f"{n}", "count", None, "How many?", "3", "number") for n in range(200)]
+    requests = [Request(each.question_id, [], each) for each in asked]
+    said = [reply.text for reply in Oracle(accuracy=0.9).ask(requests)]
+    assert set(said) == {"3", "4"}
+    assert 0.8 < said.count("3") / len(said) < 0.97

@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.training.chat_files import ChatFile
+from ood_lab.lvlm.training.data import Chats
 from ood_lab.lvlm.training.dialogues import Seen, SeenScene, caption, dialogues, plural
 from ood_lab.lvlm.training.examples import IGNORED, Example, Packed, Rows
 from ood_lab.lvlm.training.grounding import Grounding
@@ -189,6 +190,38 @@ def test_files_of_both_forms_are_read(tmp_path):
     assert [len(first), len(second)] == [2, 4]
 
 
+def chat(*roles, text="Is it?", **more):
+    turns = [{"from": role, "value": text} for role in roles]
+    return json.dumps({"conversations": turns, **more})
+
+
+def test_the_image_stands_where_it_is_marked(tmp_path):
+    Image.new("RGB", (8, 8)).save(tmp_path / "a.png")
+    turns = [("human", "Hello"), ("gpt", "Hi"), ("human", "<image>Is it?"), ("gpt", "Yes")]
+    turns = [{"from": role, "value": text} for role, text in turns]
+    (tmp_path / "f.json").write_text(json.dumps([{"image": "a.png", "conversations": turns}]))
+    _, second = ChatFile(tmp_path / "f.json")[0].conversations
+    assert [part["type"] for message in second for part in message["content"]] == [
+        "text",
+        "text",
+        "image",
+        "text",
+        "text",
+    ]
+
+
+def test_every_conversation_is_learned_in_an_epoch(tmp_path):
+    (tmp_path / "f.jsonl").write_text(
+        "\n".join(chat("human", "gpt", text=str(i)) for i in range(60))
+    )
+    data = Chats(train=str(tmp_path / "f.jsonl"), batch_size=32)
+    data.collate = list
+    seen = [
+        e.conversations[0][-1]["content"][0]["text"] for b in data.train_dataloader() for e in b
+    ]
+    assert sorted(seen, key=int) == [str(i) for i in range(60)]
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -196,6 +229,14 @@ def test_files_of_both_forms_are_read(tmp_path):
         ('{"question": 1}', "entry 1, has neither messages nor conversations"),
         ('{"image": "no.png", "conversations": []}', r"there is no image .*no\.png"),
         ("", "holds no conversations"),
+        (chat("human"), "entry 1, has no turn of the assistant: there is nothing to learn"),
+        (chat("human", "bot"), "entry 1: unknown role 'bot'; known are user, assistant, system"),
+        (chat("human", text="<image>?"), "has an <image> in its text, but names no image"),
+        (chat("human", text="<image><image>", image="f.jsonl"), "marks 2 images"),
+        (chat("gpt", image="f.jsonl"), "an image belongs to a turn of the user"),
+        (chat("human", "gpt", text=""), "an empty turn of the assistant"),
+        (chat("human", "gpt", image={"bytes": ""}), "give the path of the image, not dict"),
+        ('"text"', "has neither messages nor conversations"),
     ],
 )
 def test_files_of_another_form_are_one_line(tmp_path, content, message):

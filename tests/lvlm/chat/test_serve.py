@@ -163,7 +163,7 @@ def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_copy, fo
         slow.set()
     assert all("timed out" in a.error.lower() for a in answers)
     asked = client(model_copy, f"{server}/v1")
-    # Another address is another model to the store, so both are asked.
+    # Failures are asked again, at whatever address.
     answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
     assert [a.error for a in answers] == [None] * 2
 

@@ -171,7 +171,10 @@ def _check_choice(override: Override) -> None:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
-    for choice in value if isinstance(value, list) else [value]:
+    choices = value if isinstance(value, list) else [value]
+    if twice := [choice for place, choice in enumerate(choices) if choice in choices[:place]]:
+        raise UserError(f"{group} names {twice[0]} twice: leave one of them out")
+    for choice in choices:
         if choice is None:  # Hydra has it in defaults lists alone
             known = ", ".join(options)
             raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")

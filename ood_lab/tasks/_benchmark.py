@@ -58,6 +58,8 @@ class Benchmark(Task):
     accept_failed: bool = False
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
+    #: ``Question.task`` of the questions that it scores.
+    asks: ClassVar[Sequence[str]] = ()
     #: What a run that builds questions notes of them in its manifest, for those that ask them.
     of_building: ClassVar[Sequence[str]] = ()
 
@@ -71,8 +73,22 @@ class Benchmark(Task):
             for file in [given] if isinstance(given, str) else given:
                 if not Path(file).is_file():
                     raise UserError(f"task.{name}={file}: there is no such file")
+        if self.until == "score" and int(ws.metrics["draws"]) < 1:
+            raise UserError(
+                f"metrics.draws={ws.metrics['draws']}: intervals need resamples, 1,000 for example"
+            )
+        if self.questions is not None:
+            self._check_asked(Path(self.questions))
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
+
+    def _check_asked(self, file: Path) -> None:
+        found = list(dict.fromkeys(question.task for question in read_questions(file)))
+        if found and not set(found) & set(self.asks):
+            raise UserError(
+                f"task.questions={file} are of another benchmark ({', '.join(found[:3])}; here: "
+                f"{', '.join(self.asks[:3])}): choose its task=..."
+            )
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks, and before the last stage."""

@@ -36,7 +36,15 @@ from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
 from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
-from ood_lab.lvlm.ode.queries import GENERATIVE, Wording, questions_of
+from ood_lab.lvlm.ode.queries import (
+    ACTION,
+    EXISTENCE,
+    GENERATIVE,
+    NUMBER,
+    STATE,
+    Wording,
+    questions_of,
+)
 from ood_lab.lvlm.ode.rounds import CAPTIONS, JUDGED, PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.similarity import Association, Similarity
@@ -101,6 +109,7 @@ class Ode(Benchmark):
     unparsed: Unparsed = "wrong"
     clustering: Clustering = field(default_factory=Clustering)
     export: Export = field(default_factory=lambda: Export(choose=None))
+    asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
 
     def check(self, ws: Workspace) -> None:

@@ -21,7 +21,7 @@ from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
-from ood_lab.lvlm.oodbench.build import Asked
+from ood_lab.lvlm.oodbench.build import BAP_TASKS, YES_NO, Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
 from ood_lab.lvlm.oodbench.scoring import Unparsed, results_of
@@ -77,6 +77,7 @@ class OODBench(Benchmark):
     export: Sequence[Format] = ()
     gate_c_on_e: bool = False
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit")
+    asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division")
 
     def check(self, ws: Workspace) -> None:

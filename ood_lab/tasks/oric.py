@@ -34,7 +34,7 @@ from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
 from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
-from ood_lab.lvlm.oric.wording import Asked, Form
+from ood_lab.lvlm.oric.wording import TASK, Asked, Form
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.optional import optional
@@ -108,6 +108,7 @@ class Oric(Benchmark):
     bins: Annotated[int, Ge(1)] = 6
     against: Sequence[str] = ()
     files: ClassVar[Sequence[str]] = ("questions", "bench", "answers", "levels", "predictions")
+    asks: ClassVar[Sequence[str]] = (TASK,)
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
 
     def check(self, ws: Workspace) -> None:
@@ -118,6 +119,8 @@ class Oric(Benchmark):
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
         if self.bench is None and self.questions is None:
             self._check_construction(ws.settings)
+            if not self.construct.pairs:
+                raise UserError("task.construct.pairs=0 asks nothing: give at least one pair")
             if not self.foreign_clip:
                 refuse_foreign(ws.settings, ("annotations",), ("clip", "image_text"))
         else:

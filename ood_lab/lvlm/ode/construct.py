@@ -26,14 +26,14 @@ class Construction:
     """How compositions are chosen.
 
     Args:
-        criteria: by name.
+        criteria: by name; None = this one is left out.
         rule: how the graph counts, see :data:`~ood_lab.lvlm.ode.graph.Rule`.
         graph: ``T`` or ``H``.
         limit: pairs of each kind and criterion.
         draws: draws of attributes for a pair.
     """
 
-    criteria: Mapping[str, Criterion]
+    criteria: Mapping[str, Criterion | None]
     rule: Rule = "clean"
     graph: Which = "T"
     limit: Annotated[int, Ge(1)] = 40
@@ -70,8 +70,11 @@ class Construction:
                 f"none of the graph's {graphs[self.graph].number_of_nodes():,} concepts can be "
                 "drawn by this generator: choose generator=diffusers generator.path=DIR"
             )
+        criteria = {n: c for n, c in self.criteria.items() if c is not None}
+        if not criteria:
+            raise UserError("every criterion is left out: give one of task.construction.criteria")
         found: list[Composition] = []
-        for name, criterion in self.criteria.items():
+        for name, criterion in criteria.items():
             pairs = criterion.select(graph, self.limit, seed, known)
             if not pairs:
                 raise UserError(

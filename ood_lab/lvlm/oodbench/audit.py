@@ -32,6 +32,8 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
         return division.assign(verdict="")
     if not path.is_file():
         raise UserError(f"task.audit={path}: there is no such file")
+    if path.suffix.lower() != ".csv":
+        raise UserError(f"task.audit={path} is no CSV: give the audit.csv of a run")
     audit = read_table(path, dtype=str, keep_default_na=False)
     if missing := [name for name in (*_KEY, "verdict") if name not in audit]:
         raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")

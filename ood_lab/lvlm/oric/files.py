@@ -6,8 +6,11 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+
+import inflect
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
@@ -49,10 +52,18 @@ class Item:
 
 
 def with_article(name: str, article: Article = "right") -> str:
-    """``a dog``, ``an umbrella``; the released code's slip leaves consonants without an article."""
-    if name[:1].lower() in "aeiou":
-        return f"an {name}"
-    return f"a {name}" if article == "right" else name
+    """``a dog``, ``an umbrella``, ``an hour glass``.
+
+    The released code goes by the first letter, and its slip leaves consonants without an article.
+    """
+    if article == "right":
+        return str(_engine().a(name))
+    return f"an {name}" if name[:1].lower() in "aeiou" else name
+
+
+@cache
+def _engine() -> inflect.engine:
+    return inflect.engine()
 
 
 def problem_of(name: str, article: Article = "right") -> list[str]:

@@ -8,6 +8,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,11 +16,14 @@ from cli import call, run_folders
 from ode_data import SHARED, needs_data
 from PIL import Image
 
+from ood_lab.errors import UserError
 from ood_lab.io import read_table
+from ood_lab.lvlm.ode.construct import Construction
+from ood_lab.lvlm.ode.criteria import Standard
 from ood_lab.lvlm.ode.graph import read_graphml
 from ood_lab.lvlm.ode.pictures import read_pictures
 from ood_lab.lvlm.ode.rounds import read_round
-from ood_lab.lvlm.questions import read_questions
+from ood_lab.lvlm.questions import Question, read_questions, write_questions
 
 ROOT = Path(__file__).resolve().parents[3]
 NO_PAGE = "task.report=false"
@@ -181,6 +185,7 @@ def test_answers_to_the_same_questions_by_another_model(finished, capsys):
         (["task.parser=yesno"], "task.parser=yesno"),
         (["task.against=[nowhere]"], "task.against: nowhere"),
         (["task.audit=pyproject.toml"], "task.audit"),
+        (["generator.styles=[]"], "generator.styles=[]"),
         (["annotations=null"], "annotations="),
         pytest.param(
             ["generator=diffusers", "generator.path=nowhere"],
@@ -193,6 +198,31 @@ def test_what_is_missing_is_named_before_any_work(tmp_path, capsys, caplog, argu
     assert run(tmp_path, "lvlm=oracle", *arguments) == 1
     assert words in caplog.text + capsys.readouterr().err
     assert not list(tmp_path.rglob("*.graphml"))
+
+
+def test_criteria_can_be_left_out_as_the_error_advises():
+    graph = nx.Graph()
+    for name in ("dog", "mug", "boat"):
+        graph.add_node(name, type="entity", state=[], action=[])
+    graph.add_edge("dog", "mug", frequency=2)
+
+    class Draws:
+        def drawable(self, graph):
+            return graph
+
+    criteria = {"standard": Standard(), "fictional": None}
+    construction = Construction(criteria=criteria)
+    found = construction.compositions({"T": graph}, Draws(), 0, [])
+    assert {each.criterion for each in found} == {"standard"}
+    with pytest.raises(UserError, match="every criterion is left out"):
+        Construction(criteria={"standard": None}).compositions({"T": graph}, Draws(), 0, [])
+
+
+def test_questions_of_another_benchmark_are_one_line(tmp_path, capsys, caplog):
+    asked = [Question("1", "oric", None, "Is there a dog?", "yes")]
+    write_questions(asked, tmp_path / "questions.jsonl")
+    assert run(tmp_path, "lvlm=oracle", f"task.questions={tmp_path}/questions.jsonl") == 1
+    assert "are of another benchmark (oric" in caplog.text + capsys.readouterr().err
 
 
 @needs_data

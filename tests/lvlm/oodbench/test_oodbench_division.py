@@ -200,3 +200,10 @@ def test_wrong_audits_are_errors(random_case, tmp_path, column, value, message):
     audit.to_csv(file, index=False)
     with pytest.raises(UserError, match=message):
         audited(table, file)
+
+
+def test_what_is_no_table_is_no_audit(random_case, tmp_path):
+    scores, known = random_case
+    (tmp_path / "README.md").write_text("# Read me")
+    with pytest.raises(UserError, match="is no CSV: give the audit.csv of a run"):
+        audited(divide({"a": scores}, known, Rule()), tmp_path / "README.md")

@@ -145,6 +145,8 @@ def test_a_finished_run_is_shown_again(finished, capsys):
         (["lvlm=constant", "task.parser=popee"], "did you mean 'pope'"),
         (["lvlm=constant", "task.questions=nowhere.jsonl"], "there is no such file"),
         (["lvlm=constant", "task.threshold=1.5"], "task.threshold=1.5"),
+        (["lvlm=constant", "metrics.draws=0"], "metrics.draws=0"),
+        (["image_text=[scenes_96,scenes_96]"], "names scenes_96 twice"),
         (["lvlm=constant", "annotations.categories=[mug,zebra]"], "no category 'zebra'"),
     ],
 )

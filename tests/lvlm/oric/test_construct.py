@@ -8,6 +8,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of, union_areas
 from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+from ood_lab.lvlm.oric.files import with_article
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
 from ood_lab.lvlm.oric.pope import Pope
 from ood_lab.lvlm.oric.regions import regions_of
@@ -112,6 +113,19 @@ def test_quota_is_filled_or_sampled(contents):
     assert len(build(contents, seed=first).questions) == 4
     with pytest.raises(UserError, match="none of 1 images gives a pair"):
         build(contents, seed=first, quota="sampled", deduplicate=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "released"),
+    [
+        ("dog", "a dog", "dog"),
+        ("umbrella", "an umbrella", "an umbrella"),
+        ("hour glass", "an hour glass", "hour glass"),
+        ("unicorn", "a unicorn", "an unicorn"),
+    ],
+)
+def test_articles(name, right, released):
+    assert (with_article(name), with_article(name, "released")) == (right, released)
 
 
 def test_repeated_pairs_are_out_before_images_are_sampled(contents):

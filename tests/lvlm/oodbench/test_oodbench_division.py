@@ -205,5 +205,5 @@ def test_wrong_audits_are_errors(random_case, tmp_path, column, value, message):
 def test_what_is_no_table_is_no_audit(random_case, tmp_path):
     scores, known = random_case
     (tmp_path / "README.md").write_text("# Read me")
-    with pytest.raises(UserError, match="is no CSV: give the audit.csv of a run"):
+    with pytest.raises(UserError, match="is no CSV: give the audit"):
         audited(divide({"a": scores}, known, Rule()), tmp_path / "README.md")

@@ -7,7 +7,7 @@ import re
 from argparse import Namespace
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
@@ -104,12 +104,12 @@ def check_secrets(overrides: Sequence[str]) -> None:
 def is_strict(overrides: Sequence[str]) -> bool:
     """Whether Hydra refuses every line of one job with these overrides that is refused here.
 
-    Hydra takes more where a sign adds or removes a key, or a group is given null.
+    Hydra takes more where a sign adds or removes a key, or a group is given null or a file twice.
     """
     given = [_parsed(override) for override in overrides]
     signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
     null = any(o.value() is None and os.path.isdir(CONF / o.key_or_group) for o in given)
-    return not (signed or null)
+    return not (signed or null or any(is_choice(o) and _twice(o) for o in given))
 
 
 def _parsed(override: str) -> Override:
@@ -171,15 +171,21 @@ def _check_choice(override: Override) -> None:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
-    choices = value if isinstance(value, list) else [value]
-    if twice := [choice for place, choice in enumerate(choices) if choice in choices[:place]]:
+    if twice := _twice(override):
         raise UserError(f"{group} names {twice[0]} twice: leave one of them out")
-    for choice in choices:
+    for choice in value if isinstance(value, list) else [value]:
         if choice is None:  # Hydra has it in defaults lists alone
             known = ", ".join(options)
             raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")
         if str(choice) not in options:
             raise UserError(f"{group}={choice} is unknown. {keys.nearest(str(choice), options)}")
+
+
+def _twice(override: Override) -> list[Any]:
+    """Files that a list of choices names more than once."""
+    value = override.value()
+    choices = value if isinstance(value, list) else []
+    return [choice for place, choice in enumerate(choices) if choice in choices[:place]]
 
 
 def _check_value(override: Override, cfg: DictConfig) -> None:

@@ -233,7 +233,7 @@ def score_warning(id_scores: ArrayLike, ood_scores: ArrayLike) -> str | None:
     value = pair.auroc()
     if value < 0.4:
         return (
-            f"AUROC {value:.3f} is below 0.4: these images look more like ID to it than ID does; "
-            "of a detector of your own, check the sign (higher must mean more OOD)"
+            f"AUROC {value:.3f} is below 0.4: it scores these images as more ID than the ID test "
+            "set; of a detector of your own, check the sign (higher must mean more OOD)"
         )
     return None

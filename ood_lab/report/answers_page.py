@@ -110,6 +110,17 @@ def estimate_cell(row: Mapping[Any, Any]) -> Cell:
     return Cell(percent(value), value, interval)
 
 
+def asked_and_said(question: str, reply: object, truth: str = "", most: int = 60) -> str:
+    """A question, what the model replied (its first letters), and the right answer if there is one.
+
+    Marks tell them apart where they stand in one paragraph.
+    """
+    said = " ".join(str(reply).split())
+    said = f"{said[:most].rstrip()} …" if len(said) > most else said
+    right = f" (right: {truth})" if truth else ""
+    return f"Q: {' '.join(question.split())} · Reply: “{said}”{right}"
+
+
 def metric_table(
     caption: str,
     heading: str,
@@ -150,8 +161,24 @@ def interval_facts(
     return [
         (
             name(str(row["split"])),
-            f"{percent(row['value'])}%",
-            f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}",
+            *_value_and_remark(row),
         )
         for row in rows[rows["metric"] == metric].to_dict("records")
     ]
+
+
+def _value_and_remark(row: Mapping[Any, Any]) -> tuple[str, str]:
+    """A share with its interval, or why there is none."""
+    if math.isnan(row["value"]):
+        asked, lost = int(row["n_asked"]), int(row["n_unparsed"]) + int(row["n_failed"])
+        if not asked:
+            return MISSING, "no questions"
+        if lost == asked:
+            return MISSING, f"none of {asked:,} answers could be read"
+        return MISSING, f"too few of {asked:,} answers to say"
+    if math.isnan(row["ci_low"]):
+        return f"{percent(row['value'])}%", "no interval: too few to resample"
+    return (
+        f"{percent(row['value'])}%",
+        f"95% interval {percent(row['ci_low'])} to {percent(row['ci_high'])}",
+    )

@@ -14,6 +14,7 @@ from ood_lab.report.answers_page import (
     AnswersPage,
     Planned,
     Shown,
+    asked_and_said,
     draw_figures,
     interval_facts,
     metric_table,
@@ -24,7 +25,7 @@ from ood_lab.report.figures.risk_coverage import risk_coverage_figure
 from ood_lab.report.figures.yes_no import split_bars
 from ood_lab.report.html_tables import HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
-from ood_lab.report.oodbench_tables import BAP, SIZES, SPLITS, WAYS, YES_NO, whole_splits
+from ood_lab.report.oodbench_tables import BAP, BAP_SIZES, SIZES, SPLITS, WAYS, YES_NO, whole_splits
 from ood_lab.report.pictures import Pictures
 
 _SHOWN = 6  # questions of a split
@@ -110,7 +111,10 @@ def write_oodbench_page(
     whole = whole_splits(results)
     rows = results[results["unparsed"] == first]
     footer = f"{manifest['title']}. Positive class: yes; 95% intervals."
-    planned = [*_planned(results, rows, division, manifest, footer), *_doubt(judged, footer)]
+    planned = [
+        *_planned(results, rows, division, manifest, footer),
+        *_doubt(judged, f"{manifest['title']}."),
+    ]
     files = judged["file"].tolist()
     pictures = Pictures(lambda _, row: load_rgb(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
@@ -140,6 +144,7 @@ def _planned(
     footer: str,
 ) -> Iterator[Planned]:
     whole = whole_splits(rows)
+    plain = f"{manifest['title']}. Positive class: yes."  # below what shows no intervals
     caption = "Answers to yes/no questions of every split, with 95% intervals."
     yield Planned("splits", "Splits", caption, lambda: split_bars(whole, YES_NO, SPLITS, footer))
     bap = whole_splits(results[results["metric"].isin(BAP)])
@@ -159,7 +164,7 @@ def _planned(
         "cells",
         "Semantic × covariate level",
         "All splits pooled, by the known levels of shift of the image.",
-        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", footer),
+        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", plain),
     )
     if division is not None and len(division):
         threshold = float(manifest["division"]["threshold"])
@@ -205,7 +210,7 @@ def _yes_no_table(whole: pd.DataFrame, way: str) -> HtmlTable:
 def _bap_tables(whole: pd.DataFrame) -> list[HtmlTable]:
     rows = whole[whole["metric"].isin(BAP)]
     caption = "Basic-to-advanced progression in %"
-    return [metric_table(caption, "split", rows, SPLITS, SIZES, BAP)] if len(rows) else []
+    return [metric_table(caption, "split", rows, SPLITS, BAP_SIZES, BAP)] if len(rows) else []
 
 
 def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Shown:
@@ -216,6 +221,6 @@ def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Shown:
     wrong = wrong[~wrong["correct"].astype(bool)].drop_duplicates("file")
     items = []
     for row in wrong.iloc[:_SHOWN].reset_index().to_dict("records"):
-        text = f"{row['text']} {str(row['reply']).strip()[:60]} (right: {row['truth']})"
+        text = asked_and_said(row["text"], row["reply"], row["truth"])
         items.append(Mistake(text, store.number(split, int(row["index"]))))
     return Shown(SPLITS[split], items)

@@ -37,6 +37,9 @@ SIZES = {
     "n_pairs": "pairs",
 }
 
+#: A BAP sample is three questions about one image, which are no pair.
+BAP_SIZES = {**SIZES, "n_pairs": "samples"}
+
 
 @dataclass(frozen=True)
 class OODBenchTables:
@@ -65,8 +68,8 @@ class OODBenchTables:
         )
         if whole["metric"].isin(BAP).any():
             title = "Basic-to-advanced progression, % right"
-            sizes = {**SIZES, "n_pairs": "samples"}
-            yield from metric_tables(whole, "split", SPLITS, sizes, BAP, title, options.max_width)
+            width = options.max_width
+            yield from metric_tables(whole, "split", SPLITS, BAP_SIZES, BAP, title, width)
             yield Text("logic: the count and the comparison are right.", "dim")
 
 

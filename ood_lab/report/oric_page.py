@@ -17,6 +17,7 @@ from ood_lab.report.answers_page import (
     AnswersPage,
     Planned,
     Shown,
+    asked_and_said,
     draw_figures,
     interval_facts,
     metric_table,
@@ -193,7 +194,7 @@ def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator
         "cells",
         "Semantic × covariate level",
         "ORIC's questions, by the known levels of shift of the image.",
-        partial(level_cells, levels, _LEVEL_METRICS, "oric", footer),
+        partial(level_cells, levels, _LEVEL_METRICS, "oric", ""),
     )
 
 
@@ -337,6 +338,6 @@ def _mistakes(judged: pd.DataFrame, split: str, store: Thumbnails) -> Shown:
     items = []
     for row, answer in zip(wrong.index.tolist(), wrong.to_dict("records"), strict=True):
         asked = str(answer["text"]).split("\n")[0].removeprefix("Question: ")
-        text = f"{asked} {str(answer['reply']).strip()[:60]} (right: {answer['truth']})"
+        text = asked_and_said(asked, answer["reply"], answer["truth"])
         items.append(Mistake(text, store.number(split, row)))
     return Shown(SETS[split], items)

@@ -463,4 +463,5 @@ class Workspace:
                 log.info("this was a debug run, which no other run takes for its own")
             else:
                 write_text(self.manifest["finished"] + "\n", self.folder / "DONE")
-            log.info("everything lies in %s", self.folder)
+            pages = sorted(self.folder.glob("*.html"))
+            log.info("Results: %s", pages[0] if pages else self.folder)

@@ -22,6 +22,7 @@ from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
 from ood_lab.lvlm.replies import is_cut
+from ood_lab.lvlm.whole import check_whole
 from ood_lab.report.shown import show_warnings
 from ood_lab.run.task import Task
 from ood_lab.run.workspace import Workspace
@@ -134,12 +135,14 @@ class Benchmark(Task):
         """The answers of another run, or those of the chat model; images lie in ``folder``.
 
         Raises:
-            UserError: see :func:`~ood_lab.lvlm.recorded.recorded_answers` and
+            UserError: see :func:`~ood_lab.lvlm.recorded.recorded_answers`,
+                :func:`~ood_lab.lvlm.whole.check_whole` and
                 :func:`~ood_lab.lvlm.asking.answers_to`.
         """
         if self.answers is not None:
             ws.manifest["answers"] = self.answers
             return recorded_answers(questions, Path(self.answers), folder)
+        check_whole(questions, folder, ws.cfg.paths.cache)
         store = store_of(ws.lvlm.made_with, ws.answers_root)
         found = answers_to(questions, folder, ws.lvlm, store)
         ws.manifest |= {"answers": str(store.path), "lvlm": dict(ws.lvlm.made_with)}

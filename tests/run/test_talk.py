@@ -113,7 +113,7 @@ def test_the_log_has_the_same_lines(talk):
 def test_paths_are_not_broken(talk):
     folder, out, _ = talk
     assert f"run folder: {folder}\n" in out
-    assert f"everything lies in {folder}\n" in out
+    assert f"Results: {folder}\n" in out
 
 
 def test_a_terminal_has_bars_instead(tmp_path, monkeypatch, capsys):

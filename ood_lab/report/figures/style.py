@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.font_manager import get_font_names
 
 from ood_lab.report.columns import break_name
 
@@ -24,8 +25,20 @@ GREY = "#B8B8B8"
 INK = "#222222"
 ID_COLOUR = "#9A9A9A"
 
+#: Fonts for the letters that DejaVu Sans lacks (Chinese, Japanese, Korean), where installed.
+_FALLBACKS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "WenQuanYi Zen Hei",
+    "WenQuanYi Micro Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Microsoft YaHei",
+)
+
 RC: Any = {
-    "font.family": "DejaVu Sans",
+    "font.family": ["DejaVu Sans", *(f for f in _FALLBACKS if f in get_font_names())],
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,

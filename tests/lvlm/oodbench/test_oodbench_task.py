@@ -43,6 +43,7 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["image_text"]["scenes_96"]["scale"] > 1
     assert manifest["lvlm"]["accuracy"] == 0.9
+    assert (finished / "log.txt").read_text().rstrip().endswith(f"{finished}/oodbench.html")
 
 
 def test_questions_are_true_of_the_annotations(finished):

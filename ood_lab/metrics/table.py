@@ -215,11 +215,15 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     if metric not in TREND_METRICS or len(levels) < 2:
         return
     for name, trend in TRENDS.items():
+        low, high = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)
+        if name == "correlation":
+            # Noise weakens it in every draw: near 1, all of them are below the truth.
+            low, high = np.full_like(low, np.nan), np.full_like(high, np.nan)
         yield from _rows(
             evaluation,
             f"{name}_{axis}_{metric}",
             trend(values.T, levels),
-            percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest),
+            (low, high),
             ood=of_set.ood,
             n_ood=int(n_ood.sum()),
         )

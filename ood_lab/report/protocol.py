@@ -48,7 +48,7 @@ DEFINITIONS = (
     (
         "Correlation",
         "Pearson correlation between shift level and AUROC (or FPR95), levels without enough "
-        "images left out.",
+        "images left out. It has no interval: sampling weakens it in every draw.",
     ),
     (
         "Sensitivity",

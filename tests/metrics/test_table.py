@@ -184,6 +184,7 @@ def test_levels_average_their_present_cells_and_trends_follow(table, metric):
     where = {"ood": "grid", "detector": "strong"}
     correlation = one(table, metric=f"correlation_semantic_{metric}", **where)
     assert correlation["value"] == pytest.approx(fit.rvalue)
+    assert np.isnan([correlation["ci_low"], correlation["ci_high"]]).all()
     sensitivity = one(table, metric=f"sensitivity_semantic_{metric}", **where)
     assert sensitivity["value"] == pytest.approx(abs(fit.slope))
     assert sensitivity["ci_low"] < sensitivity["value"] < sensitivity["ci_high"]

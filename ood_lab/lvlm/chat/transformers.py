@@ -19,8 +19,10 @@ from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.images import images_of, open_image
 from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described
+from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.chat.ways import BatchKind, Way, same_scores
 from ood_lab.lvlm.image_text.base import chosen_device
+from ood_lab.lvlm.questions import Question
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +53,8 @@ class TransformersChat:
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
-        max_new_tokens: longest reply.
+        max_new_tokens: longest reply; ``auto`` = what suits the question, see
+            :data:`~ood_lab.lvlm.chat.openai.LONGEST`.
         dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
@@ -70,7 +73,7 @@ class TransformersChat:
         path: str,
         answer: Literal["generate", "first_token"] = "generate",
         batch_size: Count = 16,
-        max_new_tokens: Count = 64,
+        max_new_tokens: Count | Literal["auto"] = "auto",
         dtype: Literal["float32", "bfloat16", "float16"] | None = None,
         device: str = "auto",
         devices: Count = 1,
@@ -116,11 +119,23 @@ class TransformersChat:
     @property
     def made_with(self) -> Mapping[str, Any]:
         """Content of the folder and everything that changes a reply."""
+        return self._made_with(self.max_new_tokens)
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same with the longest reply to this question."""
+        return self._made_with(self._longest(question))
+
+    def _longest(self, question: Question | None) -> int:
+        if self.max_new_tokens == "auto":
+            return LONGEST[question.reply if question else "word"]
+        return self.max_new_tokens
+
+    def _made_with(self, longest: int | str) -> Mapping[str, Any]:
         return {
             "backend": "transformers",
             "model": self.folder.path.name,
             "revision": self.folder.revision,
-            "gen_kwargs": {"max_new_tokens": self.max_new_tokens, "do_sample": False},
+            "gen_kwargs": {"max_new_tokens": longest, "do_sample": False},
             "answer": self.answer,
             "dtype": self._dtype,
             "max_pixels": self.max_pixels,
@@ -166,14 +181,13 @@ class TransformersChat:
         # What has no image or several goes apart: processors want as many for each text.
         ordered = sorted(requests, key=lambda r: (len(images[r.key]), images[r.key]))
         shared = len(set(images.values())) < len(images)
-        groups: dict[tuple[bool, int], list[Request]] = {}
+        groups: dict[tuple[int, int], list[Request]] = {}
         for request in ordered:
-            group = not self._is_quick(request), len(images[request.key])
-            groups.setdefault(group, []).append(request)
+            tokens = 1 if self._is_quick(request) else self._longest(request.question)
+            groups.setdefault((tokens, len(images[request.key])), []).append(request)
         return [
-            Batch(groups[key][start : start + self.batch_size], tokens, shared)
+            Batch(groups[key][start : start + self.batch_size], key[0], shared)
             for key in sorted(groups)
-            for tokens in (self.max_new_tokens if key[0] else 1,)
             for start in range(0, len(groups[key]), self.batch_size)
         ]
 

@@ -13,7 +13,8 @@ from PIL import ExifTags, Image
 from ood_lab.data.scenes import ScenesDataset
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.asking import answers_to, messages_of
+from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.images import data_url
 from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
@@ -179,3 +180,22 @@ def test_an_image_that_is_cut_off_is_named(tiny, folder, tmp_path):
     (tmp_path / "0.png").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match=r"cannot read image '.*0\.png'"):
         ask(tiny, questions()[:1], tmp_path, tmp_path / "answers.jsonl")
+
+
+def test_how_long_a_reply_may_be_suits_the_question(folder, tmp_path):
+    chat = TransformersChat("shipped:tiny")
+    asked = [
+        Question(form, "any", "0.png", "Is there a mug in the image?", "yes", reply=form)
+        for form in ("word", "steps", "text")
+    ]
+    requests = [Request(each.question_id, messages_of(each, folder), each) for each in asked]
+    assert {b.requests[0].key: b.tokens for b in chat._batches(requests)} == {
+        "word": 64,
+        "text": 512,
+        "steps": 1024,
+    }
+    kept = [chat.made_for(each)["gen_kwargs"]["max_new_tokens"] for each in asked]
+    assert kept == [64, 1024, 512]
+    one = TransformersChat("shipped:tiny", max_new_tokens=1)
+    assert [reply.finish_reason for reply in one.ask(requests[:1])] == ["length"]
+    assert [reply.finish_reason for reply in chat.ask(requests[:1])] == ["stop"]

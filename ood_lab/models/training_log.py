@@ -6,10 +6,12 @@ import logging
 import math
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import DataLoader
 
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.threads import times_of_a_step
 from ood_lab.progress import Pace, duration
 from ood_lab.words import counted
 
@@ -18,6 +20,9 @@ log = logging.getLogger(__name__)
 #: What the first estimate of the time is measured on, after one step that warms up: so many
 #: steps, or so many seconds where steps are slow.
 _STEPS, _SECONDS = 10, 20.0
+#: Seconds and steps that must be left for a look at the number of threads, and how many times
+#: faster one thread must be.
+_LONG, _MANY, _FASTER = 60.0, 300, 1.5
 #: Lines about epochs at most; small data trains for hundreds of short ones.
 _LINES = 50
 
@@ -74,9 +79,39 @@ class TrainingLog(Callback):
             if step - self._estimate_from >= _STEPS or self._pace.elapsed > _SECONDS:
                 self._estimate_from = None
                 log.info("about %.2g s per step: %s", self._pace.each(step), self._pace.left(step))
+                self._advise_threads(trainer, pl_module, batch, step)
         elif self._pace.due:
             loss = outputs["loss"] if isinstance(outputs, dict) else outputs
             self._say(step, trainer, [f"loss {float(loss):.4g}"] if loss is not None else [])
+
+    def _advise_threads(
+        self, trainer: Trainer, module: LightningModule, batch: Any, step: int
+    ) -> None:
+        """Says so where busy cores make several threads slower than one; costs below 1%.
+
+        The number of threads decides the last digits, so it is not changed on the way.
+        """
+        assert self._pace is not None  # made by the first step
+        left, threads = (self._pace.total or 0) - step, torch.get_num_threads()
+        backbone = getattr(module, "backbone", None)
+        one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1
+        if not (isinstance(backbone, Backbone) and isinstance(batch, dict) and "image" in batch):
+            return
+        if threads == 1 or not one_process_on_cpu or left < _MANY:
+            return
+        each = self._pace.each(step)  # before the look, which takes its time, too
+        if each * left < _LONG or not (times := times_of_a_step(backbone, batch["image"])):
+            return
+        if (factor := times[0] / times[1]) >= _FASTER:
+            log.warning(
+                "a step takes about %.2g s with %d threads and %.2g s with one, as other work "
+                "keeps the cores busy: stop with Ctrl-C, and the same command with "
+                "OMP_NUM_THREADS=1 before it goes on faster, after the last whole "
+                "epoch (the last digits then differ)",
+                each,
+                threads,
+                each / factor,
+            )
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Notes that this epoch has a validation."""

@@ -1,0 +1,55 @@
+"""Whether a step on this CPU would be faster with one thread than with all of them."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import time
+
+import torch
+from lightning.pytorch.utilities.seed import isolate_rng
+from threadpoolctl import threadpool_limits
+from torch import Tensor
+
+from ood_lab.models.backbone import Backbone
+
+log = logging.getLogger(__name__)
+
+#: The part of a batch that is timed: with both settings, two to three steps of the training.
+_SHARE = 2
+
+
+def times_of_a_step(backbone: Backbone, images: Tensor) -> tuple[float, float] | None:
+    """Seconds of a forward and backward pass with all threads and with one; None where it fails.
+
+    It works on a copy and on a part of the batch, and leaves weights, statistics and random
+    numbers as they were: a training goes on with the digits that it would have had. Only the
+    number of OpenMP's threads is changed and set back, since ``torch.set_num_threads`` also
+    changes for good how MKL divides its work.
+
+    Args:
+        backbone: on the CPU.
+        images: ``[B, 3, H, W]``, of which half are used, two at least.
+    """
+    part = images[: max(2, len(images) // _SHARE)].detach()
+    with isolate_rng(include_cuda=False):
+        try:
+            network = copy.deepcopy(backbone)
+            every = _seconds(network, part)
+            with threadpool_limits(1, user_api="openmp"):
+                return (every, _seconds(network, part)) if torch.get_num_threads() == 1 else None
+        except Exception as error:  # of a network that is nobody's to know; this is advice only
+            log.debug("no time of a step with one thread: %s", error)
+            return None
+
+
+def _seconds(network: Backbone, images: Tensor) -> float:
+    """Of the second pass; the first one warms up."""
+    seconds = 0.0
+    for _ in range(2):
+        start = time.perf_counter()
+        network.zero_grad()
+        with torch.enable_grad():
+            network(images).logits.sum().backward()
+        seconds = time.perf_counter() - start
+    return seconds

@@ -90,7 +90,9 @@ def extract(
             loader = build_loader(trainer, dataset, batch_size, num_workers)
             _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
             chosen = [wanted[key] for key in missing.columns]
-            extractor = Extractor(backbone, chosen, missing.base, batch_size, dataset.name)
+            extractor = Extractor(
+                backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices
+            )
             run_extraction(trainer, extractor, loader, store, manifest)
         elif main:
             log.info("features of '%s': read from bank", dataset.name)

@@ -58,6 +58,7 @@ class Extractor(LightningModule):
         base: whether features, logits and labels are wanted.
         batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
+        processes: that share the memory of this machine.
 
     Raises:
         UserError: the backbone cannot serve a column.
@@ -70,12 +71,14 @@ class Extractor(LightningModule):
         base: bool = True,
         batch_size: int = 256,
         description: str = "Extracting",
+        processes: int = 1,
     ) -> None:
         super().__init__()
         self.backbone = backbone
         self.base = base
         self.batch_size = batch_size
         self.description = description
+        self.processes = processes
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
@@ -129,7 +132,7 @@ class Extractor(LightningModule):
                 self.batch_size,
                 self.needs_input_grad,
                 work,
-                processes=self.trainer.num_devices,
+                self.processes,
             )
         rows: list[dict[str, Tensor]] = []
         done = 0

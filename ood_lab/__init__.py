@@ -24,3 +24,7 @@ def __getattr__(name: str) -> Any:
     from ood_lab import notebook
 
     return getattr(notebook, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

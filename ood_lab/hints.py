@@ -11,7 +11,7 @@ from ood_lab.errors import UserError
 
 
 def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:
-    """Up to ``n`` options that are close to ``word``, the closest first.
+    """Up to ``n`` options that are close to ``word``, in whatever case, the closest first.
 
     Args:
         word: as typed.
@@ -19,16 +19,18 @@ def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) 
         n: so many at most.
         cutoff: least similarity, from 0 (anything) to 1 (equal).
     """
-    return difflib.get_close_matches(word, list(options), n=n, cutoff=cutoff)
+    known: dict[str, list[str]] = {}
+    for option in dict.fromkeys(options):
+        known.setdefault(option.lower(), []).append(option)
+    close = difflib.get_close_matches(word.lower(), known, n=n, cutoff=cutoff)
+    return [option for name in close for option in known[name]][:n]
 
 
 def suggestion(word: str, options: Iterable[str], shown: int = 5) -> str:
     """``did you mean 'x'?`` when an option is close to ``word``, else the first options."""
     names = list(options)
-    lower = {name.lower(): name for name in reversed(names)}
-    close = nearest(word.lower(), lower, 1, 0.6)
-    if close:
-        return f"did you mean '{lower[close[0]]}'?"
+    if close := nearest(word, names, 1, 0.6):
+        return f"did you mean '{close[0]}'?"
     if not names:
         return "there is none"
     more = f", ... ({len(names)} in all)" if len(names) > shown else ""

@@ -2,15 +2,17 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from cli import call, run_folders
+from cli import ROOT, call, run_folders
 from wandb_offline import read_run
 
+import ood_lab.detectors
 from ood_lab.errors import UserError
 from ood_lab.metrics import COLUMNS
 
@@ -215,6 +217,28 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
     assert named in error
     assert len(error.splitlines()) == 1
     assert not run_folders(tmp_path)
+
+
+def test_the_detector_that_the_readme_adds(trained, tmp_path, monkeypatch):
+    """Both files as they are shown, byte for byte."""
+    section = (ROOT / "README.md").read_text().split("## Adding a detector")[1]
+    python, yaml = (re.search(rf"```{k}\n(.*?)```", section, re.S)[1] for k in ("python", "yaml"))
+    (tmp_path / "nearest.py").write_text(python)
+    (tmp_path / "conf" / "detector").mkdir(parents=True)
+    (tmp_path / "conf" / "detector" / "nearest.yaml").write_text(yaml)
+    package = ood_lab.detectors
+    monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
+    places = (f"paths.outputs={tmp_path}/out", f"paths.features={trained.parents[2]}/features")
+    line = (
+        f"ckpt={trained}",
+        "detector=[nearest,knn]",
+        *places,
+        "logger=none",
+        "task.report=false",
+    )
+    assert call("eval.py", *line, "--config-dir", str(tmp_path / "conf")) == 0
+    (folder,) = run_folders(tmp_path)
+    assert set(read(folder).detector.dropna()) == {"nearest", "knn"}
 
 
 def test_a_checkpoint_of_another_architecture(trained, tmp_path, capsys):

@@ -1,5 +1,6 @@
 """Arrays, or a network, in; the numbers of a run out."""
 
+import dataclasses
 import doctest
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import lightning as L
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -139,3 +141,77 @@ def test_wrong_arrays_are_one_line():
         ood_lab.bank_from_arrays(np.full((4, 5), np.nan), head=head)
     with pytest.raises(UserError, match="no image"):
         ood_lab.bank_from_module(head, [])
+
+
+def test_what_there_is_shows_itself_in_a_line(banks):
+    assert {"Outcome", "bank_from_arrays", "bank_from_module", "evaluate"} <= set(dir(ood_lab))
+    assert not [name for name in dir(ood_lab) if name in ("os", "TYPE_CHECKING", "Any")]
+    assert repr(banks["train"]) == (
+        "FeatureBank(300 images, 300 with a label, 8 features, 3 classes)"
+    )
+    assert repr(KNN(k=3)) == "KNN(k=3)"
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], draws=20)
+    assert repr(outcome) == "Outcome(msp, knn; 2 OOD sets; print() shows the tables)"
+
+
+def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn", "odin"], draws=20)
+    html = outcome._repr_html_()
+    assert html.count("<tr>") == html.count("</tr>")
+    assert "95% interval" in html
+    assert "odin is left out: it works on the network" in html
+    folder = outcome.save(tmp_path / "new" / "folder")
+    read = pd.read_parquet(folder / "results.parquet")
+    pd.testing.assert_series_equal(read.value, outcome.results.value)
+    assert pd.read_csv(folder / "scores.csv").columns.tolist() == outcome.scores.columns.tolist()
+    page = outcome.report(tmp_path / "pages" / "mine.html")
+    assert "data:image/svg+xml" in page.read_text()
+    assert list((tmp_path / "pages" / "mine_figures").glob("*.png"))
+
+
+def test_the_warnings_of_a_run(banks, caplog):
+    test = banks["test"]
+    wrong = dataclasses.replace(test, labels=(test.labels + 1) % 3)
+    with caplog.at_level("WARNING", "ood_lab"):
+        outcome = ood_lab.evaluate(banks["train"], wrong, banks["ood"], detectors=["msp"], draws=9)
+    assert "no better than chance" in outcome.warnings[0]
+    assert outcome.warnings[0] in caplog.text
+    assert outcome.warnings[0].split(":")[0] in outcome._repr_html_()
+    far = banks["ood"]["far"]  # in the place of ID
+    outcome = ood_lab.evaluate(banks["train"], far, {"id": test}, detectors=["msp"], draws=9)
+    assert "AUROC" in outcome.warnings[0]
+    assert not ood_lab.evaluate(**banks, detectors=["msp"], draws=9).warnings
+
+
+def test_hints_are_written_as_python_is(banks):
+    with pytest.raises(UserError, match=r"set detectors=\{'knn': KNN\(k=\.\.\.\)\}"):
+        ood_lab.evaluate(**banks, detectors={"knn": KNN(k=1000)}, draws=9)
+
+
+IMAGES = torch.rand(6, 3, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "message"),
+    [
+        (IMAGES[0], None, r"images are of shape \[3, 4, 4\]: give a tensor \[N, 3, H, W\]"),
+        (IMAGES.numpy()[0], None, r"images are of shape \[3, 4, 4\]"),
+        ([IMAGES[0]], None, r"images are of shape \[3, 4, 4\]"),
+        (["a.png"], None, r"images are a str: give a tensor"),
+        ((255 * IMAGES).byte(), None, r"images are torch.uint8: give numbers as the network"),
+        (IMAGES, torch.zeros(5), r"labels \[5\] should be \[6\]"),
+        (IMAGES, torch.eye(6), r"labels \[6, 6\] should be \[6\], one number per image"),
+        (IMAGES, torch.full((6,), 0.5), "labels should be whole numbers"),
+        ([IMAGES], torch.zeros(6), r"labels are for images in one tensor"),
+        ([(IMAGES, torch.zeros(2))], None, r"labels \[2\] should be \[6\]"),
+    ],
+)
+def test_images_and_labels_of_a_wrong_shape(images, labels, message):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
+    with pytest.raises(UserError, match=message):
+        ood_lab.bank_from_module(net, images, labels)
+
+
+def test_labels_that_the_head_does_not_have():
+    with pytest.raises(UserError, match="labels go up to 7, the head has the classes 0 to 1"):
+        ood_lab.bank_from_arrays(np.ones((2, 5)), [0, 7], head=nn.Linear(5, 2))

@@ -54,6 +54,12 @@ class Detector(ABC):
             self.fit_split = fit_split
         self.fitted: dict[str, Tensor] = {}
 
+    def __repr__(self) -> str:
+        """One line: the class and the arguments it was made with."""
+        positional, keyword = self.arguments
+        shown = [*map(repr, positional), *(f"{key}={value!r}" for key, value in keyword.items())]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
     @property
     def column(self) -> BankColumn | None:
         """What the detector needs from the extraction pass, if anything."""
@@ -84,6 +90,10 @@ class Detector(ABC):
 
         Known before any image is looked at; ``fit`` refuses them in any case.
         """
+
+    def doubt(self, bank: FeatureBank) -> str | None:
+        """Why a fit on ``bank`` is not to be relied on, in words; None where nothing speaks so."""
+        return None
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Bytes that ``fit`` works with and ``fitted`` holds, for n rows, d features, c classes."""

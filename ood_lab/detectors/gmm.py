@@ -17,6 +17,7 @@ from ood_lab.detectors.requirements import (
     check_positive,
     require_finite,
     require_labels,
+    too_few_images,
 )
 from ood_lab.detectors.statistics import class_means, second_moment
 from ood_lab.features.bank import FeatureBank
@@ -70,6 +71,10 @@ class GMM(Detector):
                 f"GMM: {n:,} {self.fit_split} images cannot make {self._resolve(c):,} clusters: "
                 f"set detector.{self.name}.clusters"
             )
+
+    def doubt(self, bank: FeatureBank) -> str | None:
+        """Of fewer images than features."""
+        return too_few_images(self, *bank.features.shape)
 
     def _resolve(self, classes: int) -> int:
         return classes if self.clusters == "auto" else self.clusters

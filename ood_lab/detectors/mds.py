@@ -8,7 +8,12 @@ from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.requirements import require_finite, require_labels, warn_classes
+from ood_lab.detectors.requirements import (
+    require_finite,
+    require_labels,
+    too_few_images,
+    warn_classes,
+)
 from ood_lab.detectors.statistics import (
     class_means,
     mean_square,
@@ -49,6 +54,10 @@ class MDS(Detector):
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without class labels."""
         require_labels(self, bank)
+
+    def doubt(self, bank: FeatureBank) -> str | None:
+        """Of fewer images than features."""
+        return too_few_images(self, int((bank.labels >= 0).sum()), bank.features.shape[1])
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
         """Σ, V and LAPACK's work space ``[D, D]``, means ``[C, D]``, all float64."""

@@ -42,6 +42,17 @@ def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
         raise DetectorRefusal(f"{type(detector).__name__} needs a head of two classes or more")
 
 
+def too_few_images(detector: Detector, n: int, d: int) -> str | None:
+    """What is wrong with a covariance of d features from n images, n < d; else None."""
+    if n >= d:
+        return None
+    return (
+        f"the {detector.fit_split} split has {n:,} images for {d:,} features: their covariance "
+        "knows nothing of most directions, so OOD images may score as more ID than ID; fit on more "
+        "images, or leave it out"
+    )
+
+
 def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
     """Returns ``statistic`` of the fit split, or refuses one with NaN or infinite entries."""
     if not bool(statistic.isfinite().all()):

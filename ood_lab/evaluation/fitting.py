@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import pandas as pd
@@ -20,7 +20,6 @@ from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_s
 from ood_lab.detectors.device import within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics import score_warning
 
 log = logging.getLogger(__name__)
 
@@ -124,18 +123,3 @@ def score_banks(
 
     timing = each_that_works(detectors, fit_and_score, refused)
     return pd.concat(parts.values(), ignore_index=True), timing
-
-
-def suspicious(
-    scores: pd.DataFrame, detectors: Sequence[str], ood_sets: Sequence[str]
-) -> list[str]:
-    """Warnings about scores that cannot mean what they should, one per detector and reason."""
-    found: dict[tuple[str, str], list[str]] = {}
-    identity = scores[scores.dataset == "test"]
-    for name in detectors:
-        for ood in ood_sets:
-            rows = scores[scores.dataset == ood]
-            if warning := score_warning(identity[name].to_numpy(), rows[name].to_numpy()):
-                fact, _, reason = warning.partition(": ")
-                found.setdefault((name, reason), []).append(f"{ood}: {fact}")
-    return [f"{name}: {reason} ({'; '.join(on)})" for (name, reason), on in found.items()]

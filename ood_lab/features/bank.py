@@ -37,6 +37,14 @@ class FeatureBank:
     def __len__(self) -> int:
         return len(self.features)
 
+    def __repr__(self) -> str:
+        """One line: what there is of it, not the numbers."""
+        known = int((self.labels >= 0).sum())
+        parts = [f"{len(self):,} images, {known:,} with a label"]
+        parts += [f"{self.features.shape[1]:,} features", f"{len(self.head_weight):,} classes"]
+        parts += [f"columns {', '.join(self.columns)}"] if self.columns else []
+        return f"FeatureBank({', '.join(parts)})"
+
     @property
     def predictions(self) -> Tensor:
         """Predicted class of every image, ``[N] int64``."""

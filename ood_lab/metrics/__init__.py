@@ -18,12 +18,12 @@ from ood_lab.metrics.intervals import (
     wilson_interval,
 )
 from ood_lab.metrics.ood import (
+    REVERSED,
     SortedScores,
     aupr,
     auroc,
     fpr_at_tpr,
     roc_curve,
-    score_warning,
     tie_share,
 )
 from ood_lab.metrics.resampling import bootstrap
@@ -43,6 +43,7 @@ __all__ = [
     "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
+    "REVERSED",
     "Evaluation",
     "Protocol",
     "SortedScores",
@@ -69,7 +70,6 @@ __all__ = [
     "results_of",
     "risk_coverage",
     "roc_curve",
-    "score_warning",
     "sets_of_means",
     "shift_correlation",
     "shift_sensitivity",

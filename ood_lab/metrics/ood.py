@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 AuprMethod = Literal["average_precision", "trapezoid"]
+#: A lower AUROC says that the order is the wrong way round.
+REVERSED = 0.4
 
 
 def as_scores(values: ArrayLike | Any, name: str) -> Floats:
@@ -105,15 +107,29 @@ class SortedScores:
 
     def fpr_at_tpr(self, tpr: float = 0.95, positive: Literal["ood", "id"] = "ood") -> float:
         """See :func:`fpr_at_tpr`."""
+        threshold = self._threshold(tpr, positive)
+        if positive == "ood":
+            return 1 - np.searchsorted(self.id, threshold, side="left") / self.id.size
+        return np.searchsorted(self.ood, threshold, side="right") / self.ood.size
+
+    def tied_at_threshold(self, tpr: float, positive: Literal["ood", "id"]) -> float:
+        """Share of the images that :meth:`fpr_at_tpr` counts whose score equals the threshold."""
+        threshold = self._threshold(tpr, positive)
+        return float(np.mean((self.id if positive == "ood" else self.ood) == threshold))
+
+    def _threshold(self, tpr: float, positive: Literal["ood", "id"]) -> float:
         if not 0 < tpr <= 1:
             raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
         if positive == "ood":
-            threshold = self.ood[self.ood.size - required_count(self.ood.size, tpr)]
-            return 1 - np.searchsorted(self.id, threshold, side="left") / self.id.size
+            return float(self.ood[self.ood.size - required_count(self.ood.size, tpr)])
         if positive == "id":
-            threshold = self.id[required_count(self.id.size, tpr) - 1]
-            return np.searchsorted(self.ood, threshold, side="right") / self.ood.size
+            return float(self.id[required_count(self.id.size, tpr) - 1])
         raise ValueError(f"positive: expected 'ood' or 'id', got {positive!r}")
+
+    @property
+    def constant(self) -> bool:
+        """Whether all scores are the same."""
+        return bool(min(self.id[0], self.ood[0]) == max(self.id[-1], self.ood[-1]))
 
     def aupr(self, positive: Literal["in", "out"], method: AuprMethod) -> float:
         """See :func:`aupr`."""
@@ -218,22 +234,3 @@ def roc_curve(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floa
 def tie_share(id_scores: ArrayLike, ood_scores: ArrayLike) -> float:
     """Share of (ID, OOD) pairs with equal scores; above a few percent, thresholds are coarse."""
     return SortedScores.of(id_scores, ood_scores).tie_share()
-
-
-def score_warning(id_scores: ArrayLike, ood_scores: ArrayLike) -> str | None:
-    """One sentence when the scores cannot mean what they should, else None.
-
-    Constant scores carry no information. An AUROC below 0.4 says that these images look more like
-    ID than ID does, or that a score of one's own has the wrong sign.
-    """
-    pair = SortedScores.of(id_scores, ood_scores)
-    lowest, highest = min(pair.id[0], pair.ood[0]), max(pair.id[-1], pair.ood[-1])
-    if lowest == highest:
-        return f"every score equals {lowest:g}: constant features or a detector that was not fitted"
-    value = pair.auroc()
-    if value < 0.4:
-        return (
-            f"AUROC {value:.3f} is below 0.4: it scores these images as more ID than the ID test "
-            "set; of a detector of your own, check the sign (higher must mean more OOD)"
-        )
-    return None

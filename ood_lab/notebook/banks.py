@@ -60,9 +60,12 @@ def bank_from_arrays(
                 "features that the last layer got, and its own weights?"
             )
         own = given
-    y = torch.full((len(x),), -1) if labels is None else torch.as_tensor(np.asarray(labels)).long()
-    if y.shape != (len(x),):
-        raise UserError(f"labels {list(y.shape)} should be [{len(x)}], one number per image")
+    y = torch.full((len(x),), -1) if labels is None else _labels(labels, len(x))
+    if len(y) and int(y.max()) >= len(weight):
+        raise UserError(
+            f"labels go up to {int(y.max())}, the head has the classes 0 to {len(weight) - 1}: "
+            "number the classes as the head does, -1 for none"
+        )
     return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
 
 
@@ -160,8 +163,16 @@ def _backbone(
 
 def _batches(images: Images, labels: ArrayLike | None) -> Iterator[dict[str, Tensor]]:
     """Batches as the extraction has them, ``{image, label, index}``."""
+    if isinstance(images, np.ndarray):
+        images = torch.as_tensor(images)
+    if labels is not None and not isinstance(images, Tensor):
+        raise UserError(
+            "labels are for images in one tensor [N, 3, H, W]: batches hold their own, as "
+            "(images, labels) or {'image': ..., 'label': ...}"
+        )
     if isinstance(images, Tensor):
-        known = None if labels is None else torch.as_tensor(np.asarray(labels)).long()
+        _check_images(images)
+        known = None if labels is None else _labels(labels, len(images))
         pieces = images.split(256)
         named = known.split(256) if known is not None else [None] * len(pieces)
         images = zip(pieces, named, strict=True)
@@ -171,10 +182,37 @@ def _batches(images: Images, labels: ArrayLike | None) -> Iterator[dict[str, Ten
             image, label = batch["image"], batch.get("label")
         else:
             image, label = (batch, None) if isinstance(batch, Tensor) else tuple(batch)[:2]
+        _check_images(image)
         n = len(image)
-        label = torch.full((n,), -1) if label is None else torch.as_tensor(label).long()
+        label = torch.full((n,), -1) if label is None else _labels(label, n)
         yield {"image": image, "label": label, "index": torch.arange(start, start + n)}
         start += n
+
+
+def _check_images(images: Any) -> None:
+    shape = list(getattr(images, "shape", ()))
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
+        raise UserError(
+            f"images are {what}: give a tensor [N, 3, H, W], or batches of such "
+            "(one image alone: image[None])"
+        )
+    if not images.is_floating_point():
+        raise UserError(
+            f"images are {images.dtype}: give numbers as the network expects them, as in "
+            "(images.float() / 255 - mean) / std"
+        )
+
+
+def _labels(labels: ArrayLike, n: int) -> Tensor:
+    """``[n] int64``, -1 = unknown or OOD."""
+    given = labels.cpu() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
+    if given.shape != (n,):
+        raise UserError(f"labels {list(given.shape)} should be [{n}], one number per image")
+    whole = given.long()
+    if bool((whole != given).any()) or bool((whole < -1).any()):
+        raise UserError("labels should be whole numbers from 0, and -1 where there is none")
+    return whole
 
 
 def _matrix(values: ArrayLike, name: str) -> Tensor:

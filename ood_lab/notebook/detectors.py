@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from omegaconf import OmegaConf
 
@@ -11,9 +13,33 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.run.nodes import build
 from ood_lab.run.resolvers import detector_names, register_resolvers
-from ood_lab.scripts import CONF
+from ood_lab.scripts import conf_files
 
 Chosen = str | Sequence[str] | Mapping[str, Detector]
+
+#: A setting as it is written on the command line: ``detector.knn.k=5``.
+_SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]*\]|[^:;,\s]+))?")
+
+
+def in_python(text: str, chosen: Mapping[str, Detector]) -> str:
+    """A message with settings as they are written here: ``KNN(k=5)`` for ``detector.knn.k=5``."""
+
+    def written(found: re.Match[str]) -> str:
+        name, detector = found["name"], chosen.get(found["name"])
+        call = name if detector is None else type(detector).__name__
+        return f"detectors={{'{name}': {call}({found['key']}{found['value'] or '=...'})}}"
+
+    text = text.replace("leave it out of detector=[...]", "leave it out of detectors=[...]")
+    return _SETTING.sub(written, text)
+
+
+@contextmanager
+def explained(chosen: Mapping[str, Detector]) -> Iterator[None]:
+    """Raises a :class:`UserError` again in the words of :func:`in_python`."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(in_python(str(error), chosen)) from error
 
 
 def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
@@ -26,12 +52,13 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
     names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)
     register_resolvers()
     built = {}
+    files = {file.stem: file for file in conf_files("detector")}
     for name in names:
         if name not in sets["all"]:
             raise UserError(
                 f"there is no detector '{name}': {suggestion(name, [*sets, *sets['all']])}"
             )
-        file = OmegaConf.load(CONF / "detector" / f"{name}.yaml")
+        file = OmegaConf.load(files[name])
         cfg = OmegaConf.merge({"detector_preset": preset}, file)
         detector: Detector = build(cfg, f"detector.{name}")  # type: ignore[arg-type]
         detector.name = name

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pandas as pd
 import torch
@@ -12,19 +14,30 @@ from rich.console import Console
 
 from ood_lab.detectors import Detector
 from ood_lab.errors import UserError
+from ood_lab.evaluation.doubts import doubtful_fits, suspicious
 from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
+from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.features.bank import FeatureBank
+from ood_lab.io import write_csv, write_results, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
-from ood_lab.notebook.detectors import Chosen, chosen_detectors
+from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
 from ood_lab.report.console import console_tables
+from ood_lab.report.figures import write_figures
+from ood_lab.report.html import write_report
+from ood_lab.report.html_tables import main_table
+from ood_lab.report.page import page_template
+from ood_lab.report.protocol import fpr95_sentence
+from ood_lab.report.view import RunView
+
+log = logging.getLogger(__name__)
 
 #: Share of ``train`` that serves as ``val`` where none is given.
 VAL_SHARE = 0.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Outcome:
-    """What :func:`evaluate` found; ``print`` shows the tables of a run.
+    """What :func:`evaluate` found; ``print`` shows the tables of a run, a notebook the first one.
 
     Attributes:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
@@ -34,13 +47,79 @@ class Outcome:
         best: the detectors that are best, or not significantly worse, by set and metric.
         refused: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.
+        warnings: what to know before a number is believed; said when it is found, too.
     """
 
     scores: pd.DataFrame
     results: pd.DataFrame
     best: pd.DataFrame
     refused: dict[str, str]
-    detectors: dict[str, Detector] = field(repr=False)
+    detectors: dict[str, Detector]
+    warnings: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        """One line; the tables are those of ``print``."""
+        sets = self.results["ood"].dropna().nunique()
+        return f"Outcome({', '.join(self.detectors)}; {sets} OOD sets; print() shows the tables)"
+
+    def _repr_html_(self) -> str:
+        """The table of detectors and OOD sets, with its warnings above."""
+        page: str = page_template("outcome.html.j2").render(
+            table=main_table(self._view),
+            sentence=fpr95_sentence(self.results.attrs["protocol"]),
+            warnings=self.warnings,
+            refused=self.refused,
+        )
+        return page
+
+    @property
+    def _reads(self) -> dict[str, str]:
+        return {name: detector.reads for name, detector in self.detectors.items()}
+
+    @property
+    def _view(self) -> RunView:
+        return RunView(self.results, self.best, self._reads)
+
+    def save(self, folder: Path | str) -> Path:
+        """Writes what a run writes: ``results`` and ``scores`` as CSV and Parquet, and ``best``.
+
+        Returns:
+            The folder, which is made if missing.
+        """
+        place = Path(folder)
+        write_results(self.results, place)
+        write_table(self.scores, place / "scores.parquet")
+        write_csv(self.scores, place / "scores.csv")
+        write_table(self.best, place / "best.parquet")
+        return place
+
+    def report(self, path: Path | str = "report.html") -> Path:
+        """Writes the page of a run, one HTML file with all figures inside.
+
+        The figures lie as PNG and SVG in ``<path without .html>_figures`` beside it.
+        """
+        page, protocol = Path(path), self.results.attrs["protocol"]
+        figures = write_figures(
+            page.with_name(f"{page.stem}_figures"),
+            self.results,
+            self.scores,
+            protocol=protocol,
+            significance=self.best,
+        )
+        return write_report(
+            page,
+            self.results,
+            self.scores,
+            figures=figures,
+            manifest={
+                "detectors": {n: detector.describe() for n, detector in self.detectors.items()},
+                "warnings": self.warnings,
+            },
+            protocol=protocol,
+            significance=self.best,
+            reads=self._reads,
+            refused=self.refused,
+        )
 
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide."""
@@ -50,7 +129,7 @@ class Outcome:
             self.results,
             protocol=protocol,
             significance=self.best,
-            reads={name: detector.reads for name, detector in self.detectors.items()},
+            reads=self._reads,
             refused=self.refused,
         )
         console.print(tables)
@@ -97,6 +176,8 @@ def evaluate(
     """
     if not ood:
         raise UserError("there is no OOD set: ood={'name': bank}")
+    if not isinstance(ood, Mapping):
+        raise UserError("ood holds the OOD sets by name: ood={'name': bank}")
     sets = {"train": train, "test": test, **ood} | ({"val": val} if val is not None else {})
     _check_one_head(sets)
     if val is None:
@@ -105,7 +186,8 @@ def evaluate(
     refused: dict[str, str] = {}
     usable = _with_columns(chosen, sets, ["test", *ood], refused)
     parts = {name: _rows(name, sets[name]) for name in ("test", *ood)}
-    scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None))
+    with explained(usable):
+        scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None))
     evaluation = Evaluation(
         scores if bool((test.labels >= 0).any()) else scores.drop(columns="pred"),
         list(timing),
@@ -116,7 +198,27 @@ def evaluate(
         draws=draws,
     )
     results, best = results_of(evaluation, model), best_detectors(evaluation)
-    return Outcome(scores, results, best, refused, {name: usable[name] for name in timing})
+    doubts = _doubts(test, evaluation, doubtful_fits(usable, sets, list(timing)))
+    for doubt in doubts:
+        log.warning(doubt)
+    refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
+    fitted = {name: usable[name] for name in timing}
+    return Outcome(scores, results, best, refused, fitted, doubts)
+
+
+def _doubts(test: FeatureBank, evaluation: Evaluation, fits: Sequence[str]) -> list[str]:
+    """What a run warns of: a network no better than chance, doubtful fits, suspicious scores."""
+    known, classes = test.labels >= 0, len(test.head_weight)
+    if bool(known.any()):
+        accuracy = float((test.predictions == test.labels)[known].double().mean())
+        chance = Chance.of(test.labels, classes)
+        if chance.reached(accuracy):
+            return [
+                f"ID accuracy is {accuracy:.1%}, no better than chance "
+                f"({chance.words(list(map(str, range(classes))))}), so the scores of detectors "
+                "mean nothing: are these the labels of test, in the order of the head?"
+            ]
+    return [*fits, *suspicious(evaluation)]
 
 
 def _with_columns(

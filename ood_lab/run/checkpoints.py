@@ -38,6 +38,7 @@ def weights_file(ckpt: Path) -> Path:
         UserError: nothing is there, or the run has no checkpoint.
     """
     if ckpt.is_file():
+        _check_kind(ckpt)
         return ckpt
     if not ckpt.exists():
         parent = next(p for p in ckpt.absolute().parents if p.exists())
@@ -51,6 +52,34 @@ def weights_file(ckpt: Path) -> Path:
         f"ckpt={ckpt} holds no checkpoints/best.ckpt: name a folder written by train.py "
         "(outputs/<name>/<hash>/seed=<s>) or a file of weights"
     )
+
+
+def _check_kind(file: Path) -> None:
+    """Raises :class:`UserError` for what is no file of weights, as its first bytes tell."""
+    with file.open("rb") as stream:
+        start = stream.read(2)
+    # PyTorch writes zip archives, and wrote pickles; what is cut short is told when it is read.
+    if file.suffix == ".safetensors" or start in (b"", b"PK") or start[:1] == b"\x80":
+        return
+    run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
+    remedy = "name a run folder, or a file of weights" if run is None else f"give ckpt={run}"
+    raise UserError(f"ckpt={file} is not a PyTorch checkpoint: {remedy}")
+
+
+def check_weights(cfg: DictConfig) -> bool:
+    """Whether the weights are those of ``model`` alone, whose head may be of other classes.
+
+    Raises:
+        UserError: the configuration names no weights at all.
+    """
+    if cfg.ckpt:
+        return False
+    if not (cfg.model.pretrained or cfg.model.weights):
+        raise UserError(
+            "this backbone has no weights: give ckpt=<run folder or file>, "
+            "model.weights=FILE or model.pretrained=true, or train one with train.py"
+        )
+    return True
 
 
 def load_best(module: LightningModule, run: Path) -> None:

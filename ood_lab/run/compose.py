@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -17,8 +16,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ood_lab.run.values import values_of
-from ood_lab.scripts import CONF
+from ood_lab.run.values import quote, values_of
+from ood_lab.scripts import CONF, conf_folders, is_group
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -33,7 +32,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 def is_choice(override: Override) -> bool:
     """Whether it chooses files of a group (``data=folder``) instead of giving a value to a key."""
     key = override.key_or_group
-    return (key != "" and os.path.isdir(CONF / key)) or key.split(".")[0].split("/")[0] == "hydra"
+    return is_group(key) or key.split(".")[0].split("/")[0] == "hydra"
 
 
 def chosen(script: str, choices: Sequence[str]) -> DictConfig:
@@ -44,9 +43,15 @@ def chosen(script: str, choices: Sequence[str]) -> DictConfig:
     Raises:
         HydraException: a choice does not exist.
     """
-    cfg, hydra = _chosen(script, tuple(choices))
+    cfg, hydra = _chosen(script, (*choices, *_search_path()))
     HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config would copy it
     return copy.deepcopy(cfg)
+
+
+def _search_path() -> list[str]:
+    """The override that lets Hydra look into the user's own folder, too."""
+    own = [quote(f"file://{folder}") for folder in conf_folders()[1:]]
+    return [f"hydra.searchpath=[{','.join(own)}]"] if own else []
 
 
 @lru_cache(maxsize=64)

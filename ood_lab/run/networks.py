@@ -60,7 +60,7 @@ def load_backbone(ws: Workspace, classes: Sequence[str]) -> Backbone:
         UserError: it has no weights, or these are of other classes.
     """
     model, ckpt = ws.cfg.model, ws.cfg.ckpt
-    own_head = bool(model.pretrained or model.weights) and not ckpt
+    own_head = checkpoints.check_weights(ws.cfg)
     file = checkpoints.weights_file(Path(ckpt)) if ckpt else None
     if ckpt and not classes:  # images without labels: the network keeps the classes that it knows
         classes = checkpoints.classes_of(Path(ckpt))
@@ -77,11 +77,6 @@ def load_backbone(ws: Workspace, classes: Sequence[str]) -> Backbone:
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(file)
-    elif not own_head:
-        raise UserError(
-            "this backbone has no weights: give ckpt=<run folder or file>, "
-            "model.weights=FILE or model.pretrained=true, or train one with train.py"
-        )
     return backbone
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.scripts import CONF, command
+from ood_lab.scripts import command, conf_files
 
 PRESETS = ("openood", "paper")
 #: Line of a detector file's header, beside Hydra's own ``# @package``: it is in the default set.
@@ -46,8 +46,7 @@ def register_resolvers() -> None:
 
 def detector_names(default: bool = False) -> list[str]:
     """Every file of the folder, or those whose header says that they run by default."""
-    files = sorted((CONF / "detector").glob("*.yaml"))
-    return [file.stem for file in files if not default or _is_default(file)]
+    return [file.stem for file in conf_files("detector") if not default or _is_default(file)]
 
 
 def _is_default(file: Path) -> bool:
@@ -97,7 +96,7 @@ def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
     """``name  words: choices``, those that are chosen first; cut at :data:`WIDTH` columns."""
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
-    options = _families(sorted(path.stem for path in (CONF / name).glob("*.yaml")))
+    options = _families([path.stem for path in conf_files(name)])
     line = f"  {name:<{_NAMES}}{words}: "
     rest = list(dict.fromkeys([*first, *options]))
     while len(f"{line}{', '.join(rest)}") > WIDTH:
@@ -114,10 +113,10 @@ def _families(names: Sequence[str]) -> list[str]:
 
 def _help_tasks() -> str:
     """One line for each file of ``conf/task``: its name, and its first comment."""
-    files = sorted((CONF / "task").glob("*.yaml"))
-    return "\n".join(f"  {file.stem:<{_NAMES}}{_first_comment(file)}" for file in files)
+    lines = (f"  {f.stem:<{_NAMES}}{_first_comment(f)}" for f in conf_files("task"))
+    return "\n".join(lines)
 
 
 def _first_comment(file: Path) -> str:
     lines = (line for line in file.read_text(encoding="utf-8").splitlines() if line[:2] == "# ")
-    return next(line[2:] for line in lines if not line.startswith("# @package"))
+    return next((line[2:] for line in lines if not line.startswith("# @package")), "")

@@ -22,7 +22,8 @@ from omegaconf import DictConfig
 from ood_lab.errors import Stopped, UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.identity import OF_TRAINING, unread
+from ood_lab.run.identity import OF_TRAINING
+from ood_lab.run.places import check_places
 from ood_lab.run.prepare import prepare
 from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
@@ -30,6 +31,7 @@ from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace
+from ood_lab.scripts import find_own_classes
 
 log = logging.getLogger(__name__)
 DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -44,6 +46,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
     # A launcher of parallel jobs starts processes that never saw the command line.
     configure_logging()
     register_resolvers()
+    find_own_classes()
     try:
         this = _open(cfg)
     except Exception as error:
@@ -91,6 +94,7 @@ def _open(cfg: DictConfig) -> Workspace:
     """The job with its run folder, which only the main process locks and writes."""
     this = prepare(cfg, running_overrides())
     if not this.done:
+        check_places(this)
         with loading():
             this.check_settings()
         if this.builds:
@@ -110,7 +114,7 @@ def _open(cfg: DictConfig) -> Workspace:
 
 def _warn_of_ignored(this: Workspace) -> None:
     """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
-    ignored = frozenset() if this.trains else unread(this.uses) - {"ckpt", *OF_TRAINING}
+    ignored = this.unused - {"ckpt", *OF_TRAINING}
     for key in map(key_of, running_overrides()):
         if re.split(r"[./]", key)[0] in ignored:
             log.warning("%s changes nothing: this task does not read it", key)

@@ -51,13 +51,21 @@ class Workspace:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
         recipe: which file gave a method its settings, in words; None where no file did.
+        unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
         manifest: filled by those who work with what made the numbers.
     """
 
-    def __init__(self, cfg: DictConfig, run_folder: RunFolder, recipe: str | None = None) -> None:
+    def __init__(
+        self,
+        cfg: DictConfig,
+        run_folder: RunFolder,
+        recipe: str | None = None,
+        unused: frozenset[str] = frozenset(),
+    ) -> None:
         self.cfg = cfg
+        self.unused = unused
         self.run_folder = run_folder
         self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
         #: Why the run is not finished though its task has ended; the same command goes on.

@@ -4,7 +4,9 @@ In a clone, ``train.py``, ``eval.py`` and ``conf/`` lie beside the package; a wh
 folder (``hatch_build.py``). The commands do what ``python train.py`` and ``python eval.py`` do.
 """
 
+import os
 import runpy
+import sys
 from collections.abc import Callable
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -15,6 +17,34 @@ _HERE = Path(__file__).resolve().parent
 #: Folder of ``train.py``, ``eval.py`` and ``conf/``.
 HOME = _HERE if (_HERE / "conf").is_dir() else _HERE.parents[1]
 CONF = HOME / "conf"
+#: Names the folder of the user's own YAML files (``--config-dir``), for the processes of a job too.
+OWN_CONF = "OOD_LAB_CONFIG_DIR"
+
+
+def conf_folders() -> list[Path]:
+    """Where YAML files are looked for: :data:`CONF`, then the user's own folder, if any."""
+    own = os.environ.get(OWN_CONF)
+    return [CONF, Path(own)] if own else [CONF]
+
+
+def conf_files(group: str) -> list[Path]:
+    """The YAML files of a group, sorted; of two with the same name, the first folder's counts."""
+    found: dict[str, Path] = {}
+    for place in [folder / group for folder in conf_folders()]:
+        for file in place.glob("*.yaml") if os.path.isdir(place) else ():
+            found.setdefault(file.stem, file)
+    return [found[name] for name in sorted(found)]
+
+
+def is_group(key: str) -> bool:
+    """Whether files are chosen by this key."""
+    return key != "" and any(os.path.isdir(folder / key) for folder in conf_folders())
+
+
+def find_own_classes() -> None:
+    """Lets ``_target_`` name classes in modules of the current folder, behind all packages."""
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
 
 
 def command(name: str) -> str:

@@ -16,7 +16,8 @@ from ood_lab.axes import LEVELS
 from ood_lab.detectors import Detector
 from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
-from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks, suspicious
+from ood_lab.evaluation.doubts import doubtful_fits, suspicious
+from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
 from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
@@ -131,7 +132,7 @@ class Score(Task):
         write_table(best, ws.folder / "best.parquet")
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
-            doubts += suspicious(scores, list(timing), ood_sets)
+            doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
         manifest |= {
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing

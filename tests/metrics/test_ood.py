@@ -13,7 +13,6 @@ from ood_lab.metrics import (
     auroc,
     fpr_at_tpr,
     roc_curve,
-    score_warning,
     tie_share,
 )
 
@@ -162,7 +161,7 @@ def test_scores_beyond_float32_resolution_are_not_tied():
     assert auroc([1.0], [1.0 + 1e-12]) == 1.0
 
 
-@pytest.mark.parametrize("metric", [auroc, fpr_at_tpr, aupr, roc_curve, tie_share, score_warning])
+@pytest.mark.parametrize("metric", [auroc, fpr_at_tpr, aupr, roc_curve, tie_share])
 @pytest.mark.parametrize(
     ("i", "o", "message"),
     [
@@ -197,12 +196,13 @@ def test_tie_share_counts_pairs():
     assert tie_share([1.0, 2], [1.5]) == 0
 
 
-def test_score_warning():
-    rng = np.random.default_rng(0)
-    i = rng.normal(size=200)
-    assert score_warning(i, i + 2) is None
-    assert "more like ID to it than ID does" in score_warning(i, i - 2)
-    assert "every score equals 3" in score_warning([3.0] * 5, [3.0])
+def test_ties_at_the_threshold_are_counted():
+    zeros = SortedScores.of([0.0, 0, 0, 1], [0.0] * 5 + [2.0] * 15)
+    assert zeros.fpr_at_tpr(0.95, "ood") == 1
+    assert zeros.tied_at_threshold(0.95, "ood") == 0.75
+    assert zeros.tied_at_threshold(0.95, "id") == 0
+    assert not zeros.constant
+    assert SortedScores.of([3.0] * 5, [3.0]).constant
 
 
 def test_a_million_samples_take_seconds_at_most():

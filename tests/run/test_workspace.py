@@ -21,3 +21,16 @@ def test_every_process_of_a_job_trains_or_none(script, trains, tmp_path):
             cfg.hydra.job.name = name
         HydraConfig.instance().cfg = cfg
         assert ws.trains is trains
+
+
+@pytest.mark.parametrize(
+    ("line", "read"),
+    [(["prompt=gl_mcm", "clip=tiny"], True), (["model.pretrained=true", "clip=tiny"], False)],
+)
+def test_a_group_that_another_refers_to_is_read(line, read, tmp_path):
+    """``model.backbone.clip`` is ``${clip}`` where a method works on the CLIP."""
+    register_resolvers()
+    line = [*line, f"paths.outputs={tmp_path}"]
+    ws = prepare(composed("eval", line), line)
+    assert ("clip" not in ws.unused) is read
+    assert "lvlm" in ws.unused

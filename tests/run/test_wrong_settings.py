@@ -1,7 +1,9 @@
 """Settings that no training or evaluation can use end in one line, before any work."""
 
 import pytest
-from cli import call
+from cli import ROOT, call
+
+from ood_lab.run.workspace import Workspace
 
 SMALL = ("data.train=44", "data.val=22", "data.test=22", "data.per_shift_set=4", "data.per_cell=0")
 
@@ -18,6 +20,26 @@ AT_ONCE = {
     "smoothing of everything": (["model.classifier.label_smoothing=1"], "label_smoothing=1"),
     "no device": (["detector_device=gpu"], "detector_device=gpu: choose auto, cpu, cuda"),
     "a task's setting": (["task.memory_limit_gb=-1"], "task.memory_limit_gb=-1"),
+}
+#: Arguments of eval.py that are answered before torch is loaded; FILE is the page of a run.
+WITHOUT_TORCH = {
+    "nothing": ([], "this backbone has no weights: give ckpt=<run folder or file>"),
+    "a page": (["ckpt=FILE"], "report.html is not a PyTorch checkpoint: give ckpt="),
+    "another page": (["ckpt=README.md"], "is not a PyTorch checkpoint: name a run folder, or"),
+    "no run": (["ckpt=nowhere"], "ckpt=nowhere does not exist"),
+    "no ID": (["model.pretrained=true", "data=folder", "data.id.train=no"], "no' does not exist"),
+    "no OOD": (
+        ["model.pretrained=true", "data=folder", "data.id.train=conf", "data.ood.x={path: no}"],
+        "'no' does not exist",
+    ),
+    "no images": (["task=predict", "task.images=no"], "'no' does not exist"),
+    "settings for a choice": (
+        ["detector={knn:{k:20},msp:{}}"],
+        "detector={...} gives settings where a choice is expected: write detector=[knn,msp] "
+        "detector.knn.k=20",
+    ),
+    "a choice in capitals": (["detector=KNN"], "detector=KNN is unknown. Did you mean knn"),
+    "a long list": (["detector=zzz"], "temp_scaling, vim, vra."),
 }
 BEFORE_TRAINING = {
     "draws": (["metrics.draws=1e12"], "metrics.draws=1000000000000.0: give a number up to 100000"),
@@ -49,6 +71,22 @@ def test_before_anything_is_made(case, tmp_path, capsys):
     arguments, named = AT_ONCE[case]
     assert named in one_line(capsys, tmp_path, *arguments)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("case", WITHOUT_TORCH)
+def test_before_torch_is_loaded(case, tmp_path, capsys, monkeypatch):
+    arguments, named = WITHOUT_TORCH[case]
+    monkeypatch.chdir(ROOT)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.yaml").write_text("seed: 0\n")
+    (page := tmp_path / "run" / "report.html").write_text("<!DOCTYPE html>")
+    line = [argument.replace("FILE", str(page)) for argument in arguments]
+    # Values are checked as the classes have them, for which torch is loaded.
+    monkeypatch.setattr(Workspace, "check_settings", lambda self: pytest.fail("too late"))
+    assert call("eval.py", *line, f"paths.outputs={tmp_path}/out", "logger=none") == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert named in error
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("case", BEFORE_TRAINING)

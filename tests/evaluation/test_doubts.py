@@ -1,0 +1,67 @@
+"""What a run says of its scores before they are believed."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from ood_lab.detectors import GMM, KNN, MDS, RMDS
+from ood_lab.evaluation.doubts import doubtful_fits, suspicious
+from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics import Evaluation
+
+
+def evaluation(inside, outside, **options):
+    """Of detectors by name, on one OOD set and on a copy of it."""
+    parts = [("test", inside), ("far", outside), ("near", outside)]
+    tables = [pd.DataFrame({"dataset": name, **scores}) for name, scores in parts]
+    return Evaluation(pd.concat(tables, ignore_index=True), list(inside), draws=5, **options)
+
+
+def test_all_that_score_below_04_share_one_line():
+    rng = np.random.default_rng(0)
+    names = [f"d{i}" for i in range(8)]
+    inside = {name: rng.normal(size=100) for name in names}
+    (line,) = suspicious(evaluation(inside, {n: rng.normal(-1.5, 1, 50) for n in names}))
+    assert line.startswith("AUROC below 0.4: d")
+    assert "and 11 more; it scores these images as more ID than the ID test set" in line
+    assert not suspicious(evaluation(inside, {n: rng.normal(1.5, 1, 50) for n in names}))
+
+
+def test_constant_scores_are_told():
+    (line,) = suspicious(evaluation({"x": np.zeros(9)}, {"x": np.zeros(9)}))
+    assert line.startswith("every score is the same: x on far, x on near;")
+
+
+@pytest.mark.parametrize(("protocol", "side"), [("openood", "ID"), ("hendrycks", "OOD")])
+def test_ties_at_the_threshold_of_fpr95_are_told(protocol, side):
+    """As Gram's on CIFAR: three in four ID scores are exactly 0, and so is the threshold."""
+    rng = np.random.default_rng(0)
+    many, few = np.r_[np.zeros(75), rng.random(25)], np.r_[np.zeros(10), 1 + rng.random(90)]
+    parts = ({"gram": many}, {"gram": few})
+    if protocol == "hendrycks":  # mirrored
+        parts = ({"gram": -few}, {"gram": -many})
+    (line,) = suspicious(evaluation(*parts, protocol=protocol))
+    assert line.startswith(f"many {side} scores equal the threshold of FPR95 and are counted tog")
+    assert "gram on far (75%), gram on near (75%)" in line
+
+
+def bank(n, d=40):
+    rng = torch.Generator().manual_seed(0)
+    features = torch.randn(n, d, generator=rng)
+    weight, bias = torch.randn(4, d, generator=rng), torch.zeros(4)
+    return FeatureBank(
+        features=features,
+        logits=features @ weight.T + bias,
+        labels=torch.arange(n) % 4,
+        index=torch.arange(n),
+        head_weight=weight,
+        head_bias=bias,
+    )
+
+
+def test_covariances_of_fewer_images_than_features_are_told():
+    detectors = {"mds": MDS(), "rmds": RMDS(), "gmm": GMM(), "knn": KNN()}
+    (line,) = doubtful_fits(detectors, {"train": bank(39)}, list(detectors))
+    assert line.startswith("mds, rmds, gmm: the train split has 39 images for 40 features:")
+    assert not doubtful_fits(detectors, {"train": bank(40)}, list(detectors))

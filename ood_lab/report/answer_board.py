@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.text import Text
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_json, read_table
+from ood_lab.report.answers_page import estimate_cell
+from ood_lab.report.answers_table import why_missing
 from ood_lab.report.columns import Column, build, numbers, pack
 from ood_lab.report.html import page_template, save_page
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
@@ -106,6 +109,9 @@ class AnswerBoard:
             for piece in pack(columns, options.max_width):
                 yield Text()
                 yield build(piece, title)
+        for reason, rows in self.rows[self.rows["reason"] != ""].groupby("reason", sort=False):
+            places = ", ".join(dict.fromkeys(rows["label"] + " " + rows["column"]))
+            yield Text(f"{MISSING} of {places}: {reason}.", "yellow")
         yield Text("95% intervals; POPE and ORIC: F1 is the mean of yes and no.", "dim")
 
 
@@ -144,8 +150,9 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
 
     Returns:
         ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
-        ci_low, ci_high, n, run``; shares. ``n`` is the number of questions that a value rests on,
-        and ``label`` the model, with the folder of the run where a table has several of its runs.
+        ci_low, ci_high, n, reason, run``; shares. ``n`` is the number of questions that a value
+        rests on, ``reason`` why a value is missing, and ``label`` the model, with the folder of
+        the run where a table has several of its runs.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -167,6 +174,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
                         "column": headline.words,
                         **{key: row[key] for key in _KEPT},
                         "n": row["n_asked"],
+                        "reason": why_missing(row) if math.isnan(row["value"]) else "",
                         "run": str(run.path),
                     }
                 )
@@ -220,6 +228,7 @@ def write_answer_board(
         facts=[],
         warnings=[],
         tables=tables,
+        intervals=any(table.has_intervals for table in tables),
         pages=[
             *((run.title, page) for run in runs for page in _pages(run.path)),
             *((_detectors(path), page) for path in detectors for page in _pages(path)),
@@ -267,6 +276,8 @@ def _text(found: pd.DataFrame, run: str) -> str:
     if run not in found.index:
         return MISSING
     value, low, high = _values(found, run)
+    if math.isnan(value) or math.isnan(low):
+        return MISSING if math.isnan(value) else percent(value)
     return f"{percent(value)} [{percent(low)}, {percent(high)}]"
 
 
@@ -280,7 +291,7 @@ def _html(title: str, part: pd.DataFrame) -> HtmlTable:
     cells = []
     for _, rows in part.groupby("run", sort=False):
         found, first = rows.set_index("column"), rows.iloc[0]
-        start = [Cell(first["label"]), Cell(first["data"])]
+        start = [Cell(first["label"], first["label"]), Cell(first["data"], first["data"])]
         start.append(Cell(f"{first['questions']:,}", int(first["questions"])))
         cells.append([*start, *(_cell(found, column) for column in columns)])
     heads = [Head("model"), Head("data"), Head("questions"), *map(Head, columns)]
@@ -290,16 +301,19 @@ def _html(title: str, part: pd.DataFrame) -> HtmlTable:
 def _cell(found: pd.DataFrame, column: str) -> Cell:
     if column not in found.index:
         return Cell(MISSING)
-    value, low, high = _values(found, column)
-    return Cell(percent(value), value, f"{percent(low)} to {percent(high)}")
+    reason = str(found.loc[column, "reason"])
+    return Cell(f"{MISSING}: {reason}") if reason else estimate_cell(found.loc[column].to_dict())
 
 
 def _plain(caption: str, table: pd.DataFrame) -> HtmlTable:
-    rows = [
-        [Cell(f"{v:.1f}", v) if isinstance(v, float) else Cell(str(v)) for v in row]
-        for row in table.itertuples(index=False)
-    ]
+    rows = [[_plain_cell(value) for value in row] for row in table.itertuples(index=False)]
     return HtmlTable(caption, [Head(str(name)) for name in table], rows)
+
+
+def _plain_cell(value: Any) -> Cell:
+    if isinstance(value, float):
+        return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.1f}", value)
+    return Cell(str(value), str(value))
 
 
 def _detectors(leaderboard: Path) -> str:

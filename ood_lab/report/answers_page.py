@@ -74,6 +74,7 @@ class AnswersPage(NamedTuple):
             facts=self.facts,
             warnings=manifest.get("warnings", []),
             tables=self.tables,
+            intervals=any(table.has_intervals for table in self.tables),
             figures=[embed(figure, folder) for figure in self.figures],
             heading=self.heading,
             note=self.note,
@@ -115,10 +116,14 @@ def asked_and_said(question: str, reply: object, truth: str = "", most: int = 60
 
     Marks tell them apart where they stand in one paragraph.
     """
-    said = " ".join(str(reply).split())
-    said = f"{said[:most].rstrip()} …" if len(said) > most else said
     right = f" (right: {truth})" if truth else ""
-    return f"Q: {' '.join(question.split())} · Reply: “{said}”{right}"
+    return f"Q: {' '.join(question.split())} · Reply: {quoted(reply, most)}{right}"
+
+
+def quoted(reply: object, most: int) -> str:
+    """The first letters of a reply as a quotation on one line."""
+    said = " ".join(str(reply).split())
+    return f"“{said[:most].rstrip()} …”" if len(said) > most else f"“{said}”"
 
 
 def metric_table(

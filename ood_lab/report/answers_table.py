@@ -40,7 +40,8 @@ def why_missing(row: Mapping[Any, Any]) -> str:
     if failed == asked:
         return "every request failed"
     if unparsed and unparsed + failed == asked:
-        cut = int(row["n_cut"]) if row.get("n_cut", 0) == row.get("n_cut", 0) else 0
+        found = float(row.get("n_cut", 0))  # earlier runs do not say
+        cut = 0 if math.isnan(found) else int(found)
         return "no answer could be read" + (f" ({cut:,} replies were cut)" if cut else "")
     if not row.get("n_pairs", 1) and (unparsed or failed):
         return "no pair has two answers that could be read"

@@ -19,6 +19,7 @@ from ood_lab.report.answers_page import (
     draw_figures,
     interval_facts,
     metric_table,
+    quoted,
 )
 from ood_lab.report.differences import difference_table
 from ood_lab.report.figures.answer_levels import level_cells, level_lines
@@ -287,7 +288,7 @@ def _mistakes(captions: pd.DataFrame, split: str, store: Thumbnails) -> Shown:
     rows = table[(table["split"] == split) & (table["flagged"] > 0)]
     items = []
     for row in rows.iloc[:_SHOWN].reset_index().to_dict("records"):
-        reply, made_up = str(row["reply"]).strip()[:_LETTERS], ", ".join(row["flagged_nouns"])
-        text = f"{reply} (made up: {made_up}; there: {', '.join(row['truth_words'])})"
+        made_up, there = (", ".join(row[name]) for name in ("flagged_nouns", "truth_words"))
+        text = f"{quoted(row['reply'], _LETTERS)} · Made up: {made_up} · In the image: {there}"
         items.append(Mistake(text, store.number(split, int(row["index"]))))
     return Shown(named(split), items)

@@ -146,7 +146,8 @@ def write_oric_page(
     files = [*(folder / f"{name}.csv" for name in names), built / "analyses.csv"]
     tables = _Tables(*(read_table(file) if file.is_file() else None for file in files))
     footer = f"{manifest['title']}. 95% intervals that resample images."
-    planned = [*_of_answers(results, tables, footer), *_of_questions(tables, footer)]
+    title = f"{manifest['title']}."  # below what shows no intervals
+    planned = [*_of_answers(results, tables, footer, title), *_of_questions(tables, footer)]
     images = judged["file"].tolist()
     pictures = Pictures(lambda _, row: load_rgb(images[row]) if images[row] else None)
     store = Thumbnails(pictures)
@@ -167,7 +168,9 @@ def write_oric_page(
     return page
 
 
-def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator[Planned]:
+def _of_answers(
+    results: pd.DataFrame, tables: _Tables, footer: str, title: str
+) -> Iterator[Planned]:
     whole = mean_rows(results)
     metrics = {name: METRICS[name] for name in _FIGURE_METRICS}
     caption = "Answers to every set of questions, mean over the wordings."
@@ -194,7 +197,7 @@ def _of_answers(results: pd.DataFrame, tables: _Tables, footer: str) -> Iterator
         "cells",
         "Semantic × covariate level",
         "ORIC's questions, by the known levels of shift of the image.",
-        partial(level_cells, levels, _LEVEL_METRICS, "oric", ""),
+        partial(level_cells, levels, _LEVEL_METRICS, "oric", title),
     )
 
 

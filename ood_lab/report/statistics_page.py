@@ -138,7 +138,11 @@ def write_statistics_page(
     for name, words in TITLES.items():
         if name in tables:
             heads, rows = _texts(name, tables[name])
-            cells = [[Cell(text) for text in row] for row in rows]
+            values = tables[name].itertuples(index=False)
+            cells = [
+                [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
+                for row, given in zip(rows, values, strict=True)
+            ]
             shown.append(HtmlTable(words, [Head(head) for head in heads], cells))
     return AnswersPage(
         title=manifest["title"],
@@ -193,6 +197,13 @@ def _text(table: str, what: str, value: Any) -> str:
     if what in _SHARES and table != "mmd":
         return f"{100 * number:.1f}"
     return f"{number:.2e}" if 0 < abs(number) < 1e-3 else f"{number:.3f}"
+
+
+def _sort(value: Any) -> float | str:
+    """What a cell is sorted by; empty where its value is missing."""
+    if isinstance(value, (str, tuple)):
+        return value if isinstance(value, str) else float(value[0])
+    return "" if math.isnan(value) else float(value)
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,5 @@
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -148,3 +149,18 @@ def test_runs_of_detectors_alone_are_refused(tmp_path):
     (folder / "manifest.json").write_text("{}")
     with pytest.raises(UserError, match="no chat model"):
         read_benchmarks([folder])
+
+
+def test_what_is_missing_has_a_reason_and_no_interval(tmp_path):
+    sizes = {"n_unparsed": 100, "n_failed": 0}
+    silent = run_folder(tmp_path / "a", "tiny", {"id": math.nan}, "accuracy", {}, **sizes)
+    found = read_benchmarks([silent])
+    board = answer_board(found)
+    console = Console(record=True, width=100)
+    console.print(AnswerBoard(board))
+    text = console.export_text()
+    html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
+    assert "nan" not in text
+    assert "N/A of tiny ID Acc: no answer could be read." in text
+    assert ">N/A: no answer could be read</td>" in html
+    assert "show 95% intervals" not in html  # there are none

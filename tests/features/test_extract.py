@@ -194,7 +194,7 @@ def test_a_disk_that_fills_up_leaves_nothing(
     def full(tensors, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module, "save_file", full)
+    monkeypatch.setattr(module, "save_tensors", full)
     with pytest.raises(UserError, match=r"cannot be written under .*No space left"):
         extract(trainer, backbone, images, tmp_path)
     assert not list(tmp_path.glob("[!.]*")) + list(tmp_path.glob(".partial/*"))

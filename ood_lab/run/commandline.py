@@ -22,7 +22,13 @@ from omegaconf import DictConfig
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints
 from ood_lab.run.keys import OPEN_KEYS
-from ood_lab.run.line import check_overrides, check_secrets, is_strict, read_arguments
+from ood_lab.run.line import (
+    check_headers,
+    check_overrides,
+    check_secrets,
+    is_strict,
+    read_arguments,
+)
 from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
 from ood_lab.run.process import quick_exit
 from ood_lab.run.resolvers import register_resolvers
@@ -30,7 +36,7 @@ from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
 from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import key_of, paths_of, quoted, trimmed
-from ood_lab.scripts import CONF, script_main
+from ood_lab.scripts import CONF, conf_folders, find_own_classes, script_main
 
 #: Holds script and overrides of the job that is running, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
@@ -44,6 +50,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
     """
     configure_logging()
     register_resolvers()
+    find_own_classes()
     # Hydra then raises what a job raised instead of printing a shortened traceback.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     is_program = sys.argv[0] in sys.orig_argv  # else a notebook's %run, or a test, lives on
@@ -62,7 +69,9 @@ def run_line(script: str, line: Sequence[str], main: Callable[[], Any] | None = 
         SystemExit: after an error, which has been printed, or when the user has stopped it.
     """
     try:
-        return _run(main or script_main(script), script, read_arguments(rewrite(line)))
+        arguments = read_arguments(rewrite(line))
+        register_resolvers()  # once more: the user's own detectors are known now
+        return _run(main or script_main(script), script, arguments)
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
@@ -73,6 +82,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     check_secrets(arguments.overrides)
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
+    check_headers(overrides)
     only_jobs = not _other_flags(arguments)
     if only_jobs and (stages := stages_of(script, overrides)):
         return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
@@ -104,7 +114,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
 
 def _other_flags(arguments: Namespace) -> bool:
     """Whether Hydra is asked for something else than to run jobs, as by ``--cfg job``."""
-    of_jobs = ("overrides", "multirun", "run")
+    of_jobs = ("overrides", "multirun", "run", "config_dir")
     return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 
 
@@ -118,6 +128,8 @@ def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequ
         UserError: Hydra cannot compose this line, for a reason that :func:`check_overrides` knows.
     """
     search_path = create_config_search_path(str(CONF))
+    for folder in conf_folders()[1:]:
+        search_path.append("command-line", f"file://{folder}")
     hydra = Hydra.create_main_hydra2(task_name=script, config_search_path=search_path)
     begun = False
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from ood_lab import hints
-from ood_lab.scripts import CONF
+from ood_lab.scripts import conf_files
 
 #: Below these, names are the user's to invent: those of sets (`data.ood.mine=DIR`) ...
 OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.")
@@ -30,6 +29,8 @@ SYNONYMS = {
     "checkpoint": "ckpt",
     "output_dir": "outputs",
 }
+#: Options that a message lists at most.
+_SHOWN = 60
 
 
 def advice(key: str, cfg: DictConfig) -> str:
@@ -47,7 +48,10 @@ def nearest(word: str, options: Sequence[str]) -> str:
     """``Did you mean ...?`` for the options that are close to ``word``, else what is valid."""
     if close := hints.nearest(word, options):
         return f"Did you mean {' or '.join(close)}?"
-    return f"Valid: {', '.join(sorted(options)[:30])}."
+    shown, more = sorted(options), ""
+    if len(shown) > _SHOWN:
+        shown, more = shown[:_SHOWN], f", ... ({len(shown)} in all)"
+    return f"Valid: {', '.join(shown)}{more}."
 
 
 def parent_of(cfg: Any, key: str) -> Any:
@@ -113,9 +117,7 @@ def _choices_with(key: str) -> tuple[str, ...]:
     """``group=choice`` of the files in which a key stands, its first part being the group."""
     group, _, rest = key.partition(".")
     found = []
-    for path in (
-        sorted((CONF / group).glob("*.yaml")) if rest and os.path.isdir(CONF / group) else []
-    ):
+    for path in conf_files(group) if rest else []:
         file = OmegaConf.load(path)
         if has(file, rest) or has(file, key):  # the second in files of the whole configuration
             found.append(f"{group}={path.stem}")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,11 +17,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
+from ood_lab.hints import missing_path
 from ood_lab.run import keys
 from ood_lab.run.compose import apply, chosen, is_choice, parsed
 from ood_lab.run.identity import leaves
 from ood_lab.run.values import values_of
-from ood_lab.scripts import CONF
+from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 from ood_lab.secrets import check_secret
 
 #: Names with dots, before them a sign and behind them a package, as in ``+group@package``.
@@ -33,10 +35,11 @@ _LONGEST = 200
 
 
 def read_arguments(arguments: Sequence[str]) -> Namespace:
-    """Hydra's flags, and ``overrides``.
+    """Hydra's flags, and ``overrides``; notes down where the user's own YAML files lie.
 
     Raises:
-        UserError: a flag is unknown or lacks its value, or an argument is not ``key=value``.
+        UserError: a flag is unknown or lacks its value, an argument is not ``key=value``, or
+            there is no folder ``--config-dir``.
     """
 
     def refuse(message: str) -> NoReturn:
@@ -44,7 +47,12 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
     parser = get_args_parser()
     parser.error = refuse  # type: ignore[method-assign]
-    found: Namespace = parser.parse_args(list(arguments))
+    # Flags may stand anywhere between the overrides.
+    found: Namespace = parser.parse_intermixed_args(list(arguments))
+    if found.config_dir:
+        if not Path(found.config_dir).is_dir():
+            raise missing_path(found.config_dir)
+        os.environ[OWN_CONF] = os.path.abspath(found.config_dir)
     for override in found.overrides:
         key, equals, _ = override.partition("=")
         check_set_name(key.lstrip("+~"))
@@ -86,6 +94,33 @@ def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -
             _check_line(script, [*first[:position], other, *first[position + 1 :]])
 
 
+def check_headers(overrides: Sequence[str]) -> None:
+    """Looks into the chosen files for a package that Hydra would pass over without a word.
+
+    Raises:
+        UserError: ``# @package`` stands below another line, where it is a comment like any other.
+    """
+    for override in map(_parsed, overrides):
+        group = override.key_or_group
+        if not _chooses(override) or override.is_sweep_override():
+            continue
+        value = override.value()
+        names = {str(name) for name in (value if isinstance(value, list) else [value])}
+        for file in conf_files(group):
+            if file.stem in names and (found := _late_header(file)):
+                raise UserError(
+                    f"{file}: Hydra reads '{found}' at the very top alone: make it the first line"
+                )
+
+
+def _late_header(file: Path) -> str | None:
+    lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    of_header = itertools.takewhile(lambda line: not line or re.match(r"#\s*@", line), lines)
+    rest = lines[len(list(of_header)) :]
+    comments = itertools.takewhile(lambda line: not line or line.startswith("#"), rest)
+    return next((line for line in comments if re.match(r"#\s*@package\s", line)), None)
+
+
 def check_secrets(overrides: Sequence[str]) -> None:
     """Refuses keys and passwords before a line of them is written anywhere.
 
@@ -104,12 +139,17 @@ def check_secrets(overrides: Sequence[str]) -> None:
 def is_strict(overrides: Sequence[str]) -> bool:
     """Whether Hydra refuses every line of one job with these overrides that is refused here.
 
-    Hydra takes more where a sign adds or removes a key, or a group is given null or a file twice.
+    Hydra takes more where a sign adds or removes a key, or a group is given null, settings or a
+    file twice.
     """
     given = [_parsed(override) for override in overrides]
     signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
-    null = any(o.value() is None and os.path.isdir(CONF / o.key_or_group) for o in given)
-    return not (signed or null or any(is_choice(o) and _twice(o) for o in given))
+    odd = any(o.value() is None or isinstance(o.value(), dict) for o in given if _chooses(o))
+    return not (signed or odd or any(is_choice(o) and _twice(o) for o in given))
+
+
+def _chooses(override: Override) -> bool:
+    return is_group(override.key_or_group)
 
 
 def _parsed(override: str) -> Override:
@@ -162,17 +202,18 @@ def _check_choice(override: Override) -> None:
     group = override.key_or_group
     if override.is_delete():
         raise UserError(f"~{group}: a group cannot be left out; choose another file of it")
-    if not os.path.isdir(CONF / group):  # Hydra's own
+    if not is_group(group):  # Hydra's own
         return
     registered = ConfigStore.instance().repo.get(group, {})
-    names = [*(CONF / group).glob("*.yaml"), *map(Path, registered)]
-    options = sorted(path.stem for path in names)
+    options = sorted({path.stem for path in (*conf_files(group), *map(Path, registered))})
     if not options:
         inner = sorted(f"{group}/{path.name}" for path in (CONF / group).iterdir())
         raise UserError(f"'{group}' has no choices of its own, {' and '.join(inner)} have")
     value = override.value()
     if twice := _twice(override):
         raise UserError(f"{group} names {twice[0]} twice: leave one of them out")
+    if isinstance(value, dict):
+        raise UserError(_choice_and_settings(group, value))
     for choice in value if isinstance(value, list) else [value]:
         if choice is None:  # Hydra has it in defaults lists alone
             known = ", ".join(options)
@@ -186,6 +227,15 @@ def _twice(override: Override) -> list[Any]:
     value = override.value()
     choices = value if isinstance(value, list) else []
     return [choice for place, choice in enumerate(choices) if choice in choices[:place]]
+
+
+def _choice_and_settings(group: str, value: Mapping[Any, Any]) -> str:
+    """What to write instead of settings in the place of a choice."""
+    names = [str(name) for name, inner in value.items() if isinstance(inner, Mapping)]
+    chosen_names = [f"{group}=[{','.join(names)}]"] if names else []
+    settings = [f"{group}.{key}={v}" for key, v in leaves({str(k): v for k, v in value.items()})]
+    line = " ".join([*chosen_names, *settings])
+    return f"{group}={{...}} gives settings where a choice is expected: write {line}"
 
 
 def _check_value(override: Override, cfg: DictConfig) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -63,9 +63,17 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         # Feature banks and the cache lie in the run folder, so that nothing is found or left.
         cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
     recipe = recipe_of(cfg, overrides)
+    unused = ignored - _referred_to(cfg, ignored)
     if ignored:
         cfg = OmegaConf.create({k: v for k, v in _resolved(cfg).items() if k not in ignored})
-    return Workspace(cfg, RunFolder(path), recipe)
+    return Workspace(cfg, RunFolder(path), recipe, unused)
+
+
+def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:
+    """Those of the groups that settings outside of them take values from, as in ``${clip}``."""
+    rest = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if str(key) not in groups])
+    text = OmegaConf.to_yaml(rest)
+    return {group for group in groups if re.search(rf"\$\{{{re.escape(group)}[.}}]", text)}
 
 
 def _shortened(cfg: DictConfig) -> DictConfig:

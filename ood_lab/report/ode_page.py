@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from PIL import Image
 
-from ood_lab.data.files import load_rgb
 from ood_lab.io import read_table
 from ood_lab.lvlm.ode.tendencies import Tendencies
 from ood_lab.report.answers_page import (
@@ -155,7 +155,7 @@ def write_ode_page(
     rows = results[results["unparsed"] == first]
     planned = _planned(folder, rows, tendencies, f"{manifest['title']}.")
     files = captions["file"].tolist()
-    pictures = Pictures(lambda _, row: load_rgb(root / files[row]))
+    pictures = Pictures(lambda _, row: Image.open(root / files[row]))
     store = Thumbnails(pictures)
     page = AnswersPage(
         title=manifest["title"],

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from PIL import Image
 
-from ood_lab.data.files import load_rgb
 from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
 from ood_lab.report.answers_page import (
     AnswersPage,
@@ -116,7 +116,7 @@ def write_oodbench_page(
         *_doubt(judged, f"{manifest['title']}."),
     ]
     files = judged["file"].tolist()
-    pictures = Pictures(lambda _, row: load_rgb(files[row]) if files[row] else None)
+    pictures = Pictures(lambda _, row: Image.open(files[row]) if files[row] else None)
     store = Thumbnails(pictures)
     ways = sorted(WAYS, key=lambda way: way != first)
     page = AnswersPage(

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from PIL import Image
 
-from ood_lab.data.files import load_rgb
 from ood_lab.io import read_table
 from ood_lab.report.answers_page import (
     AnswersPage,
@@ -149,7 +149,7 @@ def write_oric_page(
     title = f"{manifest['title']}."  # below what shows no intervals
     planned = [*_of_answers(results, tables, footer, title), *_of_questions(tables, footer)]
     images = judged["file"].tolist()
-    pictures = Pictures(lambda _, row: load_rgb(images[row]) if images[row] else None)
+    pictures = Pictures(lambda _, row: Image.open(images[row]) if images[row] else None)
     store = Thumbnails(pictures)
     page = AnswersPage(
         title=manifest["title"],

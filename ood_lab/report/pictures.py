@@ -6,7 +6,7 @@ import io
 import logging
 from collections.abc import Callable
 
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ood_lab.words import counted
 
@@ -28,14 +28,14 @@ class Pictures:
         self._lost: dict[tuple[str, int], str] = {}
 
     def small(self, dataset: str, index: int, side: int) -> Image.Image | None:
-        """An image in RGB, at most ``side`` pixels wide and high; None where it cannot be had."""
+        """An upright image in RGB, at most ``side`` pixels a side; None where it cannot be had."""
         try:
             image = self._load_image(dataset, index)
             if isinstance(image, bytes):
                 image = Image.open(io.BytesIO(image))
             if image is None:
                 return None
-            small = image.convert("RGB")
+            small = ImageOps.exif_transpose(image).convert("RGB")
         except Exception as error:  # readers of broken files raise almost anything
             self._lost[dataset, index] = " ".join(str(error).split())
             return None

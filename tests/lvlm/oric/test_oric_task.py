@@ -151,7 +151,7 @@ def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, 
         ),
         (
             ("task.bench={f}/oric_bench.json", "task.pope=[]", "task.images={f}/x"),
-            "not a directory",
+            "does not exist",
         ),
     ],
 )

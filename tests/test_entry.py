@@ -204,7 +204,7 @@ WRONG = {
     "no weights": ([], "ckpt="),
     "missing folder": (["data=folder", "data.id.train=nowhere", "data.ood.x=nowhere"], "nowhere"),
     "model not named": (["model=timm"], "model.name"),
-    "no detector": (["detector=[]"], "no detector"),
+    "no detector": (["detector=[]", "model.pretrained=true"], "no detector"),
 }
 
 

@@ -22,11 +22,11 @@ def check_places(ws: Workspace) -> None:
     Raises:
         UserError: a file or folder does not exist, or no weights are named.
     """
-    if not ws.trains and "backbone" in ws.uses:
-        checkpoints.check_weights(ws.cfg)
     for place in _places(ws):
         if not Path(place).expanduser().exists():
             raise missing_path(place)
+    if not ws.trains and "backbone" in ws.uses:
+        checkpoints.check_weights(ws.cfg)
 
 
 def _places(ws: Workspace) -> Iterator[str]:

@@ -3,10 +3,10 @@
 import json
 import shutil
 
-import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from photos import write_photos
 from PIL import Image
 
 SMALL = ("trainer.max_epochs=1", "metrics.draws=20", "logger=none", "detector=[msp,knn,mds]")
@@ -15,18 +15,8 @@ NO_PAGE = "task.report=false"
 
 @pytest.fixture
 def photos(tmp_path):
-    """Three classes of 20 pictures that differ in colour, and 12 pictures of noise."""
-    rng = np.random.default_rng(0)
-    for position, name in enumerate(("apple", "pear", "plum")):
-        (tmp_path / "id" / name).mkdir(parents=True)
-        for i in range(20):
-            pixels = rng.integers(0, 90, (48, 56, 3))
-            pixels[..., position] += 150
-            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "id" / name / f"{i}.jpg")
-    (tmp_path / "ood").mkdir()
-    for i in range(12):
-        pixels = rng.integers(0, 255, (48, 56, 3), np.uint8)
-        Image.fromarray(pixels).save(tmp_path / "ood" / f"{i}.jpg")
+    """A folder of them."""
+    write_photos(tmp_path, (56, 48), "jpg")
     return tmp_path
 
 

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from ood_lab.models.backbone import Backbone
 
-#: Pixels of the chunk that a pass begins with: on a CPU about what its caches hold. A batch of
-#: fewer goes through the network whole and as it is: there is little to gain, and timing cannot
-#: then move the last digit of a feature from run to run.
-FIRST_PIXELS = {"cpu": 2**20, "cuda": 2**23}
+#: A batch of fewer pixels goes through the network whole and as it is: there is little to gain, and
+#: timing cannot then move the last digit of a feature from run to run.
+WHOLE_PIXELS = {"cpu": 2**20, "cuda": 2**23}
+#: Pixels of the chunk that a pass begins with: on a CPU about what its caches hold.
+FIRST_PIXELS = {"cpu": 2**19, "cuda": 2**23}
 #: Share of the free memory that the activations of a chunk may take on a CPU.
 MEMORY_SHARE = 0.25
 #: A chunk or a memory format is only taken for another if it saves more than this share.
@@ -170,8 +171,8 @@ def _new_search(
     backbone: Backbone, image: Tensor, largest: int, graph: bool, processes: int
 ) -> ChunkSearch:
     device, (height, width) = image.device.type, image.shape[2:]
-    pixels = FIRST_PIXELS.get(device, FIRST_PIXELS["cuda"])
-    if largest * height * width <= pixels:
+    whole, pixels = (each.get(device, each["cuda"]) for each in (WHOLE_PIXELS, FIRST_PIXELS))
+    if largest * height * width <= whole:
         as_it_is = memory_format_of(backbone) == torch.channels_last
         return ChunkSearch.settled_on(Chunk(largest, as_it_is))
     if device == "cpu":

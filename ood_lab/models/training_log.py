@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 #: What the first estimate of the time is measured on, after one step that warms up: so many
 #: steps, or so many seconds where steps are slow.
 _STEPS, _SECONDS = 10, 20.0
-#: Seconds and steps that must be left for a look at the number of threads, and how many times
-#: faster one thread must be.
-_LONG, _MANY, _FASTER = 60.0, 300, 1.5
+#: Seconds that must be left for a look at the number of threads, the share of them that it may
+#: take, and how many times faster one thread must be.
+_LONG, _SHARE, _FASTER = 60.0, 0.01, 1.5
 #: Lines about epochs at most; small data trains for hundreds of short ones.
 _LINES = 50
 
@@ -87,9 +87,11 @@ class TrainingLog(Callback):
     def _advise_threads(
         self, trainer: Trainer, module: LightningModule, batch: Any, step: int
     ) -> None:
-        """Says so where busy cores make several threads slower than one; costs below 1%.
+        """Says so where busy cores make several threads slower than one.
 
-        The number of threads decides the last digits, so it is not changed on the way.
+        The number of threads decides the last digits, so it is not changed on the way. The look
+        takes two halves of a step with all T threads, and two with one, which takes at most T times
+        as long: it waits for a training in which those ``1 + T`` steps are 1% of what is left.
         """
         assert self._pace is not None  # made by the first step
         left, threads = (self._pace.total or 0) - step, torch.get_num_threads()
@@ -97,7 +99,7 @@ class TrainingLog(Callback):
         one_process_on_cpu = module.device.type == "cpu" and trainer.world_size == 1
         if not (isinstance(backbone, Backbone) and isinstance(batch, dict) and "image" in batch):
             return
-        if threads == 1 or not one_process_on_cpu or left < _MANY:
+        if threads == 1 or not one_process_on_cpu or _SHARE * left < 1 + threads:
             return
         each = self._pace.each(step)  # before the look, which takes its time, too
         if each * left < _LONG or not (times := times_of_a_step(backbone, batch["image"])):

@@ -17,8 +17,9 @@ from rich.console import Console
 from ood_lab.arguments import Count, Share
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_table, write_csv
+from ood_lab.io import read_config, read_table, write_csv
 from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
+from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.oodbench.build import YES_NO
 from ood_lab.lvlm.oodbench.runs import (
     ModelRun,
@@ -88,10 +89,12 @@ class OODBenchStatistics(Task):
         match_sizes: see :func:`ood_lab.lvlm.statistics.mmd.equivalence`.
         corpora: a CSV with ``image`` and ``text`` of the training data of each model.
         epsilon: largest share of known pairs that is negligible.
+        foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write the page, ``statistics.html``.
 
     Raises:
-        UserError: runs of other questions, an unknown model, a run without what is needed.
+        UserError: runs of other questions, an unknown model, a run without what is needed, a CLIP
+            that knows nothing of their images.
     """
 
     runs: Sequence[str]
@@ -111,6 +114,7 @@ class OODBenchStatistics(Task):
     match_sizes: bool = True
     corpora: Mapping[str, str] = field(default_factory=dict)
     epsilon: Share = 0.05
+    foreign_clip: bool = False
     report: bool = True
 
     def run(self, ws: Workspace) -> None:
@@ -118,6 +122,10 @@ class OODBenchStatistics(Task):
         runs = read_runs(self.runs)
         hard = read_runs(self.hard)
         self._check(runs, hard)
+        if self.train is not None and self.encoder is None and not self.foreign_clip:
+            for run in (self.train, built_in(runs[0].path) or runs[0].path):
+                images = {"annotations": read_config(Path(run)).get("annotations")}
+                refuse_foreign({**ws.settings, **images}, ("annotations",), ("clip",))
         pairs, counts = common_pairs(runs, self.unparsed)
         tables = self._degradations(runs, pairs, counts, ws.seed)
         tables |= self._comparison(runs, pairs, ws.seed)

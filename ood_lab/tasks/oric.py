@@ -34,6 +34,7 @@ from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
 from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
+from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.oric.wording import TASK, Asked, Form
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.training.oric_data import write_dataset
@@ -133,7 +134,9 @@ class Oric(Benchmark):
         if not given.get("annotations"):
             raise UserError("nothing to ask about: choose annotations=scenes|coco, or task.bench")
         if not given.get("judge"):
-            raise UserError("nobody to say what is unexpected: choose judge=cooccurrence|openai")
+            raise UserError(
+                "no judge says which objects are unexpected: choose judge=cooccurrence|openai"
+            )
 
     def _check_given(self, given: Mapping[str, Any]) -> None:
         if self.bench is not None and self.questions is not None:
@@ -236,7 +239,11 @@ class Oric(Benchmark):
         model: CooccurrenceJudge | ChatModel = ws.judge
         if isinstance(model, CooccurrenceJudge):
             return model
-        return ChatJudge(model, store_of(model.made_with, ws.answers_root), self.judge_wording)
+        return ChatJudge(self._texts(ws, model), self.judge_wording)
+
+    def _texts(self, ws: Workspace, model: ChatModel) -> TextModel:
+        store = store_of(model.made_with, ws.answers_root)
+        return TextModel(model, store, self.accept_failed)
 
     def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
         items = items_of(bench.questions, ws.annotations, self.article)
@@ -286,8 +293,7 @@ class Oric(Benchmark):
         asked = [q for q in questions if q.question_id in answers or not self.predictions]
         judged = judge(asked, answers, self.parser)
         if self.second_step == "judge":
-            model = cast("ChatModel", ws.judge)
-            judged = second_step(judged, model, store_of(model.made_with, ws.answers_root))
+            judged = second_step(judged, self._texts(ws, cast("ChatModel", ws.judge)))
         write_table(judged, ws.folder / _JUDGED)
         results = results_of(judged, name, **results_options(ws))
         write_results(results, ws.folder)

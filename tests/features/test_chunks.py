@@ -100,8 +100,14 @@ def test_small_batches_go_through_whole_and_untimed(trainer, backbone, tmp_path)
     assert backbone.forwards == 2 * 3
 
 
+def begin_with(images, monkeypatch):
+    """Chunks of so many images of 8 x 8 pixels are the first ones."""
+    for pixels in (chunks.WHOLE_PIXELS, chunks.FIRST_PIXELS):
+        monkeypatch.setitem(pixels, "cpu", images * 64)
+
+
 def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
-    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 4 * 64)
+    begin_with(4, monkeypatch)
     tried = []
     monkeypatch.setattr(
         ChunkSearch, "record", lambda self, images, seconds: tried.append((images, seconds))
@@ -142,7 +148,7 @@ def test_a_layer_and_the_activation_in_its_place_are_counted_once():
 def test_a_chunk_takes_its_share_of_the_free_memory(backbone, monkeypatch):
     image = torch.zeros(1, 3, 8, 8)
     each = activation_bytes(backbone, image, graph=True)
-    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 64 * 64)
+    begin_with(64, monkeypatch)
 
     def largest(available, processes):
         free = namedtuple("Memory", "available")(available)
@@ -159,7 +165,7 @@ def test_a_chunk_takes_its_share_of_the_free_memory(backbone, monkeypatch):
 def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeypatch, caplog):
     caplog.set_level(logging.INFO, "ood_lab")
     columns = [MapPower(), GradientStep(), GradientStep(0.5)]
-    monkeypatch.setitem(chunks.FIRST_PIXELS, "cpu", 1)
+    begin_with(1, monkeypatch)
     monkeypatch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(self.chunk))
     banks = []
     for chunk in (Chunk(200), Chunk(7), Chunk(7, channels_last=True)):

@@ -2,13 +2,12 @@
 
 import json
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
 from cli import call, run_folders
 from own_lightning import Own
-from PIL import Image
+from photos import write_photos
 
 from ood_lab.errors import UserError
 from ood_lab.models import OwnTraining, WrappedBackbone, own_steps
@@ -20,18 +19,7 @@ MODEL += ("logger=none", "task.report=false", "data.num_workers=0", "data.batch_
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
     """Arguments for three classes that differ in colour, and noise."""
-    root, rng = tmp_path_factory.mktemp("photos"), np.random.default_rng(0)
-    for position, name in enumerate(("apple", "pear", "plum")):
-        (root / "id" / name).mkdir(parents=True)
-        for i in range(20):
-            pixels = rng.integers(0, 90, (32, 32, 3))
-            pixels[..., position] += 150
-            Image.fromarray(pixels.astype(np.uint8)).save(root / "id" / name / f"{i}.png")
-    (root / "ood").mkdir()
-    for i in range(12):
-        pixels = rng.integers(0, 255, (32, 32, 3), np.uint8)
-        Image.fromarray(pixels).save(root / "ood" / f"{i}.png")
-    data = ("data=folder", f"data.id.train={root}/id", f"data.ood.noise={root}/ood")
+    data = write_photos(tmp_path_factory.mktemp("photos"), (32, 32), "png")
     return (*data, *MODEL, "model.net._target_=own_lightning.Own")
 
 

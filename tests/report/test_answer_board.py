@@ -79,6 +79,13 @@ def two_sizes(tmp_path):
     ]
 
 
+def shown(board):
+    """The board in a terminal."""
+    console = Console(record=True, width=100)
+    console.print(AnswerBoard(board))
+    return console.export_text()
+
+
 def test_no_run_of_a_model_is_left_out(two_sizes):
     board = answer_board(read_benchmarks(two_sizes))
     assert board["value"].tolist() == [0.9, 0.8, 0.3, 0.7]
@@ -92,9 +99,7 @@ def test_no_run_of_a_model_is_left_out(two_sizes):
 def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes, tmp_path):
     found = read_benchmarks(two_sizes)
     board = answer_board(found)
-    console = Console(record=True, width=100)
-    console.print(AnswerBoard(board))
-    text = console.export_text()
+    text = shown(board)
     html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
     for title in (
         "OODBench on scenes, 3,910 questions about 600 images, %",
@@ -110,9 +115,7 @@ def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes
 def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     found = read_benchmarks(runs)
     board = answer_board(found)
-    console = Console(record=True, width=100)
-    console.print(AnswerBoard(board))
-    text = console.export_text()
+    text = shown(board)
     assert "60.0 [50.0, 70.0]" in text
     assert "other" in text
     leaderboard = tmp_path / "places" / "hash" / "seed=0"
@@ -156,9 +159,7 @@ def test_what_is_missing_has_a_reason_and_no_interval(tmp_path):
     silent = run_folder(tmp_path / "a", "tiny", {"id": math.nan}, "accuracy", {}, **sizes)
     found = read_benchmarks([silent])
     board = answer_board(found)
-    console = Console(record=True, width=100)
-    console.print(AnswerBoard(board))
-    text = console.export_text()
+    text = shown(board)
     html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
     assert "nan" not in text
     assert "N/A of tiny ID Acc: no answer could be read." in text

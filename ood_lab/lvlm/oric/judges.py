@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol
 
 from annotated_types import Interval
 
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.parsers import NO, YES, default
-from ood_lab.lvlm.questions import Question
 
 Wording = Literal["paper", "released"]
 NoTest = Literal["word", "substring"]
@@ -88,35 +83,25 @@ class CooccurrenceJudge:
 
 @dataclass(frozen=True)
 class ChatJudge:
-    """A chat model, which sees names only, no image; no reply is asked for twice.
+    """A chat model, which sees names only, no image.
 
     Args:
-        model: of ``judge=...``.
-        store: keeps its replies.
+        texts: the model.
         wording: of the question.
     """
 
-    model: ChatModel
-    store: AnswerStore
+    texts: TextModel
     wording: Wording = "paper"
 
     @property
     def made_with(self) -> Mapping[str, Any]:
         """The model's own, and the wording."""
-        return {**self.model.made_with, "wording": self.wording}
+        return {**self.texts.model.made_with, "wording": self.wording}
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
-        """Its replies; None where the request failed.
-
-        Raises:
-            UserError: the model cannot answer. Replies that came before are kept.
-        """
+        """Its replies; see :meth:`~ood_lab.lvlm.oric.texts.TextModel.replies`."""
         texts = [each.text(self.wording) for each in asked]
-        questions = [
-            Question(_id(text), "oric_judge", None, text, "") for text in dict.fromkeys(texts)
-        ]
-        answers = answers_to(questions, Path(), self.model, self.store) if questions else []
-        found = {a.prompt: None if a.error else a.response for a in answers}
+        found = self.texts.replies("oric_judge", texts)
         return [found[text] for text in texts]
 
 
@@ -133,7 +118,3 @@ def says_no(reply: str | None, test: NoTest) -> bool | None:
     if test == "substring":
         return "no" in reply.lower()
     return {YES: False, NO: True}.get(default(reply) or "")
-
-
-def _id(text: str) -> str:
-    return f"judge/{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
-
 import pandas as pd
 
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.judged import PARSED, UNPARSED
+from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.parsers import NO, YES, mmbench
-from ood_lab.lvlm.questions import Question
 
 _TEXT = (
     "Match an answer to one of the options of a question, whichever means the same. If it means "
@@ -22,7 +16,7 @@ _TEXT = (
 )
 
 
-def second_step(judged: pd.DataFrame, model: ChatModel, store: AnswerStore) -> pd.DataFrame:
+def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
     """The same table, where replies that were not matched are read by a chat model.
 
     What it cannot match either stays unparsed.
@@ -30,22 +24,22 @@ def second_step(judged: pd.DataFrame, model: ChatModel, store: AnswerStore) -> p
     Args:
         judged: see :func:`ood_lab.lvlm.judged.judge`.
         model: reads texts only.
-        store: keeps what it said.
 
     Returns:
         ``parsed``, ``correct`` and ``status`` filled in, and ``matched_by`` (``judge``, or ``""``).
 
     Raises:
-        UserError: the model cannot answer.
+        UserError: see :meth:`~ood_lab.lvlm.oric.texts.TextModel.replies`.
     """
     open_rows = judged.index[judged["status"] == UNPARSED]
     texts = [
         _TEXT.format(question=judged.at[row, "text"], reply=str(judged.at[row, "reply"]).strip())
         for row in open_rows
     ]
-    questions = [Question(_id(text), "match", None, text, "") for text in dict.fromkeys(texts)]
-    answers = answers_to(questions, Path(), model, store) if questions else []
-    said = {a.prompt: None if a.error else mmbench(a.response) for a in answers}
+    said = {
+        text: None if reply is None else mmbench(reply)
+        for text, reply in model.replies("match", texts).items()
+    }
     table = judged.assign(matched_by="")
     for row, text in zip(open_rows, texts, strict=True):
         if said[text] in (YES, NO):
@@ -57,7 +51,3 @@ def second_step(judged: pd.DataFrame, model: ChatModel, store: AnswerStore) -> p
                 "judge",
             ]
     return table
-
-
-def _id(text: str) -> str:
-    return f"match/{hashlib.sha256(text.encode()).hexdigest()[:16]}"

@@ -1,6 +1,7 @@
 """lvlm=openai against a real server: ``transformers serve`` with the tiny model."""
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -9,10 +10,10 @@ import subprocess
 import sys
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from local_server import LocalServer
 
 from ood_lab.append import read_records
 from ood_lab.data.scenes import ScenesDataset
@@ -64,52 +65,19 @@ def server(model_copy, tmp_path_factory):
         process.wait(20)
 
 
-class Front:
-    """Passes requests on to a server, after it has spoilt some."""
+def front(server, spoil):
+    """Passes requests on to a server; ``spoil`` makes a status of the number of some."""
 
-    def __init__(self, server, spoil):
-        front = self
-        self.chats, self.lock = 0, threading.Lock()
+    def reply(path, body):
+        with lock:
+            number = next(numbers)
+        if status := spoil(number):
+            return status, {}, {"retry-after-ms": "10"} if status == 429 else None
+        passed = httpx.post(f"{server}{path}", json=body, timeout=60)
+        return passed.status_code, passed.content
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_GET(self):
-                self.answer(404, b"{}")
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                with front.lock:
-                    front.chats += 1
-                    number = front.chats
-                status = spoil(number)
-                if status:
-                    return self.answer(status, b"{}")
-                kind = {"content-type": "application/json"}
-                reply = httpx.post(f"{server}{self.path}", content=body, headers=kind, timeout=60)
-                return self.answer(reply.status_code, reply.content)
-
-            def answer(self, status, content):
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                if status == 429:
-                    self.send_header("retry-after-ms", "10")
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.http.shutdown()
+    lock, numbers = threading.Lock(), itertools.count(1)
+    return LocalServer(reply, models=(404, {}))
 
 
 @pytest.fixture(scope="module")
@@ -147,18 +115,18 @@ def test_the_server_says_what_the_model_says(server, model_copy, folder, tmp_pat
 
 
 def test_429_and_503_in_front_are_waited_out(server, model_copy, folder, tmp_path):
-    with Front(server, lambda number: {1: 429, 3: 503}.get(number)) as front:
-        asked = client(model_copy, front.url, concurrency=1, retries=3)
+    with front(server, lambda number: {1: 429, 3: 503}.get(number)) as between:
+        asked = client(model_copy, between.url, concurrency=1, retries=3)
         answers = answers_to(QUESTIONS[:4], folder, asked, AnswerStore(tmp_path / "a.jsonl"))
-        assert front.chats == 6
+        assert len(between.asked) == 6
     assert [a.error for a in answers] == [None] * 4
 
 
 def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_copy, folder, tmp_path):
     path = tmp_path / "a.jsonl"
     slow = threading.Event()
-    with Front(server, lambda number: slow.wait(20) and None) as front:
-        asked = client(model_copy, front.url, retries=0, timeout_s=1.0)
+    with front(server, lambda number: slow.wait(20) and None) as between:
+        asked = client(model_copy, between.url, retries=0, timeout_s=1.0)
         answers = answers_to(QUESTIONS[:2], folder, asked, AnswerStore(path))
         slow.set()
     assert all("timed out" in a.error.lower() for a in answers)
@@ -171,7 +139,7 @@ def test_a_server_that_hangs_is_a_failure_and_asked_again(server, model_copy, fo
 def test_a_killed_client_loses_and_repeats_nothing(server, model_copy, folder, tmp_path):
     write_questions(QUESTIONS, folder / "questions.jsonl")
     path = tmp_path / "answers.jsonl"
-    with Front(server, lambda number: time.sleep(0.3)) as front:
+    with front(server, lambda number: time.sleep(0.3)) as between:
         code = (
             "import sys; from pathlib import Path\n"
             "from ood_lab.lvlm.answers import AnswerStore\n"
@@ -183,7 +151,7 @@ def test_a_killed_client_loses_and_repeats_nothing(server, model_copy, folder, t
             "chat = OpenAIChat(model, url, max_tokens=8, concurrency=1)\n"
             "answers_to(questions, Path(folder), chat, AnswerStore(Path(path)))\n"
         )
-        command = [sys.executable, "-c", code, str(folder), str(path), str(model_copy), front.url]
+        command = [sys.executable, "-c", code, str(folder), str(path), str(model_copy), between.url]
         killed = subprocess.Popen(command)
         while not path.exists() or len(path.read_text().splitlines()) < 3:
             assert killed.poll() is None
@@ -191,10 +159,10 @@ def test_a_killed_client_loses_and_repeats_nothing(server, model_copy, folder, t
         killed.send_signal(signal.SIGKILL)
         killed.wait()
         time.sleep(1.0)  # what was under way reaches the front
-        before, kept = front.chats, [r["key"] for r in read_records(path)]
+        before, kept = len(between.asked), [r["key"] for r in read_records(path)]
         assert 3 <= len(kept) < len(QUESTIONS)
         subprocess.run(command, check=True)
         after = [r["key"] for r in read_records(path)]
         assert after[: len(kept)] == kept
         assert len(set(after)) == len(after) == len(QUESTIONS)
-        assert front.chats - before == len(QUESTIONS) - len(kept)
+        assert len(between.asked) - before == len(QUESTIONS) - len(kept)

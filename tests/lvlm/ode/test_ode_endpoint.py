@@ -3,11 +3,10 @@
 import base64
 import io
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cli import call
+from local_server import LocalServer
 from PIL import Image
 
 from ood_lab.errors import UserError
@@ -19,7 +18,7 @@ PAIR = Composition("standard", "ee", Concept("dog"), Concept("umbrella"), 3, 1)
 OTHER = Composition("fictional", "ee", Concept("boat"), Concept("cake"), 0, 2)
 
 
-def image_reply(_body):
+def image_reply(_path, _body):
     stream = io.BytesIO()
     Image.new("RGB", (32, 32), (200, 30, 30)).save(stream, "PNG")
     return 200, {"data": [{"b64_json": base64.b64encode(stream.getvalue()).decode()}]}
@@ -28,35 +27,8 @@ def image_reply(_body):
 @pytest.fixture
 def server():
     """Its ``reply`` makes the replies; ``asked`` has the bodies, ``url`` is its address."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self._send(*httpd.models)
-
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-            httpd.asked.append(body)
-            self._send(*httpd.reply(body))
-
-        def _send(self, status, content):
-            text = content if isinstance(content, str) else json.dumps(content)
-            self.send_response(status)
-            kind = "text/html" if text.startswith("<") else "application/json"
-            self.send_header("content-type", kind)
-            self.send_header("content-length", str(len(text)))
-            self.end_headers()
-            self.wfile.write(text.encode())
-
-        def log_message(self, *_):
-            pass
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    httpd.asked, httpd.reply, httpd.models = [], image_reply, (200, {"data": []})
-    httpd.url = f"http://127.0.0.1:{httpd.server_port}/v1"
-    threading.Thread(target=httpd.serve_forever, daemon=True).start()
-    yield httpd
-    httpd.shutdown()
-    httpd.server_close()
+    with LocalServer(image_reply) as server:
+        yield server
 
 
 def generator_of(server, **settings):
@@ -89,7 +61,7 @@ def test_images_made_before_and_after_a_failure_are_kept(server, tmp_path):
     generator = generator_of(server, per_composition=2)
     orders = generator.plan([PAIR, OTHER], seed=0)
 
-    def failing(body):
+    def failing(_path, body):
         return (500, {"error": "overloaded"}) if "boat" in body["prompt"] else image_reply(body)
 
     server.reply = failing
@@ -105,7 +77,9 @@ def test_a_prompt_that_is_refused_leaves_its_image_out(server, tmp_path):
     generator = generator_of(server, per_composition=1)
     orders = generator.plan([PAIR, OTHER], seed=0)
     refusal = 400, {"error": {"code": "content_policy_violation", "message": "no"}}
-    server.reply = lambda body: refusal if "boat" in body["prompt"] else image_reply(body)
+    server.reply = lambda path, body: (
+        refusal if "boat" in body["prompt"] else image_reply(path, body)
+    )
     assert make(orders, generator, tmp_path, 8) == orders[:1]
 
 
@@ -123,7 +97,7 @@ def test_a_prompt_that_is_refused_leaves_its_image_out(server, tmp_path):
 def test_other_replies_are_one_line_without_the_key(server, tmp_path, monkeypatch, reply, words):
     monkeypatch.setenv("MY_KEY", "sk-secret")
     generator = generator_of(server, api_key_env="MY_KEY", per_composition=1)
-    server.reply = lambda _: reply
+    server.reply = lambda *_: reply
     with pytest.raises(UserError, match=words) as caught:
         make(generator.plan([PAIR], seed=0), generator, tmp_path, 8)
     assert "sk-secret" not in str(caught.value)

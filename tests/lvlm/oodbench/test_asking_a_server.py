@@ -1,11 +1,10 @@
 """``task=oodbench lvlm=openai`` through the real entry point, against a server on this machine."""
 
 import json
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from cli import call, run_folders
+from local_server import LocalServer
 from PIL import Image
 
 from ood_lab.io import read_table
@@ -14,47 +13,19 @@ from ood_lab.lvlm.questions import Question, write_questions
 PASSWORD, KEY = "pw12secret", "sk-proj-0123456789abcdefghij"
 
 
-class Server:
-    """Says ``text``, or fails where the question holds the word ``fails``."""
-
-    def __init__(self):
-        self.text, self.fails, self.reason, self.asked = "Yes", None, "stop", 0
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self):
-                self.answer(200, {"data": []})
-
-            def do_POST(self):
-                body = self.rfile.read(int(self.headers["content-length"]))
-                outer.asked += 1
-                if outer.fails and outer.fails.encode() in body:
-                    return self.answer(500, {"error": {"message": "boom"}})
-                message = {"role": "assistant", "content": outer.text}
-                choice = {"index": 0, "message": message, "finish_reason": outer.reason}
-                return self.answer(200, {"choices": [choice]})
-
-            def answer(self, status, body):
-                content = json.dumps(body).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_):
-                pass
-
-        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        threading.Thread(target=self.http.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.http.server_address[1]}/v1"
-
-
 @pytest.fixture
 def server():
-    server = Server()
-    yield server
-    server.http.shutdown()
+    """Says ``text``, or fails where the request holds the words ``fails``."""
+
+    def reply(_path, body):
+        if server.fails and server.fails in json.dumps(body):
+            return 500, {"error": {"message": "boom"}}
+        message = {"role": "assistant", "content": server.text}
+        return 200, {"choices": [{"index": 0, "message": message, "finish_reason": server.reason}]}
+
+    with LocalServer(reply) as server:
+        server.text, server.fails, server.reason = "Yes", None, "stop"
+        yield server
 
 
 @pytest.fixture
@@ -99,12 +70,12 @@ def test_a_run_with_failed_answers_is_not_done_and_repeating_it_asks_them(
     (results,) = (tmp_path / "out").rglob("results.parquet")
     assert read_table(results)["n_failed"].max() == 1
     assert json.loads((results.parent / "manifest.json").read_text())["warnings"]
-    server.fails, before = None, server.asked
+    server.fails, before = None, len(server.asked)
     assert ask() == 0
-    assert server.asked - before == 1
+    assert len(server.asked) - before == 1
     assert read_table(results)["n_failed"].max() == 0
     assert ask() == 0  # done: shown again
-    assert server.asked - before == 1
+    assert len(server.asked) - before == 1
 
 
 def test_failures_that_are_accepted_end_the_run(ask, server, tmp_path):
@@ -142,7 +113,7 @@ def test_a_dry_run_ends_well_and_takes_further_fields_without_a_sign(ask, server
     extra = "lvlm.extra_body={reasoning_effort: low}"
     assert ask("lvlm.dry_run=true", extra, "lvlm.max_tokens=null") == 0
     assert "nothing was sent. It would be 4 requests" in capsys.readouterr().out
-    assert server.asked == 0
+    assert server.asked == []
     assert ask(extra, "lvlm.extra_body.top_k=1") == 0
 
 
@@ -170,4 +141,4 @@ def test_secrets_are_refused_before_anything_is_written(ask, tmp_path, capsys, s
 def test_prices_are_checked(ask, server, capsys, price):
     assert ask(f"lvlm.price={price}") == 1
     assert "both prices of a million tokens" in capsys.readouterr().err
-    assert server.asked == 0
+    assert server.asked == []

@@ -317,6 +317,19 @@ def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, 
     assert message in capsys.readouterr().err
 
 
+def test_a_shipped_clip_does_not_compare_photographs(finished, tmp_path, capsys):
+    run = shutil.copytree(finished, tmp_path / "photographs" / "seed=0")
+    text = (run / "config.yaml").read_text()
+    kind = "ood_lab.lvlm.annotations.scenes.ScenesAnnotations"
+    assert kind in text
+    (run / "config.yaml").write_text(text.replace(kind, "ood_lab.lvlm.annotations.coco.Coco"))
+    given = (f"task.runs=['{run}']", f"task.train='{run}'", "task.draws=20", "task.mmd_draws=20")
+    shipped = ("clip=open_clip", "clip.name=scenes_96")
+    assert statistics(tmp_path / "out", *given, *shipped) == 1
+    assert "clip.name=scenes_96 comes with the package and knows only" in capsys.readouterr().err
+    assert statistics(tmp_path / "out", *given, *shipped, "task.foreign_clip=true") == 0
+
+
 def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     runs = f"runs=['{finished}','{weaker}']"
     assert call("eval.py", "task=oodbench_ablation", runs, f"paths.outputs={tmp_path}") == 0

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from local_server import LocalServer
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.oric.files import read_bench, read_train
@@ -131,6 +132,33 @@ def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, 
     assert (judged["matched_by"] == "judge").all()
     before = read_table(plain / "judged.parquet")
     assert (before["status"] == "unparsed").all()
+
+
+def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tmp_path, capsys):
+    """Its replies decide on the questions, which a chat model would then be paid to answer."""
+
+    def reply(_path, body):
+        broken = len(server.asked) > 5 and not server.is_well
+        message = {"role": "assistant", "content": "Yes" if len(str(body)) % 2 else "No"}
+        choice = {"index": 0, "message": message, "finish_reason": "stop"}
+        return (500, {"error": {"message": "boom"}}) if broken else (200, {"choices": [choice]})
+
+    base = [a for a in SMALL if not a.startswith("judge")]
+    with LocalServer(reply) as server:
+        server.is_well = False
+        judge = ("judge=openai", "judge.model=m", f"judge.base_url={server.url}", "judge.retries=0")
+        more = ("lvlm=oracle", "task.pope=[]", "task.report=false", "judge.concurrency=1")
+        line = ("eval.py", "task=oric", *base, f"paths.outputs={tmp_path}", *judge, *more)
+        assert call(*line, "judge.give_up_after=1000") == 1
+        (error,) = capsys.readouterr().err.strip().splitlines()
+        assert "the judge has not answered" in error
+        assert "repeat the command" in error
+        assert not list(tmp_path.rglob("questions.jsonl"))
+        server.is_well, before = True, {json.dumps(body) for body in server.asked[:5]}
+        asked = len(server.asked)
+        assert call(*line, "judge.give_up_after=1000") == 0
+        assert not before & {json.dumps(body) for body in server.asked[asked:]}
+    assert list(tmp_path.rglob("questions.jsonl"))
 
 
 @pytest.mark.parametrize(

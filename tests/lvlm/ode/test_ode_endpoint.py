@@ -61,8 +61,9 @@ def test_images_made_before_and_after_a_failure_are_kept(server, tmp_path):
     generator = generator_of(server, per_composition=2)
     orders = generator.plan([PAIR, OTHER], seed=0)
 
-    def failing(_path, body):
-        return (500, {"error": "overloaded"}) if "boat" in body["prompt"] else image_reply(body)
+    def failing(path, body):
+        overloaded = 500, {"error": "overloaded"}
+        return overloaded if "boat" in body["prompt"] else image_reply(path, body)
 
     server.reply = failing
     with pytest.raises(UserError, match="2 of 4 images could not be made"):

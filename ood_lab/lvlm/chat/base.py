@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ood_lab.lvlm.questions import Question
 
@@ -32,6 +32,20 @@ class Request:
     messages: Sequence[Message]
     question: Question | None = None
     messages_hash: str = ""
+
+
+class Batch(NamedTuple):
+    """Requests that go through a local model together.
+
+    Args:
+        requests: ordered by image.
+        tokens: longest reply.
+        shared: whether several requests, of this batch or others, are about one image.
+    """
+
+    requests: Sequence[Request]
+    tokens: int
+    shared: bool
 
 
 @dataclass(frozen=True)
@@ -77,6 +91,31 @@ class ChatModel(Protocol):
 
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields one reply for each request, in any order, each as soon as it is there."""
+        ...
+
+
+class CopiedModel(Protocol):
+    """A local model of which several processes have a copy each.
+
+    Attributes:
+        device: that of the copy, ``cuda:1`` for example.
+        devices: how many copies there are.
+    """
+
+    device: str
+    devices: int
+
+    @property
+    def device_type(self) -> str:
+        """``cpu``, ``cuda``, ..."""
+        ...
+
+    def check(self) -> None:
+        """Loads the copy."""
+        ...
+
+    def replies(self, batch: Batch) -> list[Reply]:
+        """Replies to requests that go through the model together, in their order."""
         ...
 
 

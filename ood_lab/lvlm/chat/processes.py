@@ -13,7 +13,7 @@ import signal
 import threading
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -21,16 +21,13 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from torch.utils.data import DataLoader
 
 from ood_lab.errors import UserError, user_error_in
-from ood_lab.lvlm.chat.base import Reply
-
-if TYPE_CHECKING:
-    from ood_lab.lvlm.chat.transformers import Batch, TransformersChat
+from ood_lab.lvlm.chat.base import Batch, CopiedModel, Reply
 
 #: Seconds after which a process that has ended is noticed.
 _NOTICED = 0.5
 
 
-def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> Iterator[Reply]:
+def replies_of_processes(chat: CopiedModel, batches: Sequence[Batch]) -> Iterator[Reply]:
     """Yields the replies to all batches, each batch as soon as one of the processes has them.
 
     Args:
@@ -68,7 +65,7 @@ def replies_of_processes(chat: TransformersChat, batches: Sequence[Batch]) -> It
 class _Copies(LightningModule):
     """One copy of the model for each process, loaded there."""
 
-    def __init__(self, chat: TransformersChat, batches: Sequence[Batch]) -> None:
+    def __init__(self, chat: CopiedModel, batches: Sequence[Batch]) -> None:
         super().__init__()
         self.chat = chat  # no nn.Module: Lightning has nothing to move or to gather
         self.batches = batches
@@ -111,7 +108,7 @@ class _Sender(BasePredictionWriter):
         self.replies.put(prediction)
 
 
-def _trainer(chat: TransformersChat) -> Trainer:
+def _trainer(chat: CopiedModel) -> Trainer:
     return Trainer(
         accelerator="cpu" if chat.device_type == "cpu" else "gpu",
         devices=chat.devices,
@@ -124,7 +121,7 @@ def _trainer(chat: TransformersChat) -> Trainer:
 
 
 def _predict(
-    trainer: Trainer, chat: TransformersChat, batches: Sequence[Batch], errors: list[Exception]
+    trainer: Trainer, chat: CopiedModel, batches: Sequence[Batch], errors: list[Exception]
 ) -> None:
     numbers: Any = range(len(batches))  # has a length and items: a dataset
     loader: DataLoader[int] = DataLoader(numbers, batch_size=1, collate_fn=_only)

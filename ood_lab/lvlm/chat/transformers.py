@@ -15,7 +15,7 @@ from annotated_types import Ge
 from torch import Tensor
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.base import Batch, Reply, Request
 from ood_lab.lvlm.chat.features import PIXELS, ImagePart, features_of, joined
 from ood_lab.lvlm.chat.images import images_of, open_image
 from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described
@@ -375,20 +375,6 @@ class TransformersChat:
     @property
     def _dtype(self) -> str:
         return self.dtype or ("float32" if self.device_type == "cpu" else "auto")
-
-
-class Batch(NamedTuple):
-    """Requests that go through a model together.
-
-    Args:
-        requests: ordered by image.
-        tokens: longest reply.
-        shared: whether several requests, of this batch or others, are about one image.
-    """
-
-    requests: Sequence[Request]
-    tokens: int
-    shared: bool
 
 
 class _FirstScores:

@@ -14,19 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import numpy as np
 from annotated_types import Ge
-from numpy.typing import NDArray
 
 from ood_lab.arguments import Count
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.drawing import Constructed, Drawing
-from ood_lab.lvlm.oric.judges import Judge, NoTest
-from ood_lab.lvlm.oric.regions import regions_of
-from ood_lab.lvlm.oric.space import Space
-
-Integers = NDArray[np.int64]
+from ood_lab.lvlm.oric.judges import NoTest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,39 +58,3 @@ class Construction:
     deduplicate: bool = True
     quota: Literal["filled", "sampled"] = "filled"
     chunk: Count | None = None
-
-    def build(
-        self,
-        contents: Contents,
-        space: Space,
-        judge: Judge,
-        seed: int,
-        among: Integers | None = None,
-    ) -> Constructed:
-        """Draws images in random order until there are enough pairs.
-
-        What is chosen for an image depends on the seed and the image alone.
-
-        Args:
-            contents: what is in N images.
-            space: the same images, and the labels.
-            judge: says what is unexpected.
-            seed: of all draws.
-            among: rows of the images that may be asked about; None = all.
-
-        Raises:
-            UserError: no image has enough categories, the judge's replies cannot be read, or no
-                image gives a pair.
-        """
-        rows = np.arange(len(contents)) if among is None else np.sort(among)
-        eligible = rows[np.diff(contents.starts)[rows] >= self.min_categories]
-        if self.pairs and not len(eligible):
-            raise UserError(
-                f"no image has {self.min_categories} categories, as "
-                f"task.construct.min_categories={self.min_categories} asks for"
-            )
-        pool = rows if self.pool == "all" else eligible
-        regions = regions_of(contents, eligible)
-        run = Drawing(self, contents, regions, space, judge, seed, pool)
-        run.fill(np.random.default_rng(seed).permutation(eligible))
-        return run.result()

@@ -6,7 +6,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import Contents
 from ood_lab.lvlm.oric.judges import Expectation, Judge, says_no
-from ood_lab.lvlm.oric.regions import Regions
+from ood_lab.lvlm.oric.regions import Regions, regions_of
 from ood_lab.lvlm.oric.space import Space
 from ood_lab.lvlm.parsers import NO, YES
-
-if TYPE_CHECKING:
-    from ood_lab.lvlm.oric.construct import Construction
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +64,43 @@ class Constructed:
     questions: pd.DataFrame
     audit: pd.DataFrame
     skipped: Mapping[str, int]
+
+
+def construct(
+    how: Construction,
+    contents: Contents,
+    space: Space,
+    judge: Judge,
+    seed: int,
+    among: Integers | None = None,
+) -> Constructed:
+    """Draws images in random order until there are enough pairs.
+
+    What is chosen for an image depends on the seed and the image alone.
+
+    Args:
+        how: questions are made.
+        contents: what is in N images.
+        space: the same images, and the labels.
+        judge: says what is unexpected.
+        seed: of all draws.
+        among: rows of the images that may be asked about; None = all.
+
+    Raises:
+        UserError: no image has enough categories, the judge's replies cannot be read, or no
+            image gives a pair.
+    """
+    rows = np.arange(len(contents)) if among is None else np.sort(among)
+    eligible = rows[np.diff(contents.starts)[rows] >= how.min_categories]
+    if how.pairs and not len(eligible):
+        raise UserError(
+            f"no image has {how.min_categories} categories, as "
+            f"task.construct.min_categories={how.min_categories} asks for"
+        )
+    pool = rows if how.pool == "all" else eligible
+    run = Drawing(how, contents, regions_of(contents, eligible), space, judge, seed, pool)
+    run.fill(np.random.default_rng(seed).permutation(eligible))
+    return run.result()
 
 
 class _Positive(NamedTuple):

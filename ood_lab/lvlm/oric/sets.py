@@ -15,7 +15,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.drawing import Constructed
+from ood_lab.lvlm.oric.drawing import Constructed, construct
 from ood_lab.lvlm.oric.files import Article, Item, problem_of
 from ood_lab.lvlm.oric.judges import Judge
 from ood_lab.lvlm.oric.pope import Pope, Sampling
@@ -63,16 +63,16 @@ class Builder:
             train_pairs: pairs to train on.
 
         Raises:
-            UserError: see :meth:`~ood_lab.lvlm.oric.construct.Construction.build`.
+            UserError: see :func:`~ood_lab.lvlm.oric.drawing.construct`.
         """
         if not train_pairs:
-            return how.build(self.contents, self.space, self.judge, self.seed), None
+            return construct(how, self.contents, self.space, self.judge, self.seed), None
         order = np.random.default_rng([self.seed, 3]).permutation(len(self.contents))
         cut = round(len(order) * train_pairs / (train_pairs + how.pairs))
         train = replace(how, pairs=train_pairs)
         parts = ((how, order[cut:]), (train, order[:cut]))
         bench, other = (
-            each.build(self.contents, self.space, self.judge, self.seed, among)
+            construct(each, self.contents, self.space, self.judge, self.seed, among)
             for each, among in parts
         )
         return bench, other
@@ -80,7 +80,7 @@ class Builder:
     def ablation(self, how: Construction, name: Ablation) -> pd.DataFrame:
         """ORIC's questions with one or both of its samplers swapped for random draws."""
         swapped = replace(how, **_SAMPLERS[name])
-        return swapped.build(self.contents, self.space, self.judge, self.seed).questions
+        return construct(swapped, self.contents, self.space, self.judge, self.seed).questions
 
     def pope(self, sampling: Sampling, questions: int) -> pd.DataFrame:
         """POPE's questions, as many as ORIC has."""

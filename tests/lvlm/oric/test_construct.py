@@ -8,6 +8,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of, union_areas
 from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+from ood_lab.lvlm.oric.drawing import construct
 from ood_lab.lvlm.oric.files import with_article
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
 from ood_lab.lvlm.oric.pope import Pope
@@ -23,7 +24,8 @@ def contents():
 
 def build(contents, judge=None, seed=0, **settings):
     options = {"pairs": 1, "k": 2, "pool": "all", **settings}
-    return Construction(**options).build(contents, space(), judge or Says(UNEXPECTED), seed)
+    how = Construction(**options)
+    return construct(how, contents, space(), judge or Says(UNEXPECTED), seed)
 
 
 def asked(built):

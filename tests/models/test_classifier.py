@@ -328,7 +328,7 @@ def test_several_threads_that_are_slower_than_one_are_told(
     tmp_path, monkeypatch, caplog, one, told
 ):
     monkeypatch.setattr(training_log, "_LONG", 0.0)
-    monkeypatch.setattr(training_log, "_MANY", 5)
+    monkeypatch.setattr(training_log, "_SHARE", 1.0)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(training_log, "times_of_a_step", lambda *_: (2.0, one))
     monkeypatch.setattr(logging.getLogger("ood_lab"), "propagate", True)

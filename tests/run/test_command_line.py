@@ -251,7 +251,8 @@ def test_odd_settings_beside_ckpt_end_in_a_result_or_one_line(
     monkeypatch.chdir(here)
     monkeypatch.setenv("COLUMNS", "200")
     for name in ODD_NAMES:
-        shutil.copytree(here / "flat", here / name, dirs_exist_ok=True)
+        if not (here / name).exists():  # "off" has its ten images already
+            shutil.copytree(here / "flat", here / name)
     wrong = []
     for case in range(8):
         given, images = odd_settings(random.Random(f"{part} {case}"))

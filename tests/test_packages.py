@@ -1,6 +1,7 @@
 """Which package may import which (the table of the architecture)."""
 
 import ast
+import graphlib
 import os
 import subprocess
 import sys
@@ -34,24 +35,97 @@ FORBIDDEN = {
 #: Files of packages that know no data, but for these, which look at a whole data set.
 OF_DATA_SETS = {
     "shift/agreement.py",
-    "shift/encoder.py",
     "synthesis/contents.py",
     "synthesis/exemplars.py",
     "synthesis/main_objects.py",
 }
 
 
-def imports(path: Path) -> set[str]:
+#: Packages from the lowest floor to the highest: each imports those below it alone. ``helpers`` are
+#: the files beside the packages; ``ood_lab`` is the package itself, which offers the notebook.
+FLOORS = (
+    {"helpers", "scripts"},
+    {"metrics", "models", "neighbours"},
+    {"clip", "data", "features", "report"},
+    {"builtin", "detectors", "shift"},
+    {"prompts", "synthesis"},
+    {"evaluation", "lvlm"},
+    {"run"},
+    {"notebook", "tasks"},
+    {"ood_lab"},
+)
+#: Arrows that still point upwards.
+UPWARDS = {
+    ("ood_lab.report.figures.cells", "ood_lab.shift"),
+    ("ood_lab.report.figures.separability", "ood_lab.shift"),
+    ("ood_lab.report.ode_page", "ood_lab.lvlm.ode.tendencies"),
+    ("ood_lab.report.oodbench_page", "ood_lab.lvlm.oodbench.uncertainty"),
+    ("ood_lab.report.shift_tables", "ood_lab.shift"),
+}
+
+
+def modules() -> dict[str, Path]:
+    """All files of the package, by what one imports them as."""
+    found = {}
+    for path in ROOT.rglob("*.py"):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[: -1 if parts[-1] == "__init__" else None])] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names that a file imports anywhere, under ``TYPE_CHECKING`` too."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            names = [f"{node.module}.{a.name}" for a in node.names]
-        for name in names:
-            parts = name.split(".")
-            found.add(parts[1] if parts[0] == "ood_lab" and len(parts) > 1 else parts[0])
+            found |= {f"{node.module}.{a.name}" for a in node.names}
     return found
+
+
+def imports(path: Path) -> set[str]:
+    """Packages of ours, and others, that a file imports."""
+    parts = [name.split(".") for name in imported(path)]
+    return {p[1] if p[0] == "ood_lab" and len(p) > 1 else p[0] for p in parts}
+
+
+def imported_files(path: Path) -> set[str]:
+    """Files of ours that a file imports, as names of :data:`MODULES`."""
+    found = set()
+    for name in imported(path):
+        while name and name not in MODULES:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return found - {"", "ood_lab"}  # the package itself is asked for its version
+
+
+def package_of(module: str) -> str:
+    first = module.partition(".")[2].partition(".")[0]
+    return first if first in PACKAGES else "helpers" if first else "ood_lab"
+
+
+def test_no_circle_between_files():
+    arrows = {name: imported_files(path) - {name} for name, path in MODULES.items()}
+    order = graphlib.TopologicalSorter(arrows)
+    order.prepare()  # a CycleError names the files
+
+
+def test_no_package_imports_one_above_it():
+    floor = {package: height for height, packages in enumerate(FLOORS) for package in packages}
+    upwards = {
+        (name, other)
+        for name, path in MODULES.items()
+        for other in imported_files(path)
+        if package_of(name) != package_of(other)
+        and floor[package_of(name)] <= floor[package_of(other)]
+    }
+    assert not upwards - UPWARDS
+    assert not UPWARDS - upwards, "these are gone: strike them out"
 
 
 @pytest.mark.parametrize("package", sorted(PACKAGES & FORBIDDEN.keys()))

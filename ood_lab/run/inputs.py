@@ -11,19 +11,20 @@ import csv
 import hashlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from ood_lab.io import read_table, write_table
 from ood_lab.run import checkpoints
+from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import leaves, telling
 
 if TYPE_CHECKING:
-    from ood_lab.run.workspace import Workspace
+    from ood_lab.data.datamodule import OODDataModule
 
 log = logging.getLogger(__name__)
 
@@ -42,50 +43,59 @@ _NAMES = ("name", "_target_")
 _WEIGHTS = ("checkpoints", "laid", "clip")
 
 
-def changes_of(ws: Workspace) -> list[str]:
-    """What the run folder was made from and is no longer the same, in words.
+def changes_of(
+    run: RunFolder, settings: Mapping[str, Any], code: str, data: Callable[[], OODDataModule]
+) -> list[str]:
+    """What a run folder was made from and is no longer the same, in words.
 
-    Empty where nothing was made yet or ``force`` makes it anew, and where what it was made from is
-    gone: its results can then be neither checked nor made again.
+    Empty where nothing was made yet, and where what it was made from is gone: its results can then
+    be neither checked nor made again.
+
+    Args:
+        run: the folder.
+        settings: the resolved configuration of the run.
+        code: version and commit of this package.
+        data: returns the DataModule, which is set up here where files alone do not tell.
 
     Raises:
         UserError: the note of it is damaged, or the data has become unusable.
     """
-    if ws.cfg.force:
-        return []
-    if not (ws.folder / FILE).exists():
-        return ["nothing says what it was made from"] * ws.run_folder.done
-    named = _named_paths(ws)
-    noted = read_table(ws.folder / FILE)
-    data, others = _compare(noted, named, ws)
-    sets = _changed_sets(noted, data, ws) if data else []
+    if not (run.path / FILE).exists():
+        return ["nothing says what it was made from"] * run.done
+    named = _named_paths(settings, run.path)
+    noted = read_table(run.path / FILE)
+    now = _look(named, _listed_images(run.path))
+    suspects, others = _compare(noted, now, named, code)
+    sets = _changed_sets(noted, suspects, run.path, data) if suspects else []
     return [f"{key}={named[key]}" for key in others] + sets
 
 
-def note(ws: Workspace, identities: Mapping[str, str]) -> None:
+def note(
+    folder: Path, settings: Mapping[str, Any], code: str, identities: Mapping[str, str]
+) -> None:
     """Writes down what a run is made from, in its folder, which holds the lists of its sets.
 
     The identities are those of its sets; none where it has not read any.
     """
-    named = _named_paths(ws)
-    table = _look(named, _listed_images(ws.folder) if identities else ())
+    named = _named_paths(settings, folder)
+    table = _look(named, _listed_images(folder) if identities else ())
     single = table["key"].map(lambda key: _decides_alone(key, named)).astype(bool)
     entries = table.loc[single, list(_ENTRY)].itertuples(index=False, name=None)
     table.loc[single, "sha256"] = [_sha256(*entry) for entry in entries]
-    facts = {CODE: ws.code} | {f"{SET}{name}": identity for name, identity in identities.items()}
+    facts = {CODE: code} | {f"{SET}{name}": identity for name, identity in identities.items()}
     rows = [(key, "", 0, 0, fact) for key, fact in facts.items()]
-    write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), ws.folder / FILE)
+    write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
 
 
-def _named_paths(ws: Workspace) -> dict[str, Path]:
+def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """Files and folders that the hashed settings name, by key; the data's begin with ``data.``.
 
     What the run folder lies in is where results go, and not what they are made from.
     """
-    ckpt = ws.cfg.get("ckpt")
+    ckpt = settings.get("ckpt")
     found = {"ckpt": checkpoints.weights_file(Path(ckpt))} if ckpt else {}
-    above = ws.folder.absolute().parents
-    for key, value in leaves(telling(ws.settings)):
+    above = folder.absolute().parents
+    for key, value in leaves(telling(settings)):
         if not isinstance(value, str) or not value or key == "ckpt":
             continue
         path = Path(value.removeprefix("local-dir:"))
@@ -113,7 +123,7 @@ def _listed_images(run: Path) -> Iterator[str]:
 
 
 def _compare(
-    before: pd.DataFrame, named: Mapping[str, Path], ws: Workspace
+    before: pd.DataFrame, now: pd.DataFrame, named: Mapping[str, Path], code: str
 ) -> tuple[list[str], list[str]]:
     """What has changed since :func:`note`; what is gone has not: what was made from it stands.
 
@@ -121,10 +131,9 @@ def _compare(
         What may have changed the data, which has to be built to know: files, or the code; and the
         keys of other files, whose content has changed.
     """
-    now = _look(named, _listed_images(ws.folder))
     files = before[before["path"] != ""]
     generated = not files["key"].str.startswith("data.").any()
-    other_code = before.loc[before["key"] == CODE, "sha256"].item() != ws.code
+    other_code = before.loc[before["key"] == CODE, "sha256"].item() != code
     data, others = ["other code"] * (generated and other_code), []
     for key in map(str, files["key"].unique()):
         noted, found = files[files["key"] == key], now[now["key"] == key]
@@ -139,15 +148,23 @@ def _compare(
     return list(dict.fromkeys(data)), others
 
 
-def _changed_sets(before: pd.DataFrame, suspects: Sequence[str], ws: Workspace) -> list[str]:
+def _changed_sets(
+    before: pd.DataFrame,
+    suspects: Sequence[str],
+    run: Path,
+    build: Callable[[], OODDataModule],
+) -> list[str]:
     """Sets whose identity is not the noted one, with the first files that made them suspect."""
     sets = before[before["key"].str.startswith(SET)]
     noted = dict(zip(sets["key"].str.removeprefix(SET), sets["sha256"], strict=True))
-    sources = ws.build("data").sources if noted else {}
-    if gone := [str(path) for path in sources.values() if not path.exists()]:
-        log.warning("the data of %s cannot be compared: %s is no longer there", ws.folder, gone[0])
+    if not noted:
         return []
-    splits = ws.sets.splits if noted else {}
+    data = build()
+    if gone := [str(path) for path in data.sources.values() if not path.exists()]:
+        log.warning("the data of %s cannot be compared: %s is no longer there", run, gone[0])
+        return []
+    data.setup()
+    splits = data.splits
     changed = [n for n in noted if n not in splits or splits[n].identity != noted[n]]
     more = f" and {len(suspects) - 3} more" if len(suspects) > 3 else ""
     return [f"data {', '.join(changed)} ({', '.join(suspects[:3])}{more})"] if changed else []

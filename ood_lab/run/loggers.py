@@ -9,14 +9,16 @@ from contextlib import contextmanager, redirect_stderr
 from typing import TYPE_CHECKING, Any
 
 import wandb
+from omegaconf import DictConfig
 
 from ood_lab.errors import UserError
+from ood_lab.run import nodes
+from ood_lab.run.compose import plain
+from ood_lab.run.folder import RunFolder
 from ood_lab.run.terminal import one_line
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
-
-    from ood_lab.run.workspace import Workspace
 
 
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
@@ -32,16 +34,17 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
             wandb.login()
 
 
-def make_loggers(ws: Workspace) -> list[Logger]:
+def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
     """The loggers of the ``logger`` node, which have been told the settings of the run."""
+    settings = plain(cfg)
     # Lightning passes W&B an option that W&B warns of.
     with _refusals_explained(), redirect_stderr(io.StringIO()):
         loggers = [
-            ws.build(f"logger.{key}", save_dir=str(ws.folder), **_named(ws, node))
-            for key, node in ws.settings["logger"].items()
+            nodes.build(cfg, f"logger.{key}", save_dir=str(run.path), **_named(run, node))
+            for key, node in settings["logger"].items()
         ]
         for logger in loggers:
-            logger.log_hyperparams(ws.settings)
+            logger.log_hyperparams(settings)
     return loggers
 
 
@@ -49,9 +52,9 @@ def _of_wandb(node: Mapping[str, Any]) -> bool:
     return str(node.get("_target_", "")).endswith("WandbLogger")
 
 
-def _named(ws: Workspace, node: Mapping[str, Any]) -> dict[str, str]:
+def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
     """The name that W&B shows for a run which the user gives none; W&B would invent one."""
-    return {"name": ws.run_folder.label} if _of_wandb(node) and not node.get("name") else {}
+    return {"name": run.label} if _of_wandb(node) and not node.get("name") else {}
 
 
 @contextmanager

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
 from hydra.utils import get_class
 from lightning.pytorch.callbacks import ProgressBar
+from omegaconf import DictConfig
 from rich import get_console
 
 from ood_lab.cores import usable_cores
 from ood_lab.errors import UserError
 from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
-from ood_lab.models import EpochSeed, epochs_for
-from ood_lab.run import checkpoints
+from ood_lab.models import epochs_for
+from ood_lab.run import checkpoints, nodes
+from ood_lab.run.compose import plain
 from ood_lab.scripts import command
 
 if TYPE_CHECKING:
-    from ood_lab.run.workspace import Workspace
+    from lightning.pytorch.loggers import Logger
+
+    from ood_lab.data.datamodule import OODDataModule
 
 #: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
 DETECTOR_DEVICES = ("auto", "cpu", "cuda")
@@ -32,23 +37,35 @@ _NO_GPU = (
 )
 
 
-def fitting_trainer(ws: Workspace) -> L.Trainer:
-    """The Trainer that fits; its checkpoints lie in the run folder."""
-    callbacks = [
-        ws.build(f"callbacks.{name}", **_callback_arguments(ws, name))
-        for name in ws.cfg.callbacks or {}
+def fitting_trainer(
+    cfg: DictConfig,
+    run: Path,
+    callbacks: Sequence[L.Callback],
+    loggers: Sequence[Logger],
+    data: Callable[[], OODDataModule],
+) -> L.Trainer:
+    """The Trainer that fits; its checkpoints lie in the run folder.
+
+    Args:
+        cfg: the configuration, whose callbacks come before the given ones.
+        run: the run folder.
+        callbacks: of this training, beside those of the configuration.
+        loggers: what the training writes to.
+        data: returns the DataModule, where its size decides how long the training is.
+    """
+    configured = [
+        nodes.build(cfg, f"callbacks.{name}", **_callback_arguments(cfg, name, run))
+        for name in cfg.callbacks or {}
     ]
-    callbacks += [EpochSeed(ws.seed), ws.training_log]
-    callbacks += [ws.own_training] if ws.own_training else []
-    return _trainer(ws, callbacks, logger=ws.loggers, **_length(ws))
+    return _trainer(cfg, [*configured, *callbacks], logger=loggers, **_length(cfg, data))
 
 
-def extracting_trainer(ws: Workspace) -> L.Trainer:
+def extracting_trainer(cfg: DictConfig) -> L.Trainer:
     """The Trainer that extracts features: same devices, no logger, no checkpoint."""
     callbacks: list[L.Callback] = [ExtractionLog()]
-    callbacks += [ExtractionProgressBar()] if ws.cfg.callbacks else []
+    callbacks += [ExtractionProgressBar()] if cfg.callbacks else []
     return _trainer(
-        ws,
+        cfg,
         callbacks,
         logger=False,
         enable_checkpointing=False,
@@ -57,9 +74,9 @@ def extracting_trainer(ws: Workspace) -> L.Trainer:
     )
 
 
-def dry_trainer(ws: Workspace) -> L.Trainer:
+def dry_trainer(cfg: DictConfig) -> L.Trainer:
     """A Trainer as configured, without callbacks and loggers: can this machine serve it?"""
-    return _trainer(ws, [], logger=False, enable_checkpointing=False)
+    return _trainer(cfg, [], logger=False, enable_checkpointing=False)
 
 
 def check_machine(trainer: Mapping[str, Any]) -> None:
@@ -109,7 +126,7 @@ def check_detector_device(device: str) -> None:
         raise UserError(f"detector_device=cuda: {_NO_GPU.format('detector_device=cpu')}")
 
 
-def _trainer(ws: Workspace, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
+def _trainer(cfg: DictConfig, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
     """A Trainer as configured; the only bars are those of ``callbacks``, on a terminal."""
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
     if not get_console().is_terminal:
@@ -117,29 +134,30 @@ def _trainer(ws: Workspace, callbacks: list[L.Callback], **settings: Any) -> L.T
             bar.disable()
     if not bars:
         settings["enable_progress_bar"] = False
-    if not _has_length(ws):
+    if not _has_length(cfg):
         settings.setdefault("max_epochs", 1)  # nothing is trained
-    return ws.build("trainer", callbacks=callbacks, **settings)
+    trainer: L.Trainer = nodes.build(cfg, "trainer", callbacks=callbacks, **settings)
+    return trainer
 
 
-def _callback_arguments(ws: Workspace, name: str) -> dict[str, str]:
-    target = get_class(ws.cfg.callbacks[name]["_target_"])
+def _callback_arguments(cfg: DictConfig, name: str, run: Path) -> dict[str, str]:
+    target = get_class(cfg.callbacks[name]["_target_"])
     wants = "dirpath" in inspect.signature(target).parameters
-    return {"dirpath": str(checkpoints.folder(ws.folder))} if wants else {}
+    return {"dirpath": str(checkpoints.folder(run))} if wants else {}
 
 
-def _length(ws: Workspace) -> dict[str, int]:
+def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int]:
     """The number of epochs, where the configuration leaves it to the size of the data."""
-    if _has_length(ws):
+    if _has_length(cfg):
         return {}
-    batches = ws.data.batches_per_epoch(dry_trainer(ws).world_size)
-    batches = math.ceil(batches / ws.cfg.trainer.get("accumulate_grad_batches", 1))
-    return {"max_epochs": epochs_for(batches, **ws.settings["auto_length"])}
+    batches = data().batches_per_epoch(dry_trainer(cfg).world_size)
+    batches = math.ceil(batches / cfg.trainer.get("accumulate_grad_batches", 1))
+    return {"max_epochs": epochs_for(batches, **plain(cfg)["auto_length"])}
 
 
-def _has_length(ws: Workspace) -> bool:
+def _has_length(cfg: DictConfig) -> bool:
     """Whether the configuration says when a training ends."""
-    ends = (ws.cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
+    ends = (cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
     return any(end is not None for end in ends)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 import wandb
@@ -16,9 +16,6 @@ from ood_lab.axes import LEVELS
 from ood_lab.io import read_config, read_json, read_table
 from ood_lab.report.view import RunView
 from ood_lab.run.folder import RunFolder
-
-if TYPE_CHECKING:
-    from ood_lab.run.workspace import Workspace
 
 #: Headline metrics, and which way they point.
 HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
@@ -102,18 +99,16 @@ def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) 
             run.log(shown | _pages(folder))
 
 
-def push_run(ws: Workspace, path: Path, tables: Sequence[str]) -> None:
+def push_run(path: Path, tables: Sequence[str], make_logger: Callable[..., WandbLogger]) -> None:
     """Uploads a finished run; one that was pushed before is replaced, not doubled.
 
     The W&B id is a hash of ``<name>/<config hash>/seed=<s>``; what the run found is the first of
-    ``tables`` that is there.
+    ``tables`` that is there. ``make_logger`` takes what is known of the run.
     """
     label = RunFolder(path).label
     config, manifest = read_config(path), read_json(path / "manifest.json")
     table = read_table(next(path / name for name in tables if (path / name).exists()))
-    logger = ws.build(
-        "push.wandb",
-        save_dir=str(ws.folder),
+    logger = make_logger(
         id=hashlib.sha256(label.encode()).hexdigest()[:16],
         name=label,
         group=label.partition("/")[0],

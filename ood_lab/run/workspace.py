@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import logging
 import time
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
@@ -21,10 +21,10 @@ from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.identity import used
 from ood_lab.run.process import rank
-from ood_lab.run.task import Task
 
 if TYPE_CHECKING:
     import lightning as L
+    import pandas as pd
     from lightning.pytorch.loggers import Logger
 
     from ood_lab.clip import ClipModel
@@ -156,11 +156,15 @@ class Workspace:
         return self.build("task")
 
     @cached_property
+    def _unread(self) -> OODDataModule:
+        """The DataModule, of which nothing has been read."""
+        return self.build("data")
+
+    @cached_property
     def sets(self) -> OODDataModule:
         """The DataModule, set up and checked, without a word."""
-        data: OODDataModule = self.build("data")
-        data.setup()
-        return data
+        self._unread.setup()
+        return self._unread
 
     @cached_property
     def data(self) -> OODDataModule:
@@ -173,7 +177,7 @@ class Workspace:
                 print_whole(data.report.counts)
                 self.note_findings(data.report.findings)
             data.save_splits(self.folder / "splits")
-            inputs.note(self, {name: split.identity for name, split in data.splits.items()})
+            self._note_inputs({name: split.identity for name, split in data.splits.items()})
         return data
 
     def note_findings(self, findings: Sequence[Finding]) -> None:
@@ -193,9 +197,12 @@ class Workspace:
 
     def load_backbone(self, classes: Sequence[str]) -> Backbone:
         """The backbone with its weights; its head is for ``classes`` unless it keeps its own."""
+        return self._load_backbone(self.cfg, classes)
+
+    def _load_backbone(self, cfg: DictConfig, classes: Sequence[str]) -> Backbone:
         from ood_lab.run.networks import load_backbone
 
-        return load_backbone(self, classes)
+        return load_backbone(cfg, classes, lambda: self.data)
 
     def backbone_of(self, run: str) -> Backbone:
         """The backbone of another run, with its weights, for the classes of this job's data.
@@ -205,13 +212,12 @@ class Workspace:
         """
         path = Path(run)
         saved = OmegaConf.create(read_config(path))
-        other = copy.copy(self)  # of the same data, which is set up once
-        other.cfg = self.cfg.copy()
-        with open_dict(other.cfg):
-            other.cfg.model = saved.model
+        cfg = self.cfg.copy()
+        with open_dict(cfg):
+            cfg.model = saved.model
             # Its checkpoint, or what it had evaluated.
-            other.cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
-        return other.load_backbone(self.data.classes)
+            cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
+        return self._load_backbone(cfg, self.data.classes)
 
     @cached_property
     def clip(self) -> ClipModel:
@@ -293,20 +299,23 @@ class Workspace:
             return []
         from ood_lab.run.loggers import make_loggers
 
-        return make_loggers(self)
+        return make_loggers(self.cfg, self.run_folder)
 
     def trainer(self) -> L.Trainer:
         """The Trainer that fits; its checkpoints lie in the run folder."""
+        from ood_lab.models import EpochSeed
         from ood_lab.run.trainers import fitting_trainer
 
-        return fitting_trainer(self)
+        callbacks: list[L.Callback] = [EpochSeed(self.seed), self.training_log]
+        callbacks += [self.own_training] if self.own_training else []
+        return fitting_trainer(self.cfg, self.folder, callbacks, self.loggers, lambda: self.data)
 
     @cached_property
     def extractor(self) -> L.Trainer:
         """The Trainer that extracts features: same devices, no logger, no checkpoint."""
         from ood_lab.run.trainers import extracting_trainer
 
-        return extracting_trainer(self)
+        return extracting_trainer(self.cfg)
 
     @property
     def last_checkpoint(self) -> Path | None:
@@ -321,7 +330,7 @@ class Workspace:
 
         enough, origin = (
             self.settings.get("auto_length", {}).get("min_steps", 0),
-            weights_origin(self),
+            weights_origin(self.cfg),
         )
         if origin != RANDOM:
             enough //= FINE_TUNING
@@ -349,7 +358,7 @@ class Workspace:
             check_machine(settings["trainer"])
             if self.trains:
                 check_length(settings["trainer"])
-            dry_trainer(self)
+            dry_trainer(self.cfg)
         if "detectors" in self.uses:
             from ood_lab.run.trainers import check_detector_device
 
@@ -378,12 +387,17 @@ class Workspace:
             return
         write_text(OmegaConf.to_yaml(self.cfg, resolve=True), self.folder / "config.yaml")
         if not (self.folder / inputs.FILE).exists():
-            inputs.note(self, {})
+            self._note_inputs({})
+
+    def _note_inputs(self, identities: Mapping[str, str]) -> None:
+        inputs.note(self.folder, self.settings, self.code, identities)
 
     @cached_property
     def changes(self) -> list[str]:
         """What the run folder was made from and is no longer the same, in words."""
-        return inputs.changes_of(self)
+        if self.cfg.force:  # it is made anew, whatever has changed
+            return []
+        return inputs.changes_of(self.run_folder, self.settings, self.code, lambda: self._unread)
 
     @property
     def done(self) -> bool:
@@ -406,7 +420,9 @@ class Workspace:
         """The LightningModule to train, with a head for the classes of the data."""
         from ood_lab.run.networks import make_classifier
 
-        return make_classifier(self)
+        module, own_training = make_classifier(self.cfg, self.data, self.is_main)
+        self.share(own_training=own_training)
+        return module
 
     def finish_training(self, module: L.LightningModule) -> None:
         """Notes down how long the training was, and continues with its best weights."""
@@ -473,3 +489,19 @@ class Workspace:
                 write_text(self.manifest["finished"] + "\n", self.folder / "DONE")
             pages = sorted(self.folder.glob("*.html"))
             log.info("Results: %s", pages[0] if pages else self.folder)
+
+
+class Task(ABC):
+    """What a job does: one class per ``conf/task/*.yaml``.
+
+    Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` what it
+    asks the workspace for (:data:`~ood_lab.run.identity.USES`): a run is made of that part of the
+    configuration alone, and a dry run builds no more.
+    """
+
+    def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check
+        """Raises :class:`UserError` where this task cannot work, before any long work."""
+
+    @abstractmethod
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Does the work; the table is logged. None on other ranks, and where there is no table."""

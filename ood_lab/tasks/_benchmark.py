@@ -24,8 +24,7 @@ from ood_lab.lvlm.recorded import recorded_answers
 from ood_lab.lvlm.replies import is_cut
 from ood_lab.lvlm.whole import check_whole
 from ood_lab.report.shown import show_warnings
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 

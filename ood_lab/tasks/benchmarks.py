@@ -17,8 +17,7 @@ from ood_lab.report.answer_board import (
     write_answer_board,
 )
 from ood_lab.report.finished import finished_runs
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 #: What ``task=compare`` leaves in its folder.
 _LEADERBOARD = "leaderboard.csv"

@@ -25,8 +25,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import write_csv
 from ood_lab.metrics import COLUMNS, wilson_interval
 from ood_lab.run.compose import command_to_repeat
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 _RETRIEVED_FROM = 512
 

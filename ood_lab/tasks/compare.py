@@ -16,8 +16,7 @@ from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import FinishedRun, comparable_groups, read_run, why_apart
 from ood_lab.report.leaderboard_table import wide_table
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

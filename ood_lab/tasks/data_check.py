@@ -18,8 +18,7 @@ from ood_lab.errors import UserError
 from ood_lab.hints import missing_path
 from ood_lab.io import write_csv
 from ood_lab.printing import print_whole
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
 #: Of more classes only the smallest and the largest are printed.

@@ -11,10 +11,10 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from ood_lab.evaluation.encoder import FILES
 from ood_lab.io import write_results
 from ood_lab.metrics import COLUMNS
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import (
     LaidTraining,
     check_templates,
@@ -23,7 +23,6 @@ from ood_lab.shift import (
     read_texts,
     save_decomposition,
 )
-from ood_lab.shift.encoder import FILES
 
 log = logging.getLogger(__name__)
 

@@ -14,11 +14,10 @@ from torch import Tensor
 from ood_lab.axes import AXES
 from ood_lab.clip import zero_shot_weights
 from ood_lab.errors import UserError
+from ood_lab.evaluation.encoder import clip_features, load_decompositions
 from ood_lab.io import write_results
 from ood_lab.metrics import COLUMNS, wilson_interval
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
-from ood_lab.shift.encoder import clip_features, load_decompositions
+from ood_lab.run.workspace import Task, Workspace
 
 TOP = (1, 5)
 

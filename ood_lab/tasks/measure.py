@@ -17,15 +17,14 @@ from ood_lab.arguments import Count
 from ood_lab.axes import AXES
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.evaluation.banks import require_ood
+from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import summary_table
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
 from ood_lab.shift.agreement import agreement, agreement_table
-from ood_lab.shift.encoder import clip_features, foreign, load_decompositions
 
 log = logging.getLogger(__name__)
 

@@ -18,8 +18,7 @@ from ood_lab.report.figures.style import rc
 from ood_lab.report.oodbench_tables import SPLITS, ablation_tables, whole_splits
 from ood_lab.report.optional import optional
 from ood_lab.run.identity import leaves
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,7 @@ from ood_lab.lvlm.oodbench.division import labels_of
 from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.questions import write_questions
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

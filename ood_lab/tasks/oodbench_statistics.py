@@ -54,8 +54,7 @@ from ood_lab.metrics.yes_no import yes_no_metrics
 from ood_lab.report.oodbench_tables import SPLITS
 from ood_lab.report.optional import optional
 from ood_lab.report.statistics_page import statistics_tables, write_statistics_page
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from ood_lab.io import write_csv, write_results, write_table
 from ood_lab.metrics import Evaluation, accuracy_of, best_detectors, results_of, significance_of
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,7 @@ from rich.table import Table
 from ood_lab.arguments import BatchSize, Count, Share
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.synthesis import (
     LanguageModel,
     Ledger,

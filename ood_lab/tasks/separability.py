@@ -19,8 +19,7 @@ from ood_lab.io import write_csv
 from ood_lab.report.figures.separability import write_separability_figure
 from ood_lab.report.optional import optional
 from ood_lab.report.shift_tables import separability_table
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import separability as separate
 
 _SPLITS = ("train", "val", "test")

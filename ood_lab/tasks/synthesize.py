@@ -13,10 +13,9 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.arguments import BatchSize, Count, Levels
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.evaluation.encoder import clip_features, load_decompositions
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
-from ood_lab.shift.encoder import clip_features, load_decompositions
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
@@ -59,7 +58,7 @@ class Synthesize(Task):
         styles: YAML file; None = the 51 of the package.
         prompts: number drawn of all; None = all.
         id_split: ID images to measure from.
-        laid: see :func:`~ood_lab.shift.encoder.load_decompositions`.
+        laid: see :func:`~ood_lab.evaluation.encoder.load_decompositions`.
         decomposition: ``laid`` or ``pca`` of these.
         k: neighbour; None = the decomposition's.
         edges: file of edges; None = from the degrees of the prompts.

@@ -18,8 +18,7 @@ from PIL import Image
 from ood_lab.arguments import Count
 from ood_lab.data.files import load_rgb
 from ood_lab.errors import UserError
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.synthesis import (
     MaterialTransfer,
     Segmenter,

@@ -26,8 +26,7 @@ from ood_lab.lvlm.training.oric_data import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
 from ood_lab.report.oric_tables import oric_tables
 from ood_lab.run import checkpoints
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
 BEFORE, AFTER = "before", "after"

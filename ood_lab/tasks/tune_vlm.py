@@ -24,8 +24,7 @@ from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.metrics import COLUMNS
 from ood_lab.run import checkpoints
 from ood_lab.run.compose import command_to_repeat
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

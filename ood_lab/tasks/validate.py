@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from ood_lab.errors import UserError
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
 

@@ -25,8 +25,7 @@ from ood_lab.evaluation.verification import (
     read_runs,
 )
 from ood_lab.io import write_csv
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from rich.progress import track
 
 from ood_lab.report.finished import finished_runs
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
@@ -41,6 +41,7 @@ class WandbPush(Task):
         if not ws.is_main:
             return
         paths = finished_runs(self.runs, TABLES)
+        make_logger = partial(ws.build, "push.wandb", save_dir=str(ws.folder))
         for path in track(paths, f"Pushing {counted(len(paths), 'run')}", transient=True):
-            push_run(ws, path, TABLES)
+            push_run(path, TABLES, make_logger)
         log.info("%s pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder)

@@ -8,8 +8,7 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import Detector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.run.task import Task
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Task, Workspace
 
 TASK = """
 _target_: added.CountImages

@@ -16,6 +16,8 @@ PACKAGES = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py")
 HEAVY = {"hydra", "omegaconf", "wandb"}
 #: What puts the others together: none of them knows it, or the Workspace.
 ABOVE = {"run", "tasks"}
+#: Tasks that make the shipped models; of the others, and of all packages, none knows a renderer.
+OF_THE_BUILTIN = {"tasks/clip_report.py", "tasks/tune_vlm.py"}
 FORBIDDEN = {
     "metrics": PACKAGES - {"metrics"} | HEAVY,
     "neighbours": PACKAGES - {"neighbours"} | HEAVY,
@@ -27,6 +29,7 @@ FORBIDDEN = {
     "clip": HEAVY | {"data", "report"},
     "prompts": HEAVY | {"data", "report"},
     "data": HEAVY | {"models", "detectors", "shift", "lvlm"},
+    "builtin": HEAVY | {"detectors", "shift", "synthesis", "prompts", "features", "evaluation"},
     "lvlm": HEAVY | {"detectors"},
     "report": {"hydra", "omegaconf", "models", "data"},
     "evaluation": HEAVY,
@@ -134,6 +137,11 @@ def test_package_imports_only_what_it_may(package):
         allowed = {"data"} if str(path.relative_to(ROOT)) in OF_DATA_SETS else set()
         above = set() if package == "tasks" else ABOVE
         assert not imports(path) & (FORBIDDEN[package] | above) - allowed, path
+
+
+def test_only_what_makes_the_shipped_models_knows_what_is_builtin():
+    others = (p for p in ROOT.rglob("*.py") if "builtin" not in p.relative_to(ROOT).parts)
+    assert {str(p.relative_to(ROOT)) for p in others if "builtin" in imports(p)} == OF_THE_BUILTIN
 
 
 def test_every_task_has_one_file_and_one_yaml():

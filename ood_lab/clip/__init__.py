@@ -1,23 +1,21 @@
-"""CLIP models of open_clip: loading, text and image features, zero-shot heads, a tiny own CLIP.
+"""CLIP models of open_clip: loading, text and image features, zero-shot heads, a CLIP of one's own.
 
 The shipped ``tiny`` CLIP (2 million parameters) was trained on captions of the builtin vessels
 alone. **It knows only vessels**: on any other images or texts its numbers mean nothing.
 """
 
-from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone, untrained_backbone
+from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone
+from ood_lab.clip.folder import save_clip, untrained_clip
 from ood_lab.clip.load import load_clip, missing_files
 from ood_lab.clip.local import LocalFeaturesUnsupported
 from ood_lab.clip.model import ClipModel
 from ood_lab.clip.sources import shipped_folder
-from ood_lab.clip.tiny import save_clip, untrained_clip
 from ood_lab.clip.tokenizer import WordTokenizer
-from ood_lab.clip.training import ClipTraining
 from ood_lab.clip.zeroshot import zero_shot_weights
 
 __all__ = [
     "ClipBackbone",
     "ClipModel",
-    "ClipTraining",
     "LocalFeaturesUnsupported",
     "TextHead",
     "WordTokenizer",
@@ -26,7 +24,6 @@ __all__ = [
     "missing_files",
     "save_clip",
     "shipped_folder",
-    "untrained_backbone",
     "untrained_clip",
     "zero_shot_weights",
 ]

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.clip.model import ClipModel
-from ood_lab.clip.tiny import untrained_clip
 from ood_lab.clip.zeroshot import zero_shot_weights
 from ood_lab.errors import UserError
 from ood_lab.models.backbone import Backbone
@@ -103,21 +102,3 @@ def clip_backbone(
     backbone = ClipBackbone(clip, names, templates)
     check_contract(backbone)
     return backbone
-
-
-def untrained_backbone(
-    folder: str | None,
-    classes: Sequence[str],
-    templates: Sequence[str] | None = None,
-    num_classes: int | None = None,
-) -> ClipBackbone:
-    """As :func:`clip_backbone` on a CLIP with fresh, trainable weights.
-
-    Args:
-        folder: with the configuration and vocabulary, see :func:`untrained_clip`.
-        classes: names of the ID classes in the data.
-        templates: see :func:`zero_shot_weights`.
-        num_classes: expected number of classes, checked.
-    """
-    clip = untrained_clip(folder).unfreeze()
-    return clip_backbone(clip, classes, templates=templates, num_classes=num_classes)

@@ -1,1 +1,1 @@
-"""Images: users' own, and the builtin vessels; every error in them surfaces at set-up."""
+"""Images as data sets; every error in them surfaces at set-up."""

@@ -14,12 +14,12 @@ from annotated_types import Ge
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.data.scenes.scene import RENDERER
+from ood_lab.builtin.scenes.scene import RENDERER
+from ood_lab.builtin.vlm.held_out import held_out_accuracy
+from ood_lab.builtin.vlm.make import vlm_tuning
 from ood_lab.io import write_results, write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.training.data import Chats
-from ood_lab.lvlm.training.held_out import held_out_accuracy
-from ood_lab.lvlm.training.make import vlm_tuning
 from ood_lab.lvlm.training.module import VlmTuning
 from ood_lab.metrics import COLUMNS
 from ood_lab.run import checkpoints

@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple
 import httpx
 import torch
 
-from ood_lab.data.scenes import ScenesDataset
+from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.lvlm.asking import messages_of
 from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.images import data_url, open_image

@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from ood_lab.data.vessels import VesselsWorld
-from ood_lab.data.vessels.nouns import NOUNS
-from ood_lab.data.vessels.periods import CLASSES
-from ood_lab.data.vessels.styles import STYLES
+from ood_lab.builtin.vessels import VesselsWorld
+from ood_lab.builtin.vessels.nouns import NOUNS
+from ood_lab.builtin.vessels.periods import CLASSES
+from ood_lab.builtin.vessels.styles import STYLES
 
 
 @pytest.fixture

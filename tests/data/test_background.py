@@ -8,10 +8,10 @@ import torch
 from pictures import folders, picture
 from PIL import Image
 
+from ood_lab.builtin.vessels import OtherPlaces
+from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.segmenters import DeepLab, Rembg
-from ood_lab.data.vessels import OtherPlaces
-from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
 
 pytestmark = pytest.mark.integration  # whole networks of a library

@@ -11,11 +11,11 @@ from hydra.utils import instantiate
 from pictures import folders, picture, truncate
 from torchvision import transforms
 
+from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.manifest import read_manifest
 from ood_lab.data.sizes import ImageSize
 from ood_lab.data.splits import stratified_split
-from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
 

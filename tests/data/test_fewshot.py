@@ -5,10 +5,10 @@ import pytest
 from lightning.pytorch import seed_everything
 from pictures import folders
 
+from ood_lab.builtin.vessels import VesselsDataset
+from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.data.fewshot import few_shot
 from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.vessels import VesselsDataset
-from ood_lab.data.vessels_module import VesselsDataModule
 from ood_lab.errors import UserError
 
 

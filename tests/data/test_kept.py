@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
+from ood_lab.builtin.vessels import LightAugment, VesselsDataset, base
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.kept import KeptImages
 from ood_lab.data.sampling import TrainingView
-from ood_lab.data.vessels import LightAugment, VesselsDataset, base
 
 
 def picture(row):

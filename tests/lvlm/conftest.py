@@ -2,7 +2,7 @@
 
 import pytest
 
-from ood_lab.data.scenes import ScenesDataset
+from ood_lab.builtin.scenes import ScenesDataset
 
 
 @pytest.fixture(scope="session")

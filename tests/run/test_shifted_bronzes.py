@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from cli import call
 
-from ood_lab.data.vessels import ShiftedVessels, VesselsDataset
+from ood_lab.builtin.vessels import ShiftedVessels, VesselsDataset
 
 pytestmark = pytest.mark.slow
 OOD = ("transferred_bronze", "transferred_container", "sketch_rubbing", "container", "general")

@@ -6,8 +6,8 @@ import torch
 from sklearn.metrics import recall_score
 from torch import nn
 
-from ood_lab.data.vessels import CATEGORIES, CLASSES, DYNASTIES
-from ood_lab.data.vessels_module import VesselsDataModule
+from ood_lab.builtin.vessels import CATEGORIES, CLASSES, DYNASTIES
+from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.dating import COLUMNS, dating_of, heads_to_read
 from ood_lab.features.bank import FeatureBank

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
-from ood_lab.data.vessels_module import VesselsDataModule
+from ood_lab.builtin.vessels.module import VesselsDataModule
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]

@@ -1,7 +1,7 @@
 """Which objects are in which images: one table from every format.
 
 A source (``CocoAnnotations``, ``LvisAnnotations``, ``NuScenesAnnotations``,
-``CityscapesAnnotations``, ``ScenesAnnotations``) is light to build; its ``read()`` checks
+``CityscapesAnnotations``, the builtin scenes) is light to build; its ``read()`` checks
 everything that the table needs, the images' files included, and returns :class:`Annotations`.
 """
 

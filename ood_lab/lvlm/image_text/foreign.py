@@ -8,16 +8,14 @@ from typing import Any
 from ood_lab.clip.load import folder_facts
 from ood_lab.clip.sources import shipped_folder
 from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.scenes import ScenesAnnotations
-from ood_lab.lvlm.ode.generators.renderer import SceneRenderer
 
 _REAL = {
     "clip": "clip=vit_b32 (clip.download=true fetches it once)",
     "image_text": '"image_text=[clip]" image_text.clip.path=DIR, or "image_text=[open_clip]" with '
     "image_text.open_clip.clip.name and .pretrained",
 }
-#: Where images come from, and what makes the builtin ones.
-_BUILTIN = {"annotations": ScenesAnnotations, "generator": SceneRenderer}
+#: The package of everything that makes builtin images.
+_BUILTIN = "ood_lab.builtin."
 
 
 def refuse_foreign(
@@ -36,7 +34,7 @@ def refuse_foreign(
     Raises:
         UserError: such a CLIP, with a line that names a real one.
     """
-    others = [group for group in images if settings.get(group) and not _is_builtin(settings, group)]
+    others = [group for group in images if settings.get(group) and not _is_builtin(settings[group])]
     if not others:
         return
     name = settings[others[0]].get("name")
@@ -53,9 +51,8 @@ def refuse_foreign(
                 )
 
 
-def _is_builtin(settings: Mapping[str, Any], group: str) -> bool:
-    kind = _BUILTIN[group]
-    return bool(settings[group].get("_target_") == f"{kind.__module__}.{kind.__qualname__}")
+def _is_builtin(node: Mapping[str, Any]) -> bool:
+    return str(node.get("_target_")).startswith(_BUILTIN)
 
 
 def _clips(group: str, node: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -7,10 +7,10 @@ import pytest
 from PIL import Image
 from pycocotools.coco import COCO
 
-from ood_lab.data.scenes import THINGS, ScenesDataset, level_of, visible, write_coco
+from ood_lab.builtin.scenes import THINGS, ScenesDataset, level_of, visible, write_coco
+from ood_lab.builtin.scenes.annotations import ScenesAnnotations
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
-from ood_lab.lvlm.annotations.scenes import ScenesAnnotations
 from ood_lab.lvlm.annotations.table import BOX
 
 DOCUMENT = {

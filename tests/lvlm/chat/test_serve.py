@@ -16,7 +16,7 @@ import pytest
 from local_server import LocalServer
 
 from ood_lab.append import read_records
-from ood_lab.data.scenes import ScenesDataset
+from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.model import ModelFolder

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import ExifTags, Image
 
-from ood_lab.data.scenes import ScenesDataset
+from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to, messages_of

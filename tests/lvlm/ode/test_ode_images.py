@@ -6,6 +6,7 @@ import pytest
 from ode_data import SMALL
 from PIL import Image
 
+from ood_lab.builtin.scenes.generator import SceneRenderer
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.compositions import Composition, Concept
@@ -13,7 +14,6 @@ from ood_lab.lvlm.ode.concepts import Attribute
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
 from ood_lab.lvlm.ode.generators.diffusion import DiffusionGenerator
 from ood_lab.lvlm.ode.generators.prompted import Variant
-from ood_lab.lvlm.ode.generators.renderer import SceneRenderer
 from ood_lab.lvlm.ode.graph import truth_graph
 from ood_lab.lvlm.ode.making import PLAN, balanced, file_of, make, pictures_of
 from ood_lab.lvlm.ode.pictures import Picture

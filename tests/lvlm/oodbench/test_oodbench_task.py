@@ -320,7 +320,7 @@ def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, 
 def test_a_shipped_clip_does_not_compare_photographs(finished, tmp_path, capsys):
     run = shutil.copytree(finished, tmp_path / "photographs" / "seed=0")
     text = (run / "config.yaml").read_text()
-    kind = "ood_lab.lvlm.annotations.scenes.ScenesAnnotations"
+    kind = "ood_lab.builtin.scenes.annotations.ScenesAnnotations"
     assert kind in text
     (run / "config.yaml").write_text(text.replace(kind, "ood_lab.lvlm.annotations.coco.Coco"))
     given = (f"task.runs=['{run}']", f"task.train='{run}'", "task.draws=20", "task.mmd_draws=20")

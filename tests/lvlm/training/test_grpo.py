@@ -156,8 +156,8 @@ def test_a_training_learns_what_is_rewarded(files, ratio):
     """A reward for one letter: the untrained tiny model comes to say what has it."""
     import lightning as L
 
+    from ood_lab.builtin.vlm.tiny import untrained_vlm
     from ood_lab.lvlm.training.grpo import VlmGrpo
-    from ood_lab.lvlm.training.tiny import untrained_vlm
 
     L.seed_everything(0, verbose=False)
     vlm = untrained_vlm(hidden=32, layers=1, heads=2, vocabulary=400)

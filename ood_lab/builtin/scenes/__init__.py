@@ -1,0 +1,53 @@
+"""Builtin scenes: rendered places with several objects each, exactly annotated.
+
+Everything is drawn with numpy from ``(seed, index)``: no files, no downloads, the same images for
+any number of workers. 15 places, each with a co-occurrence prior over 37 familiar things; 4
+unfamiliar ones and 4 abstract patterns break it. Semantic levels (0 expected, 1 at home next
+door, 2 out of place, 3 on the wrong side of the door, 4 unfamiliar, 5 no thing at all) and
+covariate levels (those of the vessels; 2 = other light and weather) are independent and known.
+Every object has an exact visible mask, box and area, and attributes that a question can be asked
+about: a colour, and a state or an action.
+
+``sample_scene(rng, place=..., style=..., wanted=[Wanted("umbrella", "red", "open"), ...])`` draws
+a scene with given content, ``render`` its pixels, ``visible`` what can be seen of each object.
+"""
+
+from ood_lab.builtin.scenes.coco import write_coco
+from ood_lab.builtin.scenes.dataset import (
+    GRID,
+    SHIFTS,
+    RenderedScenes,
+    ScenesDataset,
+    ScenesGrid,
+    ShiftedScenes,
+)
+from ood_lab.builtin.scenes.levels import level_of, things_at
+from ood_lab.builtin.scenes.places import PLACES
+from ood_lab.builtin.scenes.render import Visible, render, visible
+from ood_lab.builtin.scenes.sampling import sample_scene
+from ood_lab.builtin.scenes.scene import Item, Scene
+from ood_lab.builtin.scenes.styles import STYLES
+from ood_lab.builtin.scenes.things import THINGS
+from ood_lab.builtin.scenes.wishes import Wanted
+
+__all__ = [
+    "GRID",
+    "PLACES",
+    "SHIFTS",
+    "STYLES",
+    "THINGS",
+    "Item",
+    "RenderedScenes",
+    "Scene",
+    "ScenesDataset",
+    "ScenesGrid",
+    "ShiftedScenes",
+    "Visible",
+    "Wanted",
+    "level_of",
+    "render",
+    "sample_scene",
+    "things_at",
+    "visible",
+    "write_coco",
+]

@@ -1,0 +1,97 @@
+"""A square to paint a place on, in fractions of its side: x to the right, y downwards."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.builtin.vessels.backgrounds import rgb
+from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.texture import smooth
+
+Colour = tuple[float, float, float]
+
+
+@lru_cache(maxsize=8)
+def _axis(size: int) -> Array:
+    return ((np.arange(size) + 0.5) / size).astype(np.float32)
+
+
+class Canvas:
+    """The backdrop of one scene while it is painted.
+
+    Args:
+        size: height and width in pixels.
+        lift: added to every y but the borders 0 and 1, so that places differ a little.
+        tint: multiplies all colours, ``[3, 1, 1]``.
+        rng: of the textures.
+
+    Attributes:
+        image: ``[3, size, size]``.
+    """
+
+    def __init__(self, size: int, lift: float, tint: Array, rng: np.random.Generator) -> None:
+        self.size = size
+        self.rng = rng
+        self.image = np.zeros((3, size, size), np.float32)
+        self._lift = lift
+        self._tint = tint
+
+    @property
+    def x(self) -> Array:
+        """Horizontal position of every column, ``[size]``."""
+        return _axis(self.size)
+
+    @property
+    def y(self) -> Array:
+        """Vertical position of every row before the lift, ``[size, 1]``."""
+        return _axis(self.size)[:, None] - np.float32(self._lift)
+
+    def row(self, y: float) -> int:
+        """The pixel row at ``y``."""
+        lifted = y if y in (0.0, 1.0) else y + self._lift
+        return round(min(max(lifted, 0.0), 1.0) * self.size)
+
+    def rect(self, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
+        """Fills a rectangle."""
+        columns = slice(round(left * self.size), round(right * self.size))
+        self.image[:, self.row(top) : self.row(bottom), columns] = self._of(colour)
+
+    def band(self, top: float, bottom: float, colour: Colour, rough: float = 0.0) -> None:
+        """Fills the full width, with relative variations of brightness up to ``rough`` / 2."""
+        self.rect(0.0, top, 1.0, bottom, colour)
+        if rough:
+            rows = slice(self.row(top), self.row(bottom))
+            noise = smooth(self.rng, 14, size=self.size)[rows]
+            self.image[:, rows] *= 1.0 - rough / 2 + rough * noise
+
+    def fade(self, top: float, bottom: float, upper: Colour, lower: Colour) -> None:
+        """Fills the full width with a vertical gradient."""
+        first, last = self.row(top), self.row(bottom)
+        share = np.linspace(0.0, 1.0, max(last - first, 1), dtype=np.float32)[None, :, None]
+        start, end = self._of(upper), self._of(lower)
+        self.image[:, first:last] = start + share[:, : last - first] * (end - start)
+
+    def lines(self, tops: list[float], thick: float, shade: float) -> None:
+        """Multiplies horizontal lines of the full width by ``shade``."""
+        for top in tops:
+            first = self.row(top)
+            self.image[:, first : first + max(1, round(thick * self.size))] *= shade
+
+    def posts(
+        self, lefts: list[float], thick: float, top: float, bottom: float, shade: float
+    ) -> None:
+        """Multiplies vertical lines by ``shade``."""
+        rows = slice(self.row(top), self.row(bottom))
+        for left in lefts:
+            first = round(left * self.size)
+            self.image[:, rows, first : first + max(1, round(thick * self.size))] *= shade
+
+    def where(self, inside: NDArray[np.bool_], colour: Colour) -> None:
+        """Fills ``inside [size, size] bool``."""
+        np.copyto(self.image, self._of(colour), where=inside)
+
+    def _of(self, colour: Colour) -> Array:
+        return rgb(*colour) * self._tint

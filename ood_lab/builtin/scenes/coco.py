@@ -1,0 +1,139 @@
+"""Writes rendered scenes as COCO instances: images, and one JSON file about them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ood_lab.builtin.scenes.dataset import RenderedScenes
+from ood_lab.builtin.scenes.levels import level_of
+from ood_lab.builtin.scenes.render import Visible, visible
+from ood_lab.builtin.scenes.scene import RENDERER, Scene
+from ood_lab.builtin.scenes.things import THINGS
+from ood_lab.errors import UserError
+from ood_lab.io import share
+
+#: Name of the JSON file, and of the folder of images beside it.
+INSTANCES, IMAGES = "instances.json", "images"
+
+
+def write_coco(data: RenderedScenes, folder: str | os.PathLike[str]) -> Path:
+    """Writes ``instances.json`` and ``images/<row>.png``; a folder that holds them is left alone.
+
+    The format is that of COCO's instances: categories are all things that can be drawn, numbered
+    from 1 in the order of ``THINGS``; ``bbox``, ``area`` and ``segmentation`` (compressed RLE) are
+    those of the pixels that can be seen. Beyond it, an annotation has ``attributes`` (those that
+    its picture shows) and ``semantic_level`` (in its place), and an image ``semantic_level``,
+    ``covariate_level`` and ``attributes`` (``place``, ``style``); ``info.identity`` is that of the
+    data set.
+
+    The folder appears when it is complete: everything is written beside it first.
+
+    Args:
+        data: the scenes.
+        folder: to be made; its parents are made, too.
+
+    Returns:
+        The JSON file.
+
+    Raises:
+        UserError: pycocotools is missing, the folder holds something else, or cannot be written.
+    """
+    if importlib.util.find_spec("pycocotools") is None:
+        raise UserError("writing COCO files needs pycocotools: pip install 'ood_lab[lvlm]'")
+    place = Path(folder)
+    if place.exists():
+        return _existing(place, data.identity)
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(dir=place.parent, prefix=f".{place.name}."))
+        try:
+            _write(data, part)
+            share(part)
+            os.replace(part, place)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except OSError as error:
+        if not place.exists():  # else another process was faster
+            raise UserError(f"scenes '{place}' cannot be written: {error}") from error
+    return _existing(place, data.identity)
+
+
+def _existing(place: Path, identity: str) -> Path:
+    file = place / INSTANCES
+    try:
+        found = json.loads(file.read_text())["info"].get("identity")
+    except (OSError, ValueError, TypeError, KeyError):
+        found = None
+    if found != identity:
+        raise UserError(
+            f"'{place}' exists and does not hold these scenes; remove it or name another folder"
+        )
+    return file
+
+
+def _write(data: RenderedScenes, folder: Path) -> None:
+    (folder / IMAGES).mkdir()
+    numbers = {name: number for number, name in enumerate(THINGS, 1)}
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for index in range(len(data)):
+        scene = data.scene(index)
+        name = f"{index:06d}.png"
+        picture = Image.fromarray(data.paint(index, scene))
+        picture.save(folder / IMAGES / name, compress_level=1)
+        images.append(_image(index + 1, name, scene))
+        for seen in visible(scene):
+            entry = _annotation(scene, seen, numbers[seen.item.look.thing])
+            annotations.append({"id": len(annotations) + 1, "image_id": index + 1, **entry})
+    document = {
+        "info": {
+            "description": f"rendered scenes '{data.name}', seed {data.seed}",
+            "version": RENDERER,
+            "identity": data.identity,
+        },
+        "licenses": [{"id": 1, "name": "Apache-2.0", "url": ""}],
+        "images": images,
+        "annotations": annotations,
+        "categories": [
+            {"id": number, "name": name, "supercategory": THINGS[name].kind}
+            for name, number in numbers.items()
+        ],
+    }
+    (folder / INSTANCES).write_text(json.dumps(document))
+
+
+def _image(number: int, name: str, scene: Scene) -> dict[str, Any]:
+    return {
+        "id": number,
+        "file_name": name,
+        "width": scene.size,
+        "height": scene.size,
+        "license": 1,
+        "semantic_level": scene.semantic_level,
+        "covariate_level": scene.covariate_level,
+        "attributes": {"place": scene.place, "style": scene.style},
+    }
+
+
+def _annotation(scene: Scene, seen: Visible, category: int) -> dict[str, Any]:
+    from pycocotools import mask as rle
+
+    code = rle.encode(np.asfortranarray(seen.mask, np.uint8))
+    return {
+        "category_id": category,
+        "bbox": list(seen.box),
+        "area": seen.area,
+        "iscrowd": 0,
+        "segmentation": {"size": list(code["size"]), "counts": code["counts"].decode("ascii")},
+        "attributes": scene.attributes(seen.item),
+        "semantic_level": level_of(seen.item.look.thing, scene.place),
+    }

@@ -1,0 +1,255 @@
+"""Rendered scenes behind the dataset contract."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from PIL import Image
+
+from ood_lab.axes import LEVELS
+from ood_lab.builtin.scenes.places import PLACES
+from ood_lab.builtin.scenes.render import Visible, render, visible
+from ood_lab.builtin.scenes.sampling import sample_scene
+from ood_lab.builtin.scenes.scene import RENDERER, Scene
+from ood_lab.builtin.scenes.styles import STYLES, styles_of_level
+from ood_lab.builtin.scenes.wishes import check_size
+from ood_lab.builtin.vessels.scene import generator, pick
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.kept import KeptImages
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+_PLACES = tuple(PLACES)
+#: (semantic level, covariate level) of every scene but those in distribution.
+GRID = tuple(product(range(6), range(6)))[1:]
+#: OOD sets: familiar objects where they are not expected; archaic vessels and patterns where
+#: something else is; and what is expected, in other light, materials and drawings.
+SHIFTS = {
+    "out_of_place": ((1, 0), (2, 0), (3, 0)),
+    "unfamiliar": ((4, 0), (5, 0)),
+    "restyled": ((0, 1), (0, 2), (0, 3), (0, 4), (0, 5)),
+}
+
+
+class _Row(NamedTuple):
+    """What is decided about an image before its objects are."""
+
+    place: str
+    style: str
+    semantic_level: int
+
+
+class RenderedScenes(ImageDataset):
+    """Scenes drawn and rendered on demand, kept (27 KiB each at 96 pixels) if wished.
+
+    The table has ``place``, ``style`` and the levels of every row; which objects there are is
+    drawn when row ``i`` is first asked for (:meth:`scene`, :meth:`objects`), from
+    ``(seed, index, name)`` alone. ``identity`` covers the renderer's version, the name, the seed,
+    the size and the table.
+
+    Args:
+        name: see ``ImageDataset``; also names the random stream.
+        rows: one per image.
+        labelled: the label is the place; else every label is -1.
+        level_columns: names of the two columns of levels.
+        seed: base seed.
+        size: height and width of the images, pixels.
+        keep: remember the pixels of an image after its first use, see ``KeptImages``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rows: Sequence[_Row],
+        *,
+        labelled: bool,
+        seed: int,
+        size: int,
+        level_columns: tuple[str, str] = LEVELS,
+        keep: bool = True,
+    ) -> None:
+        check_size(size)
+        self.size = size
+        self.seed = seed
+        self._rows = rows
+        self._stream = f"scenes/{name}"
+        self._kept = KeptImages(len(rows), size, size) if keep else None
+        semantic, covariate = level_columns
+        table = pd.DataFrame(
+            {
+                "path": [f"scenes://{name}/{i}" for i in range(len(rows))],
+                "label": [_PLACES.index(row.place) if labelled else UNKNOWN for row in rows],
+                "place": [row.place for row in rows],
+                "style": [row.style for row in rows],
+                semantic: [row.semantic_level for row in rows],
+                covariate: [STYLES[row.style].level for row in rows],
+            }
+        )
+        digest = hashlib.sha256(repr((RENDERER, self._stream, seed, size)).encode())
+        digest.update(table.to_csv().encode())
+        super().__init__(name, table, list(_PLACES) if labelled else [], digest.hexdigest())
+
+    def scene(self, index: int) -> Scene:
+        """Everything that row ``index`` shows."""
+        row = self._rows[index]
+        return sample_scene(
+            generator(self.seed, index, f"{self._stream}/scene"),
+            size=self.size,
+            place=row.place,
+            style=row.style,
+            semantic_level=row.semantic_level,
+        )
+
+    def objects(self, index: int) -> list[Visible]:
+        """What can be seen of every object of row ``index``."""
+        return visible(self.scene(index))
+
+    def paint(self, index: int, scene: Scene) -> NDArray[np.uint8]:
+        """The pixels of row ``index``, for those who have its scene already."""
+        return render(scene, generator(self.seed, index, f"{self._stream}/texture"))
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB image."""
+        if self._kept is None:
+            return Image.fromarray(self._render(index))
+        return Image.fromarray(self._kept.get(index, lambda: self._render(index)))
+
+    def _render(self, index: int) -> NDArray[np.uint8]:
+        return self.paint(index, self.scene(index))
+
+    def load_mask(self, index: int) -> NDArray[np.bool_]:
+        """Returns the pixels of all objects of row ``index``, ``[size, size] bool``."""
+        masks = [seen.mask for seen in self.objects(index)]
+        return np.logical_or.reduce(masks)
+
+
+class ScenesDataset(RenderedScenes):
+    """Scenes of all places in turn; the class (``label``) is the place.
+
+    By default every object is one that its place's prior expects, in a clear photo: levels 0.
+    Row ``i`` does not depend on ``n``.
+
+    Args:
+        name: ``train``, ``val`` or ``test``: also names the random stream, so that splits of
+            one seed share nothing.
+        n: number of images.
+        seed: base seed, >= 0.
+        size: height and width of the images, pixels: a multiple of 4 from 64 to 256.
+        breaks: share of scenes of semantic levels 1 to 5, all equally likely.
+        restyled: share of scenes of covariate levels 1 to 5, all equally likely.
+        keep: see ``RenderedScenes``.
+
+    Raises:
+        UserError: a number out of range.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        n: int,
+        seed: int,
+        size: int = 96,
+        breaks: float = 0.0,
+        restyled: float = 0.0,
+        keep: bool = True,
+    ) -> None:
+        _check(name, n, seed)
+        for key, share in (("breaks", breaks), ("restyled", restyled)):
+            if not 0.0 <= share <= 1.0:
+                raise UserError(f"scenes '{name}': {key}={share}; give a share from 0 to 1")
+        rows = []
+        for index in range(n):
+            rng = generator(seed, index, f"scenes/{name}/row")
+            first, second = rng.random(2).tolist()
+            semantic, covariate = rng.integers(1, 6, 2).tolist()
+            style = pick(rng, styles_of_level(covariate if second < restyled else 0))
+            place = _PLACES[index % len(_PLACES)]
+            rows.append(_Row(place, style, semantic if first < breaks else 0))
+        super().__init__(name, rows, labelled=True, seed=seed, size=size, keep=keep)
+
+
+class ScenesGrid(RenderedScenes):
+    """Scenes of given cells of the grid of levels, in turn; labels are -1.
+
+    Row ``i`` does not depend on ``n``: it is of cell ``i mod C`` and place ``i // C`` in turn.
+
+    Args:
+        name: name of the set, also names the random stream.
+        n: number of images.
+        seed: base seed, >= 0.
+        size: height and width of the images, pixels.
+        cells: pairs of semantic and covariate level.
+        keep: see ``RenderedScenes``.
+
+    Raises:
+        UserError: a number out of range.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        n: int,
+        seed: int,
+        size: int = 96,
+        cells: Sequence[tuple[int, int]] = GRID,
+        keep: bool = True,
+    ) -> None:
+        super().__init__(
+            name, _in_cells(name, n, seed, cells), labelled=False, seed=seed, size=size, keep=keep
+        )
+
+
+class ShiftedScenes(RenderedScenes):
+    """One of the OOD sets of ``SHIFTS``; every label is -1.
+
+    The table has ``true_semantic_level`` and ``true_covariate_level``: these sets are read as a
+    whole, not by level, hence not under the names of the grid.
+
+    Args:
+        name: name of the set, also names the random stream.
+        kind: one of ``SHIFTS``.
+        n: number of images.
+        seed: base seed, >= 0.
+        size: height and width of the images, pixels.
+        keep: see ``RenderedScenes``.
+
+    Raises:
+        UserError: a number out of range, or an unknown kind.
+    """
+
+    def __init__(
+        self, name: str, kind: str, n: int, seed: int, size: int = 96, keep: bool = True
+    ) -> None:
+        if kind not in SHIFTS:
+            raise UserError(f"scenes '{name}': kind={kind}: {suggestion(kind, SHIFTS)}")
+        super().__init__(
+            name,
+            _in_cells(name, n, seed, SHIFTS[kind]),
+            labelled=False,
+            seed=seed,
+            size=size,
+            level_columns=("true_semantic_level", "true_covariate_level"),
+            keep=keep,
+        )
+
+
+def _in_cells(name: str, n: int, seed: int, cells: Sequence[tuple[int, int]]) -> list[_Row]:
+    _check(name, n, seed)
+    rows = []
+    for index in range(n):
+        semantic, covariate = cells[index % len(cells)]
+        style = pick(generator(seed, index, f"scenes/{name}/row"), styles_of_level(covariate))
+        rows.append(_Row(_PLACES[index // len(cells) % len(_PLACES)], style, semantic))
+    return rows
+
+
+def _check(name: str, n: int, seed: int) -> None:
+    for key, value, least in (("n", n, 1), ("seed", seed, 0)):
+        if value < least:
+            raise UserError(f"scenes '{name}': {key}={value}; give {key} >= {least}")

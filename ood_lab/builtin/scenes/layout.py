@@ -1,0 +1,181 @@
+"""Finds room for the objects of a scene: on the right surfaces, and not behind one another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ood_lab.builtin.scenes.places import PLACES, Surface
+from ood_lab.builtin.scenes.scene import Item, Setting
+from ood_lab.builtin.scenes.sprite import Look, draw
+from ood_lab.builtin.scenes.things import THINGS
+from ood_lab.errors import UserError
+
+#: Largest share of an object's pixels that others may hide.
+MAX_HIDDEN = 0.35
+#: Positions that are tried at one size, and the factor by which what must be there then shrinks.
+_TRIES, _SHRINK = 10, 0.8
+#: Fewest pixels of an object's mask, and shortest longer side of its box.
+_LEAST_AREA, SMALLEST = 6, 5
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass
+class _Placed:
+    """An object, the corner of its sprite in the image, and what can be seen of it so far."""
+
+    item: Item
+    top: int
+    left: int
+    mask: Mask
+    seen: Mask
+    total: int
+
+    @property
+    def foot(self) -> int:
+        return self.top + len(self.mask)
+
+    def behind(self, front: _Placed) -> Mask | None:
+        """What is still seen of it behind another; None = all that was."""
+        height, width = self.mask.shape
+        # The other's corners from this one's.
+        top, left = front.top - self.top, front.left - self.left
+        bottom, right = top + front.mask.shape[0], left + front.mask.shape[1]
+        if top >= height or left >= width or bottom <= 0 or right <= 0:
+            return None
+        rows = slice(max(top, 0), min(bottom, height))
+        columns = slice(max(left, 0), min(right, width))
+        seen = self.seen.copy()
+        seen[rows, columns] &= ~front.mask[
+            rows.start - top : rows.stop - top, columns.start - left : columns.stop - left
+        ]
+        return seen
+
+
+@cache
+def _surfaces(place: str, thing: str, state: str) -> tuple[Surface, ...]:
+    """Those where a thing belongs, the best kind of them, else the floor."""
+    surfaces = PLACES[place].surfaces
+    for spot in (*THINGS[thing].belongs(state), "floor"):
+        found = tuple(surface for surface in surfaces if surface.spot == spot)
+        if found:
+            return found
+    return surfaces
+
+
+class Layout:
+    """Places objects one by one; none of them is ever hidden by more than ``MAX_HIDDEN``.
+
+    What stands lower in the image is nearer and painted later, whatever came first here. Visible
+    pixels are counted exactly, on the masks that will be painted.
+
+    Args:
+        rng: of the positions.
+        place: key of ``PLACES``.
+        setting: its circumstances.
+        size: height and width of the image, pixels.
+    """
+
+    def __init__(self, rng: np.random.Generator, place: str, setting: Setting, size: int) -> None:
+        self._rng = rng
+        self._place = place
+        self._setting = setting
+        self._size = size
+        self._placed: list[_Placed] = []
+
+    def items(self) -> tuple[Item, ...]:
+        """The objects in the order in which they are to be painted."""
+        return tuple(placed.item for placed in self._placed)
+
+    def put(self, look: Look, must: bool) -> bool:
+        """Finds room for one more object.
+
+        Args:
+            look: the object.
+            must: it shrinks until it fits; else it is left out where there is no room.
+
+        Returns:
+            Whether it stands in the scene.
+
+        Raises:
+            UserError: it must be there, and there is no room even for the smallest.
+        """
+        look = self._large_enough(look)
+        while True:
+            for _ in range(_TRIES):
+                if self._try(self._somewhere(look)):
+                    return True
+            if not must:
+                return False
+            smaller = self._large_enough(replace(look, size=int(look.size * _SHRINK)))
+            if smaller.size >= look.size:
+                return self._anywhere(smaller)
+            look = smaller
+
+    def _large_enough(self, look: Look) -> Look:
+        """Thin parts of small things are less than half a pixel: those are drawn larger."""
+        while True:
+            mask = draw(look).mask
+            sides = mask.any(0).sum(), mask.any(1).sum()
+            if mask.sum() >= _LEAST_AREA and max(sides) >= SMALLEST:
+                return look
+            look = replace(look, size=look.size + 1)
+
+    def _somewhere(self, look: Look) -> _Placed:
+        """A random position on a surface where the object belongs; large ones nearer."""
+        rng, size = self._rng, self._size
+        surfaces = _surfaces(self._place, look.thing, look.state)
+        near = min(1.0, 2.0 * look.size / size)
+        choice, across, depth = rng.random(3).tolist()
+        surface = surfaces[int(choice * len(surfaces))]
+        depth = 0.55 * near + 0.45 * depth
+        foot = surface.top + depth * (surface.bottom - surface.top) + self._setting.lift
+        across = surface.left + across * (surface.right - surface.left)
+        if self._setting.mirrored:
+            across = 1.0 - across
+        return self._within(look, across * size, foot * size, surface.spot in ("floor", "top"))
+
+    def _within(self, look: Look, centre: float, foot: float, stands: bool) -> _Placed:
+        """The object with its foot at a point, moved as little as keeps it in the image."""
+        sprite = draw(look)
+        height, width = sprite.mask.shape
+        left = min(max(round(centre - width / 2), 0), self._size - width)
+        top = min(max(round(foot) - height, 0), self._size - height)
+        item = Item(look, left - sprite.left, top - sprite.top, stands)
+        return _Placed(item, top, left, sprite.mask, sprite.mask, int(sprite.mask.sum()))
+
+    def _anywhere(self, look: Look) -> bool:
+        """The first free position of a grid, for crowded scenes."""
+        step = max(2, look.size // 2)
+        for foot in range(self._size, 0, -step):
+            for centre in range(0, self._size, step):
+                if self._try(self._within(look, centre, foot, stands=True)):
+                    return True
+        raise UserError(
+            f"scenes: no room for one more {look.thing} in an image of {self._size} pixels; "
+            "ask for fewer or smaller objects"
+        )
+
+    def _try(self, new: _Placed) -> bool:
+        """Adds an object unless too much of anything would be hidden."""
+        position = sum(other.foot <= new.foot for other in self._placed)
+        changed: list[tuple[_Placed, Mask]] = []
+        for number, other in enumerate(self._placed):
+            back, front = (other, new) if number < position else (new, other)
+            seen = back.behind(front)
+            if seen is None:
+                continue
+            if seen.sum() < (1.0 - MAX_HIDDEN) * back.total:
+                return False
+            if back is new:
+                new.seen = seen
+            else:
+                changed.append((other, seen))
+        for other, seen in changed:
+            other.seen = seen
+        self._placed.insert(position, new)
+        return True

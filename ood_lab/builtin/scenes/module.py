@@ -1,0 +1,73 @@
+"""The builtin scenes as ID sets, three shifted OOD sets and the grid of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ood_lab.builtin.scenes import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
+
+
+class ScenesDataModule(OODDataModule):
+    """Procedural data, no files: the images depend on the arguments alone. The class is the place.
+
+    OOD sets are the kinds of ``SHIFTS``, between which no order of shift is claimed, then
+    ``grid``, which carries levels.
+
+    Args:
+        train: number of training images.
+        val: number of validation images.
+        test: number of test images.
+        per_shift_set: number of images of each shifted set.
+        per_cell: images in each of the 35 cells of the grid; 0 = no grid.
+        size: height and width of the images, pixels: a multiple of 4 from 64 to 256.
+        breaks: share of the ID scenes of semantic levels 1 to 5.
+        restyled: share of the ID scenes of covariate levels 1 to 5.
+        keep: images are remembered once rendered, 27 KiB each at 96 pixels.
+        seed: of all images.
+        name: of the data, for folders and tables.
+        options: see :class:`OODDataModule`.
+    """
+
+    def __init__(
+        self,
+        train: int,
+        val: int,
+        test: int,
+        per_shift_set: int,
+        per_cell: int,
+        size: int = 96,
+        breaks: float = 0.0,
+        restyled: float = 0.0,
+        keep: bool = True,
+        seed: int = 0,
+        name: str = "scenes",
+        **options: Any,
+    ) -> None:
+        super().__init__(name, seed=seed, **options)
+        self.sizes = {"train": train, "val": val, "test": test}
+        self.per_shift_set = per_shift_set
+        self.per_cell = per_cell
+        self.size = size
+        self.breaks = breaks
+        self.restyled = restyled
+        self.keep = keep
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """Decides place, style and levels of every image; the rest is drawn when asked for."""
+        splits: dict[str, ImageDataset] = {
+            name: ScenesDataset(
+                name, n, self.seed, self.size, self.breaks, self.restyled, self.keep
+            )
+            for name, n in self.sizes.items()
+        }
+        for kind in SHIFTS:
+            splits[kind] = ShiftedScenes(
+                kind, kind, self.per_shift_set, self.seed, self.size, self.keep
+            )
+        if self.per_cell:
+            n = self.per_cell * len(GRID)
+            splits["grid"] = ScenesGrid("grid", n, self.seed, self.size, keep=self.keep)
+        return splits

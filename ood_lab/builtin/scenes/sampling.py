@@ -1,0 +1,134 @@
+"""Draws what is in a scene and where."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from ood_lab.builtin.scenes.layout import SMALLEST, Layout
+from ood_lab.builtin.scenes.levels import things_at
+from ood_lab.builtin.scenes.places import PLACES
+from ood_lab.builtin.scenes.scene import Scene, Setting
+from ood_lab.builtin.scenes.sprite import Look, extent
+from ood_lab.builtin.scenes.things import THINGS
+from ood_lab.builtin.scenes.wishes import OBJECTS, Wanted, check_scene, check_size, check_wishes
+from ood_lab.builtin.vessels.scene import pick
+
+#: Share of the objects of a scene above semantic level 0 that are of that level, beyond the first.
+_STRANGERS = 0.35
+_GROUP = (2, 4)
+
+
+def sample_scene(
+    rng: np.random.Generator,
+    *,
+    size: int = 96,
+    place: str | None = None,
+    style: str = "photo",
+    semantic_level: int = 0,
+    wanted: Sequence[Wanted] = (),
+    objects: tuple[int, int] = OBJECTS,
+) -> Scene:
+    """Draws a scene: its content, and where everything stands.
+
+    The objects are the wanted ones, then one or more of the semantic level, then some that the
+    place's prior expects. Sizes are log-uniform from 5 pixels to half the image. No object is
+    hidden by more than 35% (see :class:`~ood_lab.builtin.scenes.layout.Layout`); of those that
+    nobody asked for, the ones that find no room are left out, down to two.
+
+    A wanted object stands in the scene whatever its own level, so that ``semantic_level`` of the
+    scene may come out higher; where the wanted ones are all, it is theirs. One that finds no room
+    at its length is made smaller.
+
+    Args:
+        rng: of everything that is drawn.
+        size: height and width of the image, pixels.
+        place: key of ``PLACES``; None = any, all equally likely.
+        style: key of ``STYLES``.
+        semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.levels.level_of`.
+        wanted: objects that must be there.
+        objects: fewest and most objects in all; as many as are wanted at least.
+
+    Raises:
+        UserError: an unknown name, a number out of range, or objects that find no room.
+    """
+    check_size(size)
+    check_scene(place, style, semantic_level, objects)
+    check_wishes(wanted, size)
+    place = place or pick(rng, tuple(PLACES))
+    setting = _setting(rng)
+    count = max(int(rng.integers(objects[0], objects[1] + 1)), len(wanted))
+    strangers = _strangers(rng, place, semantic_level, count - len(wanted))
+    musts = [*wanted, *strangers]
+    others = _expected(rng, place, count - len(musts))
+    # A scene of one object by chance would be none: two are always found room for.
+    certain = min(max(len(musts), objects[0]), len(musts) + len(others))
+    layout = Layout(rng, place, setting, size)
+    for number, wish in enumerate([*musts, *others]):
+        layout.put(_look(rng, wish, size, setting.lamp), must=number < certain)
+    return Scene(place, style, size, setting, layout.items())
+
+
+def _setting(rng: np.random.Generator) -> Setting:
+    mirrored, lift, lamp, bright, *tint = rng.uniform(-1.0, 1.0, 7).tolist()
+    red, green, blue = (1.0 + 0.07 * bright + 0.03 * shift for shift in tint)
+    return Setting(mirrored > 0, 0.03 * lift, (red, green, blue), lamp)
+
+
+def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> list[Wanted]:
+    if not level or room < 1:
+        return []
+    count = 1 + int(rng.binomial(room - 1, _STRANGERS))
+    return [Wanted(pick(rng, things_at(place, level))) for _ in range(count)]
+
+
+def _expected(rng: np.random.Generator, place: str, room: int) -> list[Wanted]:
+    """Things from the prior of a place, some of them in groups."""
+    names, cumulative = _chances(place)
+    found: list[Wanted] = []
+    while len(found) < room:
+        name = names[bisect_right(cumulative, rng.random())]
+        together = 1
+        if rng.random() < THINGS[name].group:
+            together = int(rng.integers(_GROUP[0], _GROUP[1] + 1))
+        found += [Wanted(name)] * min(together, room - len(found))
+    return found
+
+
+@cache
+def _chances(place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
+    """What a place's prior has, and the cumulative chances of all but the last."""
+    names, weights = zip(*PLACES[place].prior.items(), strict=True)
+    cumulative = np.cumsum(weights) / np.sum(weights)
+    return names, tuple(cumulative[:-1].tolist())
+
+
+def _look(rng: np.random.Generator, wish: Wanted, size: int, lamp: float) -> Look:
+    thing = THINGS[wish.thing]
+    # One draw a property, whatever was asked for: nothing else moves when a wish changes.
+    draws = rng.random(11).tolist()
+    near = SMALLEST * (size / 2 / SMALLEST) ** draws[0]
+    length = wish.length or min(max(near * thing.bulk, SMALLEST), size / 2)
+    state = wish.state or _one_of(thing.states.words if thing.states else (), draws[1])
+    colour = wish.colour or _one_of(thing.colours, draws[2])
+    if thing.states and state == thing.states.colourless:
+        colour = ""
+    return Look(
+        thing=wish.thing,
+        colour=colour,
+        state=state,
+        size=math.ceil(length / extent(wish.thing, state)),
+        angle=0.0 if thing.upright else 0.16 * (draws[3] - 0.5),
+        mirrored=draws[10] < 0.5,
+        proportions=(2.0 * draws[4] - 1.0, 2.0 * draws[5] - 1.0, 2.0 * draws[6] - 1.0),
+        tint=(0.1 * draws[7] - 0.05, 0.1 * draws[8] - 0.05, 0.1 * draws[9] - 0.05),
+        lamp=lamp,
+    )
+
+
+def _one_of(words: Sequence[str], draw: float) -> str:
+    return words[int(draw * len(words))] if words else ""

@@ -1,0 +1,85 @@
+"""How a scene is pictured: the covariate styles of the vessels, before places."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ood_lab.builtin.vessels.backgrounds import rgb
+from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.styles import STYLES as VESSEL_STYLES
+from ood_lab.builtin.vessels.styles import Layers, Painter, photo
+
+#: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
+Ground = Literal["place", "paper", "dark"]
+
+
+@dataclass(frozen=True)
+class SceneStyle:
+    """A way to picture a scene.
+
+    Attributes:
+        level: covariate distance from a clear photo, 0 to 5, as for the vessels.
+        paint: the painter.
+        ground: what it is painted on.
+        coloured: objects keep their colours.
+    """
+
+    level: int
+    paint: Painter
+    ground: Ground = "place"
+    coloured: bool = True
+
+
+def _dim(layers: Layers, rng: np.random.Generator) -> Array:
+    # The vessels' own dims the object and has a dark backdrop; here all is seen in one light.
+    return photo(layers, rng) * rgb(1.0, 0.86, 0.66) * rng.uniform(0.24, 0.4)
+
+
+def _foggy(layers: Layers, rng: np.random.Generator) -> Array:
+    haze = rng.uniform(0.42, 0.58) + 0.24 * (layers.smooth(rng, 4) - 0.5)
+    clear = photo(layers, rng)
+    return clear + haze * (rgb(0.86, 0.88, 0.90) - clear)
+
+
+def _snowy(layers: Layers, rng: np.random.Generator) -> Array:
+    scene = photo(layers, rng) * rgb(0.84, 0.88, 0.96)
+    flakes = rng.random((layers.size, layers.size), np.float32) > rng.uniform(0.94, 0.97)
+    return scene + flakes * (0.97 - scene)
+
+
+def _of_vessels(name: str, ground: Ground = "place", coloured: bool = False) -> SceneStyle:
+    style = VESSEL_STYLES[name]
+    return SceneStyle(style.level, style.paint, ground, coloured)
+
+
+#: Levels are those of the vessels, but for level 2: other light and weather instead of other
+#: surroundings, which every scene has of its own.
+STYLES: dict[str, SceneStyle] = {
+    "photo": _of_vessels("studio", coloured=True),
+    "blurry": _of_vessels("blurry", coloured=True),
+    "noisy": _of_vessels("noisy", coloured=True),
+    "grey": _of_vessels("grey"),
+    "low_resolution": _of_vessels("low_resolution", coloured=True),
+    "dim": SceneStyle(2, _dim),
+    "foggy": SceneStyle(2, _foggy),
+    "snowy": SceneStyle(2, _snowy),
+    "gold": _of_vessels("gold"),
+    "porcelain": _of_vessels("porcelain"),
+    "plastic": _of_vessels("plastic"),
+    "sketch": _of_vessels("sketch", "paper"),
+    "rubbing": _of_vessels("rubbing", "paper"),
+    "ink": _of_vessels("ink", "paper"),
+    "mosaic": _of_vessels("mosaic", coloured=True),
+    "neon": _of_vessels("neon", "dark"),
+    "x_ray": _of_vessels("x_ray", "dark"),
+}
+#: Images of these sizes are drawn; some styles have tiles of 4 pixels.
+SIZES = range(64, 257, 4)
+
+
+def styles_of_level(level: int) -> tuple[str, ...]:
+    """Names of the styles at one covariate level (0 to 5)."""
+    return tuple(name for name, style in STYLES.items() if style.level == level)

@@ -1,0 +1,103 @@
+"""What a scene may be asked to show, and which wishes make no sense."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.layout import SMALLEST
+from ood_lab.builtin.scenes.places import PLACES
+from ood_lab.builtin.scenes.styles import SIZES, STYLES
+from ood_lab.builtin.scenes.things import THINGS
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+#: Fewest and most objects of a scene.
+OBJECTS = (2, 8)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An object that a scene must have; what is None is drawn.
+
+    Attributes:
+        thing: key of ``THINGS``.
+        colour: key of ``COLOURS``; any, also one that the thing never has by itself.
+        state: one of the thing's states.
+        length: longer side of its box, pixels.
+    """
+
+    thing: str
+    colour: str | None = None
+    state: str | None = None
+    length: float | None = None
+
+
+def check_size(size: int) -> None:
+    """Refuses sizes that no style can paint.
+
+    Raises:
+        UserError: not a multiple of 4 from 64 to 256.
+    """
+    if size not in SIZES:
+        raise UserError(
+            f"scenes: size={size}; give a multiple of {SIZES.step} from {SIZES[0]} to {SIZES[-1]}"
+        )
+
+
+def check_scene(
+    place: str | None, style: str, semantic_level: int, objects: tuple[int, int]
+) -> None:
+    """Refuses names and numbers that no scene can have.
+
+    Raises:
+        UserError: an unknown place or style, a level or number of objects out of range.
+    """
+    if place is not None and place not in PLACES:
+        raise UserError(f"scenes: no place is called '{place}': {suggestion(place, PLACES)}")
+    if style not in STYLES:
+        raise UserError(f"scenes: no style is called '{style}': {suggestion(style, STYLES)}")
+    if not 0 <= semantic_level <= 5:
+        raise UserError(f"scenes: semantic_level={semantic_level}; give a level from 0 to 5")
+    if not 0 <= objects[0] <= objects[1] <= OBJECTS[1]:
+        raise UserError(
+            f"scenes: objects={list(objects)}; give the fewest and the most, up to {OBJECTS[1]}"
+        )
+
+
+def check_wishes(wanted: Sequence[Wanted], size: int) -> None:
+    """Refuses wishes that cannot be drawn in an image of ``size`` pixels.
+
+    Raises:
+        UserError: more than a scene holds; an unknown thing, colour or state, or a length out of
+            range.
+    """
+    if len(wanted) > OBJECTS[1]:
+        raise UserError(f"scenes: {len(wanted)} objects are wanted; a scene has up to {OBJECTS[1]}")
+    for wish in wanted:
+        _check_wish(wish, size)
+
+
+def _check_wish(wish: Wanted, size: int) -> None:
+    if wish.thing not in THINGS:
+        raise UserError(
+            f"scenes: nothing is called '{wish.thing}': {suggestion(wish.thing, THINGS)}"
+        )
+    thing = THINGS[wish.thing]
+    if wish.colour is not None and not thing.colours:
+        raise UserError(f"scenes: a {wish.thing} has fixed colours; give it none")
+    if wish.colour is not None and wish.colour not in COLOURS:
+        raise UserError(
+            f"scenes: no colour is called '{wish.colour}': {suggestion(wish.colour, COLOURS)}"
+        )
+    states = thing.states.words if thing.states else ()
+    if wish.state is not None and wish.state not in states:
+        known = f"it is {' or '.join(states)}" if states else "it has no states"
+        raise UserError(f"scenes: a {wish.thing} is never '{wish.state}': {known}")
+    if wish.colour and thing.states and wish.state == thing.states.colourless:
+        raise UserError(f"scenes: a {wish.state} {wish.thing} shows no colour; give it none")
+    if wish.length is not None and not SMALLEST <= wish.length <= size / 2:
+        raise UserError(
+            f"scenes: a {wish.thing} of {wish.length} pixels; give {SMALLEST} to {size / 2:g}"
+        )

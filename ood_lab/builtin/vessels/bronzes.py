@@ -1,0 +1,173 @@
+"""Ding (legged cauldrons) and gui (footed tureens): sampled from a period, drawn as distances."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ood_lab.builtin.vessels.figure import Figure
+from ood_lab.builtin.vessels.motifs import MOTIFS
+from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
+from ood_lab.builtin.vessels.sdf import Array, box, capsule, ellipse, profile, ring, union
+
+#: Shape labels: category, the kind of leg (ding) or handle (gui), and the lid.
+SHAPES = tuple(
+    f"{lid} {body}"
+    for body in (
+        "cone-legged ding",
+        "column-legged ding",
+        "hoof-legged ding",
+        "gui with plain handles",
+        "gui with pendant handles",
+    )
+    for lid in ("open", "lidded")
+)
+
+
+@dataclass(frozen=True)
+class Bronze:
+    """One vessel: its labels and its measures (see ``Period``)."""
+
+    category: int
+    period: int
+    leg: str
+    ear: str
+    pendant: bool
+    lid: bool
+    motif: str
+    roundness: float
+    depth: float
+    half_width: float
+    leg_length: float
+    belt: float
+    belt_height: float
+    repeats: float
+
+    @property
+    def shape(self) -> int:
+        """Index into ``SHAPES``: the lid varies fastest."""
+        if CATEGORIES[self.category] == "ding":
+            return 2 * ("cone", "column", "hoof").index(self.leg) + self.lid
+        return 6 + 2 * self.pendant + self.lid
+
+    def attributes(self) -> dict[str, int]:
+        """Characteristic labels, 0 or 1, by name."""
+        ding = CATEGORIES[self.category] == "ding"
+        flags = {f"leg_{leg}": ding and self.leg == leg for leg in ("cone", "column", "hoof")}
+        flags |= {"foot_ring": not ding, "handle_pendant": not ding and self.pendant}
+        flags |= {f"ear_{ear}": ding and self.ear == ear for ear in ("upright", "bent")}
+        flags |= {"lid": self.lid}
+        flags |= {f"motif_{motif}": self.motif == motif for motif in MOTIFS}
+        return {name: int(flag) for name, flag in flags.items()}
+
+    def figure(self, u: Array, v: Array) -> Figure:
+        """Draws the vessel around the origin."""
+        draw = (_ding, _gui)[self.category]
+        return draw(self, np.abs(u), v)
+
+
+def sample_bronze(rng: np.random.Generator, category: int, period: int, ambiguity: float) -> Bronze:
+    """Draws one vessel of a period.
+
+    ``ambiguity`` scales every deviation from the period's mean: the standard deviation of each
+    measure, and the chance that the ornament (1/5 at 1), leg or ear (1/10 each) comes from a
+    neighbouring period.
+    """
+    mean = PERIODS[period]
+    step = 1 if rng.random() < 0.5 else -1
+    other = PERIODS[min(max(period + step, 0), len(PERIODS) - 1)]
+
+    def borrowed(chance: float) -> bool:
+        return bool(rng.random() < chance * ambiguity)
+
+    def jitter(value: float, spread: float) -> float:
+        return value * float(np.exp(ambiguity * spread * rng.standard_normal()))
+
+    ding = CATEGORIES[category] == "ding"
+    return Bronze(
+        category=category,
+        period=period,
+        motif=(other if borrowed(0.20) else mean).motif,
+        leg=(other if borrowed(0.10) else mean).leg,
+        ear=(other if borrowed(0.10) else mean).ear,
+        pendant=bool(rng.random() < mean.pendant),
+        lid=bool(rng.random() < mean.lid),
+        roundness=jitter(mean.roundness, 0.10),
+        depth=jitter(mean.depth if ding else 0.9 * mean.depth, 0.065),
+        half_width=jitter(0.6 if ding else 0.58, 0.05),
+        leg_length=jitter(mean.leg_length, 0.10),
+        belt=jitter(mean.belt, 0.08),
+        belt_height=jitter(mean.belt_height, 0.08),
+        repeats=jitter(mean.repeats, 0.065),
+    )
+
+
+def _belly(bronze: Bronze, u: Array, v: Array, rim: float) -> Array:
+    """Superellipse below the rim: ``w(t) = W (1 - t^e)^(1/e)``, t = depth below the rim."""
+    t = np.linspace(1.0, 0.0, 17)
+    widths = bronze.half_width * (1.0 - t**bronze.roundness) ** (1.0 / bronze.roundness)
+    return profile(u, v, list(rim - bronze.depth * t), list(widths + 0.02))
+
+
+def _lid(u: Array, v: Array, rim: float, half_width: float) -> Array:
+    heights = [rim + 0.02, rim + 0.10, rim + 0.17, rim + 0.21]
+    dome = profile(u, v, heights, [s * half_width for s in (1.0, 0.8, 0.5, 0.12)])
+    return union(dome, ring(u, v, (0.0, rim + 0.27), (0.07, 0.07), 0.025))
+
+
+def _figure(bronze: Bronze, rim: float, belly: Array, parts: list[Array]) -> Figure:
+    height = bronze.belt_height
+    centre = rim - 0.04 - bronze.belt * 0.8 * bronze.depth
+    return Figure(union(belly, *parts), belly, centre - height / 2, height, bronze.half_width)
+
+
+def _ding(bronze: Bronze, u: Array, v: Array) -> Figure:
+    width, depth, length = bronze.half_width, bronze.depth, bronze.leg_length
+    top = 0.30 if bronze.lid or bronze.ear == "upright" else 0.24
+    rim = (depth * 0.85 + length - top) / 2
+    foot = rim - depth * 0.85 - length
+    belly = _belly(bronze, u, v, rim)
+    radii = {"cone": (0.10, 0.03), "column": (0.07, 0.065), "hoof": (0.06, 0.045)}[bronze.leg]
+    hip = rim - 0.6 * depth
+    parts = [
+        box(u, v, (0.0, rim), (width + 0.06, 0.03)),
+        capsule(u, v, (0.68 * width, hip), (0.74 * width, foot), *radii),
+        capsule(u, v, (0.0, rim - 0.8 * depth), (0.0, foot - 0.02), *radii),
+    ]
+    if bronze.leg == "hoof":
+        parts += [
+            ellipse(u, v, (x, foot - y), (0.085, 0.045))
+            for x, y in ((0.74 * width, 0.0), (0.0, 0.02))
+        ]
+    if bronze.ear == "upright":
+        parts.append(ring(u, v, (0.78 * width, rim + 0.14), (0.09, 0.15), 0.032))
+    else:
+        elbow = (width + 0.17, rim - 0.02)
+        parts.append(capsule(u, v, (width - 0.05, rim - 0.10), elbow, 0.04))
+        parts.append(capsule(u, v, elbow, (width + 0.21, rim + 0.26), 0.035, 0.045))
+    if bronze.lid:
+        parts.append(_lid(u, v, rim, width))
+    return _figure(bronze, rim, belly, parts)
+
+
+def _gui(bronze: Bronze, u: Array, v: Array) -> Figure:
+    width, depth = bronze.half_width, bronze.depth
+    foot = 0.10 + 0.35 * bronze.leg_length
+    top = 0.28 if bronze.lid else 0.05
+    rim = (depth * 0.9 + foot - top) / 2
+    bottom = rim - 0.9 * depth - foot
+    belly = _belly(bronze, u, v, rim)
+    spread = 0.62 * width
+    handle = (width + 0.09, rim - 0.42 * depth)
+    parts = [
+        box(u, v, (0.0, rim), (width + 0.05, 0.03)),
+        profile(u, v, [bottom, bottom + 0.05, rim - 0.7 * depth], [spread, spread, 0.42 * width]),
+        ring(u, v, handle, (0.13, min(0.17, 0.42 * depth)), 0.042),
+    ]
+    if bronze.pendant:
+        low = handle[1] - min(0.17, 0.42 * depth)
+        parts.append(capsule(u, v, (handle[0], low), (handle[0], low - 0.13), 0.04))
+    if bronze.lid:
+        parts.append(_lid(u, v, rim, width))
+    return _figure(bronze, rim, belly, parts)

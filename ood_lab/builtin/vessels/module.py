@@ -1,0 +1,118 @@
+"""The builtin vessels as ID sets, five shifted OOD sets and the grid of levels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from annotated_types import Interval
+
+from ood_lab.arguments import Positive, Remedy, Seed
+from ood_lab.builtin.vessels import (
+    SHIFTS,
+    OtherPlaces,
+    ShiftedVessels,
+    VesselsDataset,
+    VesselsGrid,
+    VesselsWorld,
+)
+from ood_lab.data.background import Backgrounds
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
+
+#: Images of a set: each is described in a table before one is drawn.
+MOST = 1_000_000
+Images = Annotated[
+    int, Interval(ge=1, le=MOST), Remedy("for your own images, data=folder data.id.train=DIR")
+]
+
+
+class VesselsDataModule(OODDataModule):
+    """Procedural data, no files: the images depend on the arguments alone.
+
+    OOD sets are the five kinds of ``SHIFTS``, by default in that declared order of shift, then
+    ``grid``, which carries levels and has no place in the order.
+
+    Args:
+        train: number of training images.
+        val: number of validation images.
+        test: number of test images.
+        per_shift_set: number of images of each shifted set; 0 = no such sets.
+        per_cell: images in each of the 35 cells of the grid; 0 = no grid.
+        prior: ``balanced``, or ``paper`` for a long-tailed distribution of classes.
+        min_per_class: fewest images of a class in each ID set under the long tail.
+        ambiguity: scale of the variation within a class; 1 leaves about 90% accuracy.
+        seed: of all images.
+        name: of the data, for folders and tables.
+        shift_order: of the OOD sets, for DAD; None = the declared one of the five kinds.
+        options: see :class:`OODDataModule`.
+    """
+
+    def __init__(
+        self,
+        train: Images,
+        val: Images,
+        test: Images,
+        per_shift_set: Images,
+        per_cell: Annotated[int, Interval(ge=0, le=MOST)],
+        prior: str = "balanced",
+        min_per_class: Annotated[int, Interval(ge=0, le=MOST)] = 20,
+        ambiguity: Positive = 1.0,
+        seed: Seed = 0,
+        name: str = "vessels",
+        shift_order: Sequence[str] | None = None,
+        **options: Any,
+    ) -> None:
+        default = SHIFTS if per_shift_set else ()
+        order = default if shift_order is None else shift_order
+        super().__init__(name, shift_order=list(order), seed=seed, **options)
+        self.sizes = {"train": train, "val": val, "test": test}
+        self.per_shift_set = per_shift_set
+        self.per_cell = per_cell
+        self.prior = prior
+        self.min_per_class = min_per_class
+        self.ambiguity = ambiguity
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """Draws what is on every image; the images themselves are rendered when asked for."""
+        splits: dict[str, ImageDataset] = {
+            name: self._id_split(name, n) for name, n in self.sizes.items()
+        }
+        for kind in SHIFTS if self.per_shift_set else ():
+            splits[kind] = ShiftedVessels(kind, kind, self.per_shift_set, self.seed, self.ambiguity)
+        if self.per_cell:
+            splits["grid"] = VesselsGrid("grid", self.per_cell, self.seed, self.ambiguity)
+        return splits
+
+    def own_backgrounds(self) -> Backgrounds:
+        """The renderer's other places."""
+        return OtherPlaces()
+
+    def _id_split(self, name: str, n: int) -> ImageDataset:
+        return VesselsDataset(name, n, self.seed, self.prior, self.ambiguity, self.min_per_class)
+
+
+class VesselsWorldModule(VesselsDataModule):
+    """Vessels whose train and val sets are :class:`VesselsWorld`: all things, with captions.
+
+    Test and the OOD sets are those of :class:`VesselsDataModule`; ``world``, a third captioned
+    set, comes last.
+
+    Args:
+        world: number of images of that set.
+        options: see :class:`VesselsDataModule`.
+    """
+
+    def __init__(self, world: Images, **options: Any) -> None:
+        super().__init__(**options)
+        self.world = world
+
+    def build_splits(self) -> Mapping[str, ImageDataset]:
+        """As :class:`VesselsDataModule`, and the captioned set."""
+        world = VesselsWorld("world", self.world, self.seed, self.ambiguity)
+        return {**super().build_splits(), "world": world}
+
+    def _id_split(self, name: str, n: int) -> ImageDataset:
+        if name == "test":
+            return super()._id_split(name, n)
+        return VesselsWorld(name, n, self.seed, self.ambiguity)

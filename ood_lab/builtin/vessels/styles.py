@@ -1,0 +1,205 @@
+"""Styles: how an object is pictured, in six covariate levels (distance from a clear photo).
+
+A style maps the ``Layers`` of a scene and a random generator to ``[3, H, W]`` in about [0, 1].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ood_lab.builtin.vessels.backgrounds import hue, rgb
+from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.texture import blur, edges, grain, pixelate, smooth
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What a style composes, all ``[H, H]`` but ``backdrop`` and ``patina``; H of any size.
+
+    Attributes:
+        alpha: coverage of the object.
+        ink: coverage of the ornament, within the object.
+        light: shading of the surface, about 1.
+        shadow: darkening of the ground, 1 = none.
+        patina: colour of the bronze, ``[3, 1, 1]``, or of every pixel, ``[3, H, H]``.
+        backdrop: the background, ``[3, H, H]``.
+    """
+
+    alpha: Array
+    ink: Array
+    light: Array
+    shadow: Array
+    patina: Array
+    backdrop: Array
+
+    @property
+    def size(self) -> int:
+        """Height and width in pixels."""
+        return int(self.alpha.shape[-1])
+
+    def smooth(self, rng: np.random.Generator, cells: int) -> Array:
+        """Smooth noise of the image's size, see :func:`~ood_lab.builtin.vessels.texture.smooth`."""
+        return smooth(rng, cells, size=self.size)
+
+    def grain(self, rng: np.random.Generator, amount: float) -> Array:
+        """White noise of the image's size, see :func:`~ood_lab.builtin.vessels.texture.grain`."""
+        return grain(rng, amount, self.size)
+
+    def over(self, surface: Array) -> Array:
+        """The surface ``[3, H, H]`` in front of the shadowed backdrop."""
+        ground = self.backdrop * self.shadow
+        return ground + self.alpha * (surface - ground)
+
+
+Painter = Callable[[Layers, np.random.Generator], Array]
+
+
+def _bronze(layers: Layers, rng: np.random.Generator) -> Array:
+    mottle = 0.84 + 0.32 * layers.smooth(rng, 9)
+    tone = layers.light * mottle * (1.0 - 0.78 * layers.ink)
+    return layers.over(tone * layers.patina)
+
+
+def photo(layers: Layers, rng: np.random.Generator) -> Array:
+    """A bronze in front of the backdrop, with slight sensor grain."""
+    return _bronze(layers, rng) + layers.grain(rng, 0.02)
+
+
+def _dim(layers: Layers, rng: np.random.Generator) -> Array:
+    lamp = rgb(0.7, 0.6, 0.45) * rng.uniform(0.6, 1.1)
+    return layers.over(_bronze(layers, rng) * lamp) + layers.grain(rng, 0.02)
+
+
+def _blurry(layers: Layers, rng: np.random.Generator) -> Array:
+    return blur(_bronze(layers, rng), int(rng.integers(4, 10))) + layers.grain(rng, 0.01)
+
+
+def _noisy(layers: Layers, rng: np.random.Generator) -> Array:
+    noise = rng.standard_normal((3, layers.size, layers.size), np.float32)
+    return _bronze(layers, rng) + noise * rng.uniform(0.12, 0.2)
+
+
+def _grey(layers: Layers, rng: np.random.Generator) -> Array:
+    grey = photo(layers, rng).mean(0)
+    return np.broadcast_to(0.5 + 1.15 * (grey - 0.5), (3, layers.size, layers.size))
+
+
+def _low_resolution(layers: Layers, rng: np.random.Generator) -> Array:
+    return pixelate(photo(layers, rng), 4)
+
+
+def _glossy(layers: Layers, rng: np.random.Generator, colour: Array, ink: Array) -> Array:
+    shine = np.clip(layers.light - 0.92, 0.0, 1.0) * 2.0
+    body = layers.light * colour + shine
+    return layers.over(body + layers.ink * (ink - body)) + layers.grain(rng, 0.015)
+
+
+def _gold(layers: Layers, rng: np.random.Generator) -> Array:
+    return _glossy(layers, rng, hue(0.125, 0.85, 1.05), hue(0.1, 0.8, 0.35))
+
+
+def _porcelain(layers: Layers, rng: np.random.Generator) -> Array:
+    return _glossy(layers, rng, hue(0.6, 0.03, 0.98), hue(0.62, 0.6, 0.4))
+
+
+def _plastic(layers: Layers, rng: np.random.Generator) -> Array:
+    colour = rng.random()
+    return _glossy(layers, rng, hue(colour, 0.85, 0.98), hue(colour, 0.9, 0.25))
+
+
+def _sketch(layers: Layers, rng: np.random.Generator) -> Array:
+    line = np.clip(1.1 * edges(layers.alpha) + 0.55 * layers.ink, 0.0, 1.0)
+    page = 0.96 + layers.grain(rng, 0.015) - 0.85 * line
+    return np.broadcast_to(page, (3, layers.size, layers.size))
+
+
+def _rubbing(layers: Layers, rng: np.random.Generator) -> Array:
+    worn = layers.smooth(rng, 22) + 0.45 * layers.smooth(rng, 11) < rng.uniform(0.7, 0.85)
+    dark = layers.alpha * (1.0 - layers.ink) * (0.18 + 0.77 * worn.astype(np.float32))
+    return layers.backdrop * (1.0 - 0.85 * dark) + layers.grain(rng, 0.02)
+
+
+def _ink(layers: Layers, rng: np.random.Generator) -> Array:
+    wash = layers.alpha * (0.28 + 0.3 * layers.smooth(rng, 6)) + 0.45 * edges(layers.alpha)
+    tone = np.clip(wash + 0.25 * layers.ink, 0.0, 0.9)
+    page = layers.backdrop * rgb(1.0, 0.94, 0.8)
+    return page * (1.0 - tone * rgb(0.75, 0.85, 0.95)) + layers.grain(rng, 0.012)
+
+
+def _mosaic(layers: Layers, rng: np.random.Generator) -> Array:
+    tiles = pixelate(_bronze(layers, rng), 4)
+    # Hand-set tiles: each has a shade of its own.
+    count = layers.size // 4
+    shade = rng.random((3, count, count), np.float32).repeat(4, 1).repeat(4, 2)
+    tiles = 0.5 + 1.35 * (tiles - 0.5) + 0.25 * (shade - 0.5)
+    grout = np.zeros((layers.size, layers.size), np.float32)
+    grout[::4] = grout[:, ::4] = 0.55
+    return tiles + grout * ((0.15 if rng.random() < 0.5 else 0.85) - tiles)
+
+
+def _neon(layers: Layers, rng: np.random.Generator) -> Array:
+    line = edges(layers.alpha)
+    glow = np.clip(line + 1.6 * blur(line, 4) + 0.35 * layers.ink, 0.0, 2.0)
+    colour = hue(rng.random(), 0.85, 1.0)
+    night = rgb(0.03, 0.02, 0.08)
+    return night + glow * colour + 0.5 * line * line
+
+
+def _x_ray(layers: Layers, rng: np.random.Generator) -> Array:
+    film = rgb(0.25, 0.55, 0.85)
+    depth = 0.16 + 0.1 * layers.smooth(rng, 4) + layers.alpha * (0.42 + 0.5 * (1.1 - layers.light))
+    depth = blur(depth + 0.25 * edges(layers.alpha) - 0.22 * layers.ink, 1)
+    return depth * film * 1.5 + layers.grain(rng, 0.015)
+
+
+@dataclass(frozen=True)
+class Style:
+    """A way to picture things.
+
+    Attributes:
+        level: covariate distance from a clear photo, 0 to 5.
+        phrases: words for it, narrow to broad (``clear photo``, ``photo``, ``picture``).
+        material: what the object is made of, if not bronze.
+        backgrounds: names of the backgrounds it is drawn on.
+        paint: the painter.
+    """
+
+    level: int
+    phrases: tuple[str, ...]
+    material: str
+    backgrounds: tuple[str, ...]
+    paint: Painter
+
+
+_PHOTO = ("colour photo", "photo", "picture")
+_DRAWING = ("drawing", "picture")
+_PLAIN = ("studio", "museum")
+
+STYLES: dict[str, Style] = {
+    "studio": Style(0, ("clear photo", *_PHOTO), "", ("studio",), photo),
+    "museum": Style(0, ("clear photo", *_PHOTO), "", ("museum",), photo),
+    "blurry": Style(1, ("blurry photo", *_PHOTO), "", _PLAIN, _blurry),
+    "noisy": Style(1, ("noisy photo", *_PHOTO), "", _PLAIN, _noisy),
+    "grey": Style(1, ("black and white photo", "photo", "picture"), "", _PLAIN, _grey),
+    "low_resolution": Style(1, ("low-resolution photo", *_PHOTO), "", _PLAIN, _low_resolution),
+    "indoor": Style(2, _PHOTO, "", ("indoor",), photo),
+    "outdoor": Style(2, _PHOTO, "", ("outdoor",), photo),
+    "dim": Style(2, ("dim photo", *_PHOTO), "", ("dim",), _dim),
+    "gold": Style(3, _PHOTO, "gold", ("colourful",), _gold),
+    "porcelain": Style(3, _PHOTO, "porcelain", ("colourful",), _porcelain),
+    "plastic": Style(3, _PHOTO, "plastic", ("colourful",), _plastic),
+    "sketch": Style(4, ("pencil sketch", *_DRAWING), "", ("paper",), _sketch),
+    "rubbing": Style(4, ("rubbing", *_DRAWING), "", ("paper",), _rubbing),
+    "ink": Style(4, ("ink painting", *_DRAWING), "", ("paper",), _ink),
+    "mosaic": Style(5, ("mosaic", "picture"), "", _PLAIN, _mosaic),
+    "neon": Style(5, ("neon sign", "picture"), "", ("dark",), _neon),
+    "x_ray": Style(5, ("x-ray", "picture"), "", ("dark",), _x_ray),
+}
+
+
+def styles_of_level(level: int) -> tuple[str, ...]:
+    """Names of the styles at one covariate level (0 to 5)."""
+    return tuple(name for name, style in STYLES.items() if style.level == level)

@@ -1,0 +1,1 @@
+"""How the shipped vision-language model was made: questions about builtin scenes."""

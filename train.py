@@ -20,8 +20,7 @@ def main(cfg: DictConfig) -> None:
         if job.trains:
             model = job.classifier()
             job.task.check(job)
-            trainer = job.trainer()
-            trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
+            job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
             job.finish_training(model)
         job.run_task()
         job.close()

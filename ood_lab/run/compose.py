@@ -96,7 +96,8 @@ def command_to_repeat() -> str:
 def trains(cfg: DictConfig) -> bool:
     """Whether train.py fits the model on the data; else the task does its own training."""
     # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
-    return HydraConfig.get().job.config_name == "train" and cfg.model.classifier is not None
+    of_train = HydraConfig.get().job.config_name == "train"
+    return of_train and OmegaConf.select(cfg, "model.classifier") is not None
 
 
 def composed_again(overrides: Sequence[str]) -> DictConfig:

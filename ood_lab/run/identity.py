@@ -7,8 +7,6 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ood_lab.errors import UserError
-
 #: Keys that say where things lie, what is shown or logged, and how fast a run works. Everything
 #: else is hashed, and a test holds each of these against the numbers of a run.
 NEUTRAL = (
@@ -51,51 +49,6 @@ NEUTRAL = (
     "trainer.enable_model_summary",
     "trainer.log_every_n_steps",
 )
-
-#: What a task may use of the workspace, and the groups of the configuration that it is made of.
-USES = {
-    "data": ("data",),
-    "model": ("model", "ckpt"),
-    "backbone": ("model", "ckpt"),
-    "clip": ("clip",),
-    "annotations": ("annotations",),
-    "image_text": ("image_text",),
-    "concepts": ("concepts",),
-    "generator": ("generator",),
-    "judge": ("judge",),
-    "lvlm": ("lvlm",),
-    "extractor": ("trainer", "callbacks"),
-    "trainer": ("trainer", "callbacks"),
-    "detectors": ("detector", "detector_device"),
-    "tuning": ("tuning",),
-    "shift": ("shift",),
-    "metrics": ("metrics",),
-}
-#: What only other settings and the training of a network read.
-OF_TRAINING = ("preset", "detector_preset", "auto_length")
-
-
-def used(task: Mapping[str, Any]) -> frozenset[str]:
-    """What a task uses, as its YAML says in ``_uses_``; all of :data:`USES` where it says nothing.
-
-    Raises:
-        UserError: it names something that the workspace does not have.
-    """
-    names = task.get("_uses_")
-    if names is None:
-        return frozenset(USES)
-    if wrong := [name for name in names if name not in USES]:
-        raise UserError(
-            f"{task['_target_']}: _uses_ names '{wrong[0]}'. Choose among {', '.join(USES)}"
-        )
-    return frozenset(names)
-
-
-def unread(uses: frozenset[str]) -> frozenset[str]:
-    """Groups of the configuration that a task with these ``uses`` never looks at."""
-    read = {group for name in uses for group in USES[name]}
-    groups = {group for groups in USES.values() for group in groups}
-    return frozenset(groups - read) | frozenset(OF_TRAINING)
 
 
 def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

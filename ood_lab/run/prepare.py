@@ -21,9 +21,9 @@ from ood_lab.errors import UserError
 from ood_lab.run import checkpoints, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder
-from ood_lab.run.identity import config_hash, leaves, unread, used
+from ood_lab.run.identity import config_hash, leaves
 from ood_lab.run.values import key_of
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import Workspace, ignored_groups
 from ood_lab.scripts import CONF
 from ood_lab.secrets import check_secret
 
@@ -54,7 +54,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if not isinstance(settings["seed"], int) or not 0 <= settings["seed"] < 2**32:
         raise UserError(f"seed={settings['seed']}: give a whole number from 0 to {2**32 - 1}")
     _check_name(str(cfg.name))
-    ignored = frozenset() if trains(cfg) else unread(used(settings["task"]))
+    ignored = frozenset() if trains(cfg) else ignored_groups(settings["task"])
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))

@@ -22,7 +22,6 @@ from omegaconf import DictConfig
 from ood_lab.errors import Stopped, UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.identity import OF_TRAINING
 from ood_lab.run.places import check_places
 from ood_lab.run.prepare import prepare
 from ood_lab.run.process import loading, rank
@@ -30,7 +29,7 @@ from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.workspace import OF_TRAINING, Workspace
 from ood_lab.scripts import find_own_classes
 
 log = logging.getLogger(__name__)

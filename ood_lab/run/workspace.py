@@ -6,11 +6,11 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
@@ -19,7 +19,6 @@ from ood_lab.io import read_config, write_text
 from ood_lab.run import checkpoints, inputs, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
-from ood_lab.run.identity import used
 from ood_lab.run.process import rank
 
 if TYPE_CHECKING:
@@ -42,6 +41,59 @@ if TYPE_CHECKING:
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
 
 log = logging.getLogger(__name__)
+Built = TypeVar("Built")
+
+#: Members of the workspace that a task may use, and the groups of the configuration that each is
+#: made of; :func:`made_of` fills it.
+GROUPS: dict[str, tuple[str, ...]] = {}
+#: What only other settings and the training of a network read.
+OF_TRAINING = ("preset", "detector_preset", "auto_length")
+
+
+def made_of(
+    *groups: str,
+) -> Callable[[Callable[[Workspace], Built]], cached_property[Built]]:
+    """Makes a member of the workspace that a task may use, built when first asked for."""
+
+    def member(build: Callable[[Workspace], Built]) -> cached_property[Built]:
+        name = build.__name__
+        GROUPS[name] = groups
+
+        @wraps(build)
+        def build_if_declared(ws: Workspace) -> Built:
+            if not ws.trains and set(groups) & ignored_groups(ws.settings["task"]):
+                raise UserError(
+                    f"{ws.cfg.task._target_} asks for the {name} of the workspace: add {name} to "
+                    "_uses_ in the YAML file of the task"
+                )
+            return build(ws)
+
+        return cached_property(build_if_declared)
+
+    return member
+
+
+def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
+    """What a task uses, as its YAML says in ``_uses_``; all of :data:`GROUPS` if it says nothing.
+
+    Raises:
+        UserError: it names something that the workspace does not have.
+    """
+    names = task.get("_uses_")
+    if names is None:
+        return frozenset(GROUPS)
+    if wrong := [name for name in names if name not in GROUPS]:
+        raise UserError(
+            f"{task['_target_']}: _uses_ names '{wrong[0]}'. Choose among {', '.join(GROUPS)}"
+        )
+    return frozenset(names)
+
+
+def ignored_groups(task: Mapping[str, Any]) -> frozenset[str]:
+    """Groups of the configuration that a task never looks at, as follows from what it uses."""
+    read = {group for name in uses_of(task) for group in GROUPS[name]}
+    groups = {group for groups in GROUPS.values() for group in groups}
+    return frozenset(groups - read) | frozenset(OF_TRAINING)
 
 
 class Workspace:
@@ -114,12 +166,12 @@ class Workspace:
         """The resolved configuration as plain Python."""
         return plain(self.cfg)
 
-    @property
+    @made_of("model", "ckpt")
     def model(self) -> dict[str, Any]:
         """The resolved ``model`` node."""
         return dict(self.settings["model"])
 
-    @property
+    @made_of("metrics")
     def metrics(self) -> dict[str, Any]:
         """``protocol``, ``draws`` and ``min_count``."""
         return dict(self.settings["metrics"])
@@ -129,7 +181,7 @@ class Workspace:
         """``draws`` and ``seed`` of the bootstrap."""
         return {"draws": int(self.metrics["draws"]), "seed": self.seed}
 
-    @property
+    @made_of("shift")
     def shift(self) -> dict[str, Any]:
         """The resolved ``shift`` node."""
         return dict(self.settings["shift"])
@@ -142,7 +194,7 @@ class Workspace:
     @cached_property
     def uses(self) -> frozenset[str]:
         """What the task asks this workspace for."""
-        return used(self.settings["task"])
+        return uses_of(self.settings["task"])
 
     def build(self, key: str, **arguments: Any) -> Any:
         """Instantiates the configuration node ``key``; errors name the node."""
@@ -166,7 +218,7 @@ class Workspace:
         self._unread.setup()
         return self._unread
 
-    @cached_property
+    @made_of("data")
     def data(self) -> OODDataModule:
         """The DataModule, set up, shown, and noted in the run folder."""
         from ood_lab.printing import print_whole
@@ -186,7 +238,7 @@ class Workspace:
         for finding in findings:
             log.warning("data: %s", finding)
 
-    @cached_property
+    @made_of("model", "ckpt")
     def backbone(self) -> Backbone:
         """The backbone with its weights, for the classes of the data."""
         from ood_lab.run.networks import warn_if_foreign
@@ -219,23 +271,23 @@ class Workspace:
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
-    @cached_property
+    @made_of("clip")
     def clip(self) -> ClipModel:
         """The CLIP of ``clip=...``."""
         return self.build("clip")
 
-    @cached_property
+    @made_of("annotations")
     def annotations(self) -> Annotations:
         """What ``annotations=...`` says of its images, checked."""
         return self.build("annotations").read()
 
-    @cached_property
+    @made_of("image_text")
     def image_text(self) -> dict[str, ImageTextModel]:
         """The image-text models of ``image_text=[...]``, by the key of their YAML."""
         names = map(str, self.cfg.get("image_text") or {})
         return {name: self.build(f"image_text.{name}") for name in names}
 
-    @cached_property
+    @made_of("concepts")
     def concepts(self) -> Concepts:
         """The concepts of ``concepts=...``, or those of the annotations."""
         from ood_lab.lvlm.ode.concepts import concepts_of
@@ -245,17 +297,17 @@ class Workspace:
         source: AmberConcepts = self.build("concepts")
         return source.read()
 
-    @cached_property
+    @made_of("generator")
     def generator(self) -> Generator:
         """What makes the images, ``generator=...``."""
         return self.build("generator")
 
-    @cached_property
+    @made_of("lvlm")
     def lvlm(self) -> ChatModel:
         """The chat model of ``lvlm=...``."""
         return self.build("lvlm")
 
-    @cached_property
+    @made_of("judge")
     def judge(self) -> ChatModel | CooccurrenceJudge:
         """Who says, for ``judge=...``, what is to be expected."""
         return self.build("judge")
@@ -265,7 +317,7 @@ class Workspace:
         """Folder of the answers of all chat models."""
         return Path(self.cfg.paths.answers)
 
-    @cached_property
+    @made_of("detector", "detector_device")
     def detectors(self) -> dict[str, Detector]:
         """The chosen detectors, by the key of their YAML."""
         names = map(str, self.cfg.get("detector") or {})
@@ -280,7 +332,7 @@ class Workspace:
         detector.name = name
         return detector
 
-    @property
+    @made_of("tuning")
     def tuning(self) -> Tuning:
         """How detector settings are chosen."""
         from ood_lab.evaluation.tuning import Tuning
@@ -301,6 +353,7 @@ class Workspace:
 
         return make_loggers(self.cfg, self.run_folder)
 
+    @made_of("trainer", "callbacks")
     def trainer(self) -> L.Trainer:
         """The Trainer that fits; its checkpoints lie in the run folder."""
         from ood_lab.models import EpochSeed
@@ -310,7 +363,7 @@ class Workspace:
         callbacks += [self.own_training] if self.own_training else []
         return fitting_trainer(self.cfg, self.folder, callbacks, self.loggers, lambda: self.data)
 
-    @cached_property
+    @made_of("trainer", "callbacks")
     def extractor(self) -> L.Trainer:
         """The Trainer that extracts features: same devices, no logger, no checkpoint."""
         from ood_lab.run.trainers import extracting_trainer
@@ -494,9 +547,9 @@ class Workspace:
 class Task(ABC):
     """What a job does: one class per ``conf/task/*.yaml``.
 
-    Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` what it
-    asks the workspace for (:data:`~ood_lab.run.identity.USES`): a run is made of that part of the
-    configuration alone, and a dry run builds no more.
+    Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` which
+    members of the workspace it asks for (:data:`GROUPS`): a run is made of that part of the
+    configuration alone, a dry run builds no more, and the workspace refuses all other members.
     """
 
     def check(self, ws: Workspace) -> None:  # noqa: B027 - most have nothing to check

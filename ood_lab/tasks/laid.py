@@ -43,7 +43,7 @@ class TrainLaid(Task):
         grid = encode_grid(labels, templates, ws.clip.encode_text)
         identity = ws.clip.identity
         module: LaidTraining = ws.build("model.laid", grid=grid, clip=identity, seed=ws.seed)
-        runner = ws.trainer()
+        runner = ws.trainer
         runner.fit(module, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None

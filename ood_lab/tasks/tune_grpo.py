@@ -69,7 +69,7 @@ class TuneGrpo(Task):
         self.check(ws)
         base = ModelFolder(str(ws.model["path"]), "model.path")
         module, data = self._module(ws, base), ws.build("model.prompts")
-        trainer = ws.trainer()
+        trainer = ws.trainer
         trainer.fit(module, datamodule=data, ckpt_path=ws.last_checkpoint)
         if not ws.is_main:
             return None

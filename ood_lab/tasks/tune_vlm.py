@@ -48,7 +48,7 @@ class TuneVlm(Task):
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns shares of right answers with their intervals; None where none was asked."""
         module, data = self._parts(ws)
-        trainer = ws.trainer()
+        trainer = ws.trainer
         if data.val is None:  # nothing tells the best epoch, so that it is the last one
             for callback in trainer.checkpoint_callbacks:
                 callback.monitor = None  # type: ignore[attr-defined]

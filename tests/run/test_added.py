@@ -36,6 +36,14 @@ def test_a_task_is_a_class_and_a_yaml(tmp_path):
     assert "model" not in written
 
 
+def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
+    node = yaml.safe_load(added.TASK) | {"_uses_": ["clip"]}
+    ConfigStore.instance().store("undeclared", node, group="task")
+    assert call("eval.py", "task=undeclared", *SMALL, f"paths.outputs={tmp_path}") == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "added.CountImages asks for the data of the workspace: add data to _uses_" in line
+
+
 def test_a_network_and_a_detector_are_a_class_and_a_yaml_each(tmp_path):
     line = ["model=two_layers", "detector=[largest]", *SMALL, f"paths.outputs={tmp_path}"]
     assert call("train.py", *line) == 0

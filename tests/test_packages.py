@@ -60,10 +60,11 @@ FLOORS = (
 )
 #: Arrows that still point upwards.
 UPWARDS = {
-    ("ood_lab.report.figures.cells", "ood_lab.shift"),
-    ("ood_lab.report.figures.separability", "ood_lab.shift"),
+    ("ood_lab.report.ode_page", "ood_lab.lvlm.ode.figures"),
     ("ood_lab.report.ode_page", "ood_lab.lvlm.ode.tendencies"),
+    ("ood_lab.report.oodbench_page", "ood_lab.lvlm.oodbench.figures"),
     ("ood_lab.report.oodbench_page", "ood_lab.lvlm.oodbench.uncertainty"),
+    ("ood_lab.report.oric_page", "ood_lab.lvlm.oric.figures"),
     ("ood_lab.report.shift_tables", "ood_lab.shift"),
 }
 

@@ -22,11 +22,11 @@ from ood_lab.io import write_csv, write_results, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
 from ood_lab.report.console import console_tables
-from ood_lab.report.figures import write_figures
 from ood_lab.report.html import write_report
 from ood_lab.report.html_tables import main_table
 from ood_lab.report.page import page_template
 from ood_lab.report.protocol import fpr95_sentence
+from ood_lab.report.run_figures import write_figures
 from ood_lab.report.view import RunView
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.report.answers_table import present_sizes, why_missing
-from ood_lab.report.figures import write_figure
+from ood_lab.report.figures.drawing import write_figure
 from ood_lab.report.figures.style import rc
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Mistake, Thumbnails

@@ -56,7 +56,7 @@ def write_report(
         path: the file to write; replaced as a whole.
         results: long results table of one model and seed.
         scores: scores table, higher = more OOD.
-        figures: what :func:`ood_lab.report.figures.write_figures` returned; embedded.
+        figures: what :func:`ood_lab.report.run_figures.write_figures` returned; embedded.
         manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
             and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
             on the page; sets with findings are marked.

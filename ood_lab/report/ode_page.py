@@ -11,6 +11,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.io import read_table
+from ood_lab.lvlm.ode.figures import feature_clouds, tendency_matrix
 from ood_lab.lvlm.ode.tendencies import Tendencies
 from ood_lab.report.answers_page import (
     AnswersPage,
@@ -22,11 +23,9 @@ from ood_lab.report.answers_page import (
     quoted,
 )
 from ood_lab.report.differences import difference_table
-from ood_lab.report.figures.answer_levels import level_cells, level_lines
-from ood_lab.report.figures.effectiveness import feature_clouds
-from ood_lab.report.figures.tendencies import tendency_matrix
-from ood_lab.report.figures.trends import trend_lines
-from ood_lab.report.figures.yes_no import split_bars
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.heatmap import level_cells
+from ood_lab.report.figures.lines import level_lines, trend_lines
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.ode_tables import (
@@ -186,13 +185,13 @@ def _planned(
         "captions",
         "Captions",
         "Hallucination in captions, by criterion.",
-        lambda: split_bars(whole, CAPTIONS, splits, footer),
+        lambda: bar_panels(whole, CAPTIONS, splits, footer),
     )
     yield Planned(
         "answers",
         "Yes/no questions",
         "Accuracy, and F1 with no as the positive class, by criterion.",
-        lambda: split_bars(whole, shown, splits, footer),
+        lambda: bar_panels(whole, shown, splits, footer),
     )
     yield Planned(
         "levels",

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
+from ood_lab.lvlm.oodbench.figures import purified_histograms
 from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
 from ood_lab.report.answers_page import (
     AnswersPage,
@@ -19,10 +20,10 @@ from ood_lab.report.answers_page import (
     interval_facts,
     metric_table,
 )
-from ood_lab.report.figures.answer_levels import level_cells, level_lines
-from ood_lab.report.figures.purified import purified_histograms
-from ood_lab.report.figures.risk_coverage import risk_coverage_figure
-from ood_lab.report.figures.yes_no import split_bars
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.heatmap import level_cells
+from ood_lab.report.figures.lines import curve, curves, level_lines
+from ood_lab.report.figures.style import style
 from ood_lab.report.html_tables import HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oodbench_tables import BAP, BAP_SIZES, SIZES, SPLITS, WAYS, YES_NO, whole_splits
@@ -146,12 +147,12 @@ def _planned(
     whole = whole_splits(rows)
     plain = f"{manifest['title']}. Positive class: yes."  # below what shows no intervals
     caption = "Answers to yes/no questions of every split, with 95% intervals."
-    yield Planned("splits", "Splits", caption, lambda: split_bars(whole, YES_NO, SPLITS, footer))
+    yield Planned("splits", "Splits", caption, lambda: bar_panels(whole, YES_NO, SPLITS, footer))
     bap = whole_splits(results[results["metric"].isin(BAP)])
     if len(bap):
         caption = "Basic-to-advanced progression: share of samples that are right."
         yield Planned(
-            "bap", "Basic to advanced", caption, lambda: split_bars(bap, BAP, SPLITS, footer)
+            "bap", "Basic to advanced", caption, lambda: bar_panels(bap, BAP, SPLITS, footer)
         )
     caption = "By known level of shift of the image."
     yield Planned(
@@ -182,13 +183,18 @@ def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[Planned]:
     if not len(rows):
         return
     parts = {SPLITS[str(split)]: part for split, part in rows.groupby("split", sort=False)}
-    curves = {
-        name: risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool))
-        for name, part in parts.items()
-    }
+    lines = [
+        curve(
+            *risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
+            style(place),
+            name,
+        )
+        for place, (name, part) in enumerate(parts.items())
+    ]
+    labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
     caption = "Share of wrong answers among those of which the model is most certain."
     title = "Risk over coverage"
-    yield Planned("risk_coverage", title, caption, lambda: risk_coverage_figure(curves, footer))
+    yield Planned("risk_coverage", title, caption, lambda: curves(lines, labels, footer))
 
 
 def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:

@@ -13,6 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.io import read_table
+from ood_lab.lvlm.oric.figures import context_curves, measure_bars, tier_bars
 from ood_lab.report.answers_page import (
     AnswersPage,
     Planned,
@@ -23,9 +24,9 @@ from ood_lab.report.answers_page import (
     metric_table,
 )
 from ood_lab.report.differences import difference_table
-from ood_lab.report.figures.answer_levels import level_cells, level_lines
-from ood_lab.report.figures.oric import context_curves, measure_bars, tier_bars
-from ood_lab.report.figures.yes_no import split_bars
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.heatmap import level_cells
+from ood_lab.report.figures.lines import level_lines
 from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oric_tables import METRICS, SETS, SIZES, mean_rows
@@ -175,7 +176,7 @@ def _of_answers(
     metrics = {name: METRICS[name] for name in _FIGURE_METRICS}
     caption = "Answers to every set of questions, mean over the wordings."
     yield Planned(
-        "sets", "Sets of questions", caption, partial(split_bars, whole, metrics, SETS, footer)
+        "sets", "Sets of questions", caption, partial(bar_panels, whole, metrics, SETS, footer)
     )
     if tables.context is not None:
         sets = {n: words for n, words in _LINES.items() if (tables.context["split"] == n).any()}

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.report.figures import write_figure
-from ood_lab.report.figures.examples import contact_sheet
-from ood_lab.report.figures.shift import ShiftInputs, build_shift_figures, label_of
-from ood_lab.report.figures.style import rc
+from ood_lab.report.figures.drawing import PlannedFigure, write_all
 from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
 from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.page import FigureFile, embed, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.protocol import finding_sentences
+from ood_lab.report.shift_figures import (
+    ShiftInputs,
+    build_shift_figures,
+    image_sheet,
+    label_of,
+)
 from ood_lab.report.shift_tables import (
     DEGREE,
     ID_TEST,
@@ -178,16 +182,20 @@ def _write_figures(
     folder: Path, inputs: ShiftInputs, pictures: Pictures
 ) -> tuple[list[FigureFile], dict[Axis, FigureFile]]:
     """The figures of the page, and one contact sheet per axis."""
-    sheets: dict[Axis, FigureFile] = {}
-    with rc():
-        figures = [write_figure(folder, *parts) for parts in build_shift_figures(inputs)]
-        for axis in AXES:
-            names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
-            sheet = contact_sheet(inputs.degrees, names, axis, pictures, inputs.footer)
-            title = f"Nearest and farthest: {axis}"
-            caption = f"Images of each set by {axis} shift."
-            sheets[axis] = write_figure(folder, f"shift_images_{axis}", title, caption, sheet)
-    return figures, sheets
+    sheets = {axis: _sheet(inputs, axis, pictures) for axis in AXES}
+    files = {axis: write_all(folder, [sheet]) for axis, sheet in sheets.items()}
+    figures = write_all(folder, list(build_shift_figures(inputs)))
+    return figures, {axis: found[0] for axis, found in files.items() if found}
+
+
+def _sheet(inputs: ShiftInputs, axis: Axis, pictures: Pictures) -> PlannedFigure:
+    names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
+    return PlannedFigure(
+        f"shift_images_{axis}",
+        f"Nearest and farthest: {axis}",
+        f"Images of each set by {axis} shift.",
+        partial(image_sheet, inputs.degrees, names, axis, pictures, inputs.footer),
+    )
 
 
 class Examples(NamedTuple):

@@ -62,9 +62,9 @@ def write_shots_figure(folder: Path, name: str, rows: pd.DataFrame) -> FigureFil
         name: of the files.
         rows: of :func:`shots_rows`, not empty.
     """
-    from ood_lab.report.figures import write_figure  # drawing is slow to load
-    from ood_lab.report.figures.shots import shots_figure
+    from ood_lab.report.figures.drawing import write_figure  # drawing is slow to load
     from ood_lab.report.figures.style import rc
+    from ood_lab.report.shots_figure import shots_figure
 
     caption = (
         "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of each "

@@ -18,12 +18,21 @@ from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
-from ood_lab.report.figures.cells import write_cells_figure
+from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.optional import optional
+from ood_lab.report.shift_figures import cells_figure
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.run.workspace import Workspace
-from ood_lab.shift import Edges, cell_counts, load_edges, pool_edges, save_edges, write_imglist
+from ood_lab.shift import (
+    Edges,
+    cell_counts,
+    load_edges,
+    pool_edges,
+    present_cells,
+    save_edges,
+    write_imglist,
+)
 from ood_lab.tasks.measure import Measure
 
 log = logging.getLogger(__name__)
@@ -71,9 +80,8 @@ class Divide(Measure):
         write_division(folder, pool, counts, used)
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
-        cells = []
-        with optional("figure cells"):
-            cells.append(write_cells_figure(folder / "figures", counts, min_count))
+        enough = present_cells(counts, min_count)
+        cells = write_all(folder / "figures", [cells_figure(counts, enough, min_count)])
         if self.report:
             with optional("shift.html"):
                 write_shift_page(folder, degrees, summary, ws.data.load_image, ws.manifest, cells)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table, write_csv
-from ood_lab.report.figures import write_figure
-from ood_lab.report.figures.settings import settings_figure
-from ood_lab.report.figures.style import rc
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.drawing import PlannedFigure, write_all
+from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.oodbench_tables import SPLITS, ablation_tables, whole_splits
-from ood_lab.report.optional import optional
 from ood_lab.run.identity import leaves
 from ood_lab.run.workspace import Task, Workspace
 
@@ -52,10 +53,16 @@ class OODBenchAblation(Task):
         ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
         console = Console()
         console.print(ablation_tables(table, console.width))
-        with optional("figure ablation"), rc():
-            figure = settings_figure(table, list(self.metrics), SPLITS)
-            caption = "Answers to yes/no questions by setting, with 95% intervals."
-            write_figure(ws.folder / "figures", "ablation", "Ablation", caption, figure)
+        caption = "Answers to yes/no questions by setting, with 95% intervals."
+        figure = PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))
+        write_all(ws.folder / "figures", [figure])
+
+    def _figure(self, table: pd.DataFrame) -> Figure:
+        """A panel per metric, a row per run and a bar per split."""
+        metrics = {metric: metric for metric in self.metrics}
+        runs = {str(name): wrapped(str(name), 20) for name in table["setting"].unique()}
+        series = ("split", SPLITS)
+        return bar_panels(table, metrics, runs, "95% intervals.", row="setting", series=series)
 
 
 def differences_of(settings: Sequence[Mapping[str, Any]]) -> list[str]:

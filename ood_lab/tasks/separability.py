@@ -16,10 +16,11 @@ from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import Extraction
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv
-from ood_lab.report.figures.separability import write_separability_figure
-from ood_lab.report.optional import optional
+from ood_lab.report.figures.drawing import write_all
+from ood_lab.report.shift_figures import Space, separability_figure
 from ood_lab.report.shift_tables import separability_table
 from ood_lab.run.workspace import Task, Workspace
+from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
 
 _SPLITS = ("train", "val", "test")
@@ -76,17 +77,22 @@ class Separability(Task):
                 found[name] = separate(features.pop(self.id_split), features, self.components)
         if not ws.is_main:
             return
+        drawn = {name: _space(each) for name, each in found.items()}
         spaces = {name: space.table for name, space in found.items()}
         table = pd.concat(spaces, names=["backbone"]).reset_index("backbone")
         write_csv(table, ws.folder / "separability.csv")
-        with optional("figure separability"):
-            write_separability_figure(ws.folder / "figures", found)
+        write_all(ws.folder / "figures", [separability_figure(drawn)])
         ws.manifest |= {
             "backbones": dict(zip(names, map(str, self.runs), strict=True)),
             "id_split": self.id_split,
             "data": {name: split.identity for name, split in data.splits.items()},
         }
         Console().print(separability_table(spaces, self.id_split))
+
+
+def _space(found: Separated) -> Space:
+    points = {name: rows.numpy() for name, rows in found.points.items()}
+    return Space(points, found.projection.variance_share.tolist(), found.table)
 
 
 def names_of(runs: Sequence[str]) -> list[str]:

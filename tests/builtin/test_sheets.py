@@ -4,7 +4,7 @@ import numpy as np
 
 from ood_lab.builtin.scenes import PLACES, STYLES, THINGS
 from ood_lab.builtin.scenes.sheets import breaks, places, styles, things
-from ood_lab.report.figures.annotated import Box, Tile, annotated
+from ood_lab.report.figures.pictures import Box, Tile, annotated
 
 
 def test_sheets_show_everything():

@@ -10,12 +10,12 @@ from PIL import Image
 from report_run import make_run
 
 from ood_lab.metrics import dating_table
-from ood_lab.report.figures import write_dating_figure
 from ood_lab.report.html import write_report
 from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows
 from ood_lab.report.leaderboard_files import write_leaderboard
 from ood_lab.report.leaderboard_runs import read_run
+from ood_lab.report.run_figures import write_dating_figure
 
 PERIODS = ["early Shang", "late Shang", "<early> Zhou"]
 PARENTS = np.array([0, 0, 1])

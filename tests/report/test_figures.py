@@ -14,16 +14,24 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from report_run import make_run, without_levels
 
-from ood_lab.report.figures import planned_figures, write_figures
-from ood_lab.report.figures.confusion import confusion, confusion_counts
-from ood_lab.report.figures.dad import dad_against_fpr95
-from ood_lab.report.figures.densities import densities, density, normalise
+from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.drawing import PlannedFigure, write_all
-from ood_lab.report.figures.features import principal_components
-from ood_lab.report.figures.heatmap import heatmap
-from ood_lab.report.figures.inputs import FigureInputs
-from ood_lab.report.figures.roc import roc, thin
-from ood_lab.report.figures.style import rc, short_names, spread, style
+from ood_lab.report.figures.layout import short_names, spread
+from ood_lab.report.figures.lines import curve
+from ood_lab.report.figures.scatter import principal_components
+from ood_lab.report.figures.style import rc, style
+from ood_lab.report.run_figures import (
+    FigureInputs,
+    confusion,
+    confusion_counts,
+    dad_against_fpr95,
+    densities,
+    heatmap,
+    normalise,
+    planned_figures,
+    roc,
+    write_figures,
+)
 from ood_lab.report.view import RunView
 
 
@@ -107,7 +115,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
     def fails(inputs):
         raise ZeroDivisionError("of an axis")
 
-    monkeypatch.setattr("ood_lab.report.figures.fpr95_bars", fails)
+    monkeypatch.setattr("ood_lab.report.run_figures.fpr95_bars", fails)
     run = make_run(2, 1, levels=0)
     names = {f.png.stem for f in write_figures(tmp_path, run.results, run.scores)}
     assert names == {"densities", "roc", "confusion"}
@@ -119,7 +127,7 @@ def test_several_processes_write_the_same_files(tmp_path, monkeypatch):
     run = make_run(10, 1, levels=0)
     written = []
     for cores in (1, 3):
-        monkeypatch.setattr("ood_lab.report.figures.usable_cores", lambda n=cores: n)
+        monkeypatch.setattr("ood_lab.report.run_figures.usable_cores", lambda n=cores: n)
         folder = tmp_path / str(cores)
         files = write_figures(folder, run.results, run.scores, features=features_of(run))
         written.append([(f.title, f.png.name, f.svg.name) for f in files])
@@ -267,10 +275,10 @@ def test_missing_cells_are_named_with_their_n(run, monkeypatch):
 
 def test_a_thinned_curve_keeps_its_ends_and_its_shape():
     x = np.linspace(0, 1, 5003)
-    kept_x, kept_y = thin(x, x**2)
-    assert len(kept_x) < 500
-    assert (kept_x[0], kept_x[-1]) == (0, 1)
-    assert np.interp(0.3, kept_x, kept_y) == pytest.approx(0.09, abs=1e-4)
+    kept = curve(x, x**2, None)
+    assert len(kept.x) < 500
+    assert (kept.x[0], kept.x[-1]) == (0, 100)
+    assert np.interp(30, kept.x, kept.y) == pytest.approx(9, abs=1e-2)
 
 
 def test_density_integrates_to_one_and_finds_the_mode():

@@ -12,10 +12,10 @@ from rich.console import Console
 from test_html import Page
 
 from ood_lab.data.files import load_rgb
-from ood_lab.report.figures.cells import cells_figure, write_cells_figure
-from ood_lab.report.figures.separability import separability_figure, write_separability_figure
+from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
 from ood_lab.report.nearest_farthest import nearest_farthest
+from ood_lab.report.shift_figures import Space, cells_figure, separability_figure
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table, separability_table, summary_table
 from ood_lab.shift import separability, summarise_degrees
@@ -115,7 +115,7 @@ def test_cells_show_every_count_and_what_is_too_few(width):
 def test_the_figure_of_cells_names_the_missing(tmp_path):
     counts = np.array([[1200, 9, 10], [0, 33, 7]])
     with rc():
-        axes = cells_figure(counts, 10).axes[0]
+        axes = cells_figure(counts, counts >= 10, 10).draw().axes[0]
     texts = [text.get_text() for text in axes.texts]
     assert texts.count("N/A") == 3
     assert {"1,200", "10", "33", "n=9", "n=0", "n=7"} <= set(texts)
@@ -125,7 +125,8 @@ def test_the_figure_of_cells_names_the_missing(tmp_path):
         1,
     )  # column = semantic, row = covariate
     assert place["10"][0] // 1 == 2
-    nothing = write_cells_figure(tmp_path, np.zeros((3, 3), int), 10)
+    none = np.zeros((3, 3), int)
+    (nothing,) = write_all(tmp_path, [cells_figure(none, none > 0, 10)])
     assert Image.open(nothing.png).width > 500
     assert nothing.svg.exists()
 
@@ -204,12 +205,20 @@ def test_separability_side_by_side(tmp_path):
     order = [text.index(name) for name in ("ID test (no shift)", "near", "far")]
     assert order == sorted(order)
     with rc():
-        figure = separability_figure(found)
+        spaces = {
+            name: Space(
+                {key: rows.numpy() for key, rows in space.points.items()},
+                space.projection.variance_share.tolist(),
+                space.table,
+            )
+            for name, space in found.items()
+        }
+        figure = separability_figure(spaces).draw()
     net, clip, below = figure.axes
     assert (net.get_title(), clip.get_title()) == ("net", "CLIP")
     assert len(below.lines) == 2
     distances = found["net"].table.set_index("set")["bhattacharyya"]
     np.testing.assert_allclose(below.lines[0].get_xdata(), distances[["test", "near", "far"]])
-    file = write_separability_figure(tmp_path, {"net": found["net"]})
+    (file,) = write_all(tmp_path, [separability_figure({"net": spaces["net"]})])
     assert file.png.exists()
     assert file.svg.exists()

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from ood_lab.metrics import Evaluation, best_detectors, results_of
 from ood_lab.report.console import console_tables
-from ood_lab.report.figures import write_figures
 from ood_lab.report.html import write_report
+from ood_lab.report.run_figures import write_figures
 from ood_lab.report.view import RunView
 
 

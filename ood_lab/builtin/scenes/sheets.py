@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ood_lab.builtin.scenes import PLACES, STYLES, THINGS, Scene, render, sample_scene, visible
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.vessels.scene import generator
-from ood_lab.report.figures import write_figure
-from ood_lab.report.figures.annotated import Box, Tile, annotated
+from ood_lab.report.figures.drawing import write_figure
+from ood_lab.report.figures.pictures import Box, Tile, annotated
 from ood_lab.report.figures.style import rc
 
 #: Squares that a thing is drawn on in the sheet of things, pixels.

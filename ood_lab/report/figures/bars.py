@@ -1,69 +1,187 @@
-"""FPR95 of every detector on every OOD set."""
+"""Bars and marks with intervals, a row per name."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ood_lab.report.figures.inputs import FigureInputs
-from ood_lab.report.figures.style import COLOURS, INK, WIDTH, new_figure, wrapped
-from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.style import COLOURS, INK, SOFT, Style
+from ood_lab.report.protocol import MISSING
 
 
-def fpr95_bars(inputs: FigureInputs) -> Figure:
-    """One column of bars per OOD set, in shift order; detectors sorted by mean AUROC."""
-    view = inputs.view
-    names = len(max(view.detectors, key=len))
-    letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)
-    titles = [wrapped(s, max(letters, 8)) for s in view.sets]
-    lines = max(title.count("\n") for title in titles)
-    figure = new_figure(0.19 * len(view.detectors) + 0.9 + 0.13 * lines, inputs.footer(fpr95=True))
-    grid = figure.subplots(1, len(view.sets), sharey=True, squeeze=False)[0]
-    for axes, ood, title in zip(grid, view.sets, titles, strict=True):
-        _bars(axes, inputs, ood)
-        axes.set_title(title, fontsize=7)
-    middle = grid[len(grid) // 2]
-    order = f", OOD sets {view.order}" if view.order else ""
-    known = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
-    middle.set_xlabel(
-        f"FPR95 in %{order}{', with 95% intervals' if known else ''}",
-        x=0.5 if len(grid) % 2 else 0.0,  # of two in the middle, between them
-    )
-    grid[0].set_yticks(range(len(view.detectors)), view.detectors)
-    grid[0].invert_yaxis()
-    return figure
+class Bar(NamedTuple):
+    """A value with its interval; NaN where they are missing.
+
+    Attributes:
+        value: its length.
+        low: lower end of the interval.
+        high: upper end.
+        text: beside it.
+        colour: of the bar.
+        bold: whether its text is bold.
+    """
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    text: str = ""
+    colour: str = COLOURS[0]
+    bold: bool = False
 
 
-def marks_best(inputs: FigureInputs) -> bool:
-    """True where a column has a best detector to point out."""
-    return any(_best(inputs, ood) for ood in inputs.view.sets)
+def draw_bars(
+    axes: Axes,
+    bars: Sequence[Bar],
+    *,
+    label: str = "",
+    place: int = 0,
+    of: int = 1,
+    text_at: float | None = None,
+) -> None:
+    """A bar per row, from the top.
 
-
-def _best(inputs: FigureInputs, ood: str) -> set[str]:
-    view = inputs.view
-    return view.best("fpr95", ood, {d: view.get("fpr95", d, ood).value for d in view.detectors})
-
-
-def _bars(axes: Axes, inputs: FigureInputs, ood: str) -> None:
-    view = inputs.view
-    cells = {d: view.get("fpr95", d, ood) for d in view.detectors}
-    best = _best(inputs, ood)
-    for row, (detector, cell) in enumerate(cells.items()):
-        if math.isnan(cell.value):
-            axes.text(2, row, MISSING, va="center", fontsize=6, color="#666666")
+    Args:
+        axes: where to, with the rows of :func:`name_rows`.
+        bars: in the order of the rows. The text of one without a value follows "N/A".
+        label: in the legend.
+        place: of this series among those of a row.
+        of: the number of series.
+        text_at: where the texts stand; None = behind each bar.
+    """
+    height = 0.8 / of
+    for row, bar in enumerate(bars):
+        y = row + (place - (of - 1) / 2) * height
+        if math.isnan(bar.value):
+            if bar.text or of == 1:
+                _missing(axes, 2 if text_at is None else text_at, y, bar.text)
             continue
-        colour = COLOURS[1] if detector in best else COLOURS[0]
-        axes.barh(row, 100 * cell.value, height=0.72, color=colour, alpha=0.85)
-        end = 100 * (cell.high if cell.has_interval else cell.value)
-        if cell.has_interval:
-            ends = [100 * cell.low, 100 * cell.high]
-            axes.plot(ends, [row, row], color=INK, lw=0.7, solid_capstyle="butt")
-        weight = "bold" if detector in best else "normal"
-        label = percent(cell.value)
-        axes.text(end + 3, row, label, va="center", fontsize=6, weight=weight)
-    axes.set_xlim(0, 110 + 6 * len(view.sets))  # room for the numbers
-    axes.set_xticks([0, 50, 100])
-    axes.grid(visible=False, axis="y")
+        axes.barh(y, bar.value, height=0.9 * height, color=bar.colour, alpha=0.85)
+        _interval(axes, bar, y, INK, 0.8)
+        end = max(0.0, bar.value, 0.0 if math.isnan(bar.high) else bar.high)
+        weight = "bold" if bar.bold else "normal"
+        x = end + 3 if text_at is None else text_at
+        axes.text(x, y, bar.text, va="center", fontsize=6, weight=weight)
+    if label and len(bars):
+        axes.barh(0, 0, color=bars[0].colour, alpha=0.85, label=label)
+
+
+def draw_marks(
+    axes: Axes,
+    marks: Sequence[Bar],
+    look: Style,
+    *,
+    label: str = "",
+    offset: float = 0.0,
+    text_at: float | None = None,
+    filled: str | None = None,
+) -> None:
+    """A mark per row, from the top, on the line of its interval.
+
+    Args:
+        axes: where to, with the rows of :func:`name_rows`.
+        marks: in the order of the rows.
+        look: of all of them.
+        label: in the legend.
+        offset: from the middle of the rows, in rows.
+        text_at: where the texts stand; None = nowhere.
+        filled: colour inside the marks; None = that of the look.
+    """
+    known = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
+    for mark, y in known:
+        _interval(axes, mark, y, look.color, 1.2)
+    if text_at is not None:
+        for row, mark in enumerate(marks):
+            if math.isnan(mark.value):
+                _missing(axes, text_at, row + offset, mark.text)
+            else:
+                axes.text(text_at, row + offset, mark.text, va="center", fontsize=6, color=INK)
+    axes.plot(
+        [mark.value for mark, _ in known],
+        [y for _, y in known],
+        look.marker,
+        color=look.color,
+        markerfacecolor=filled or look.color,
+        label=label,
+    )
+
+
+def _interval(axes: Axes, bar: Bar, y: float, colour: str, width: float) -> None:
+    if not math.isnan(bar.low):
+        axes.plot([bar.low, bar.high], [y, y], color=colour, lw=width, solid_capstyle="butt")
+
+
+def _missing(axes: Axes, x: float, y: float, text: str) -> None:
+    axes.text(x, y, f"{MISSING}  {text}".strip(), va="center", fontsize=6, color=SOFT)
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Rows from the top."""
+    axes.set_yticks(range(len(names)), list(names))
+    axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
+    axes.grid(visible=False, axis="y")
+
+
+def bar_panels(
+    rows: pd.DataFrame,
+    titles: Mapping[str, str],
+    names: Mapping[str, str],
+    footer: str,
+    *,
+    panel: str = "metric",
+    row: str = "split",
+    series: tuple[str, Mapping[str, str]] | None = None,
+    factor: float = 100.0,
+) -> Figure:
+    """Panels of bars with their intervals, a row per name.
+
+    Args:
+        rows: ``value, ci_low, ci_high`` and the columns named below.
+        titles: key in ``panel`` → title of its panel.
+        names: key in ``row`` → name of its row; those without a value are left out.
+        footer: what stands below.
+        panel: column that tells the panels apart.
+        row: column that tells the rows of a panel apart.
+        series: column that tells the bars of a row apart, and key → label in the legend; None =
+            one bar, with its number.
+        factor: from the values to what is shown: 100 for shares, which are shown in percent.
+    """
+    column, labels = series or (row, {})
+    keys = [panel, row, column]
+    found = {tuple(each[key] for key in keys): each for each in rows.to_dict("records")}
+    shown = [name for name in names if (rows[row] == name).any()]
+    each_row = 0.24 if series is None else 0.14 * len(labels) + 0.14
+    figure, grid = panels(
+        [f"{title} (%)" if factor == 100 else title for title in titles.values()],
+        footer,
+        columns=2 if len(titles) == 4 else 3,
+        height=each_row * len(shown) + 0.55,
+        extra=0.35 if series is None else 0.6,
+        sharey=True,
+    )
+
+    def bar(key: tuple[str, str, str], place: int) -> Bar:
+        cell = found.get(key, {"value": math.nan, "ci_low": math.nan, "ci_high": math.nan})
+        value, low, high = (factor * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
+        number = "" if series or math.isnan(value) else f"{value:.1f}"
+        return Bar(value, low, high, number, COLOURS[place % len(COLOURS)])
+
+    for axes, title in zip(grid, titles, strict=True):
+        if series is None:
+            draw_bars(axes, [bar((title, name, name), place) for place, name in enumerate(shown)])
+        for place, (key, label) in enumerate(labels.items()):
+            bars = [bar((title, name, key), place) for name in shown]
+            draw_bars(axes, bars, label=label, place=place, of=len(labels))
+        name_rows(axes, [names[name] for name in shown])
+        if factor == 100:
+            lowest = 1.1 * min(0.0, axes.dataLim.x0)
+            axes.set_xlim(lowest, 122 if series is None else 105)
+            axes.set_xticks([0, 50, 100])
+    add_legend(figure, grid)
+    return figure

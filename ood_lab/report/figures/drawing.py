@@ -80,10 +80,11 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure], helpers: int = 0) -> 
     when it is done; what is lost with a helper that dies is drawn here.
 
     Args:
-        folder: of the files; exists.
+        folder: of the files; made if missing.
         plan: all figures, in reading order.
         helpers: processes beside this one. The files are the same with any number.
     """
+    folder.mkdir(parents=True, exist_ok=True)
     written: dict[str, bool] = {}
     staying = [figure for figure in plan if not figure.travels]
     left = deque(figure for figure in plan if figure.travels)

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
+from scipy.sparse.linalg import svds
 from scipy.stats import gaussian_kde
 
 from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
@@ -37,13 +38,24 @@ def draw_clouds(
     axes: Axes,
     points: Mapping[str, NDArray[np.float64]],
     styles: Mapping[str, Style],
-    labels: Mapping[str, str],
+    labels: Mapping[str, str] | None = None,
+    *,
     contours: bool = True,
+    units: bool = True,
 ) -> None:
-    """Draws sets of points ``[n, 2]``: at most 300 of each, their middle half, their mean.
+    """Draws sets of points: at most 300 of each, their middle half, their mean.
 
-    The line holds half of the points, those where they are densest.
+    Args:
+        axes: where to.
+        points: ``[n, 2]`` by name.
+        styles: of every name.
+        labels: in the legend, by name.
+        contours: draw lines that hold half of the points, those where they are densest.
+        units: False hides the scales of the axes, where they mean nothing.
     """
+    if not units:
+        axes.tick_params(labelbottom=False, labelleft=False, length=0)
+        axes.grid(visible=False)
     rng = np.random.default_rng(0)
     shuffled = {name: rows[rng.permutation(len(rows))[:_FITTED]] for name, rows in points.items()}
     for name, rows in shuffled.items():
@@ -63,7 +75,7 @@ def draw_clouds(
             markersize=7,
             markeredgecolor="white",
             markeredgewidth=0.8,
-            label=labels[name],
+            label=labels[name] if labels else "",
             zorder=5,
         )
 
@@ -86,3 +98,37 @@ def _middle_half(axes: Axes, rows: NDArray[np.float64], look: Style) -> None:
             x, y, heights, [level], colors=[look.color], linestyles=[look.line], linewidths=1.2
         )
         found.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+
+
+def principal_components(
+    features: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Projection ``[N, 2]`` on the two main directions and their shares of variance ``[2]``."""
+    centred = features - features.mean(axis=0)
+    total = float((centred**2).sum())
+    if total == 0 or min(centred.shape) < 3:
+        padded = np.zeros((len(centred), 2))
+        padded[:, : min(2, centred.shape[1])] = centred[:, :2]
+        shares = (padded**2).sum(axis=0) / (total or 1.0)
+        return padded, shares
+    left, singular, _ = svds(centred, k=2, random_state=0)
+    left, singular = left[:, ::-1], singular[::-1]
+    # A direction has no sign: make the figure the same every time.
+    signs = np.sign(left[np.abs(left).argmax(axis=0), [0, 1]])
+    return left * singular * signs, singular**2 / total
+
+
+def components_of(
+    sets: Mapping[str, NDArray[Any]],
+) -> tuple[dict[str, NDArray[np.float64]], NDArray[np.float64]]:
+    """Points ``[n, 2]`` of every set on the two main directions of all, and shares of variance."""
+    values = [np.asarray(rows, np.float64) for rows in sets.values()]
+    points, shares = principal_components(np.concatenate(values))
+    parts = np.split(points, np.cumsum([len(rows) for rows in values])[:-1])
+    return dict(zip(sets, parts, strict=True)), shares
+
+
+def component_labels(shares: Sequence[float] | NDArray[np.float64]) -> tuple[str, str]:
+    """Names of the two axes, with their shares of the variance."""
+    first, second = (f"PC {k} ({100 * shares[k - 1]:.0f}% of variance)" for k in (1, 2))
+    return first, second

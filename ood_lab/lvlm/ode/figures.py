@@ -1,0 +1,67 @@
+"""Figures of ODE's page: what is made up beside what, and made images beside natural ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ood_lab.report.figures.heatmap import draw_cells, shades
+from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.scatter import (
+    component_labels,
+    components_of,
+    draw_clouds,
+    styles_of,
+)
+from ood_lab.report.figures.style import COLOURS
+
+_MOST = 30
+_NATURAL = "natural"
+
+
+def tendency_matrix(matrix: pd.DataFrame, groups: pd.DataFrame, footer: str) -> Figure:
+    """Concepts by rows, ordered by group, hallucinations by columns; shares of a row's sum.
+
+    Args:
+        matrix: ``N[f, h]``; the 30 rows and columns with most are shown.
+        groups: ``concept, group, hallucinated``.
+        footer: what stands below.
+    """
+    order = groups.nlargest(_MOST, "hallucinated", keep="first")
+    order = order.sort_values(["group", "hallucinated"], ascending=[True, False], kind="stable")
+    columns = matrix.sum().nlargest(_MOST).index
+    rows = matrix.loc[order["concept"]]
+    shares = 100 * rows[columns].div(rows.sum(axis=1), axis=0).to_numpy(float)
+    height = 0.16 * len(rows) + 1.2
+    labels = ("hallucinated", "shown (colour: group)")
+    figure, (axes,) = panels([""], footer, height=height, extra=0.4, labels=labels)
+    colours = shades(0, float(np.nanmax(shares)), "Blues")
+    draw_cells(axes, shares, colours, ([*map(str, rows.index)], [*map(str, columns)]))
+    axes.tick_params(axis="x", rotation=90, labelsize=6)
+    axes.tick_params(axis="y", labelsize=6)
+    for tick, group in zip(axes.get_yticklabels(), order["group"], strict=True):
+        tick.set_color(COLOURS[int(group) % len(COLOURS)])
+    colours.bar(figure, axes, "% of a row's hallucinations", fraction=0.03, pad=0.02)
+    return figure
+
+
+def feature_clouds(features: Mapping[str, NDArray[np.float32]], footer: str) -> Figure | None:
+    """Sets of images along the two main directions of all; None with fewer than two sets.
+
+    Args:
+        features: ``[n, D]`` by name of the set; ``natural`` is grey.
+        footer: what stands below.
+    """
+    if len(features) < 2 or _NATURAL not in features:
+        return None
+    clouds, shares = components_of(features)
+    labels = {name: f"{name.replace('_', '-')} (n={len(clouds[name])})" for name in clouds}
+    words = component_labels(shares)
+    figure, (axes,) = panels([""], footer, height=3.2, extra=0.4, labels=words)
+    draw_clouds(axes, clouds, styles_of(list(clouds), _NATURAL), labels, units=False)
+    add_legend(figure, [axes])
+    return figure

@@ -1,0 +1,177 @@
+"""Panels of a figure, its legend, and names that neither overlap nor leave the page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ood_lab.report.columns import break_name
+from ood_lab.report.figures.style import SOFT, WIDTH
+
+
+def new_figure(height: float, footer: str, width: float = WIDTH) -> Figure:
+    """An empty figure (inches) with its footer; not known to pyplot."""
+    figure = Figure(figsize=(width, height), layout="constrained")
+    figure.supxlabel(footer, x=0.01, ha="left", fontsize=6, color=SOFT)
+    return figure
+
+
+def panels(
+    titles: Sequence[str],
+    footer: str,
+    *,
+    height: float,
+    columns: int = 3,
+    extra: float = 0.9,
+    width: float = WIDTH,
+    labels: tuple[str, str] = ("", ""),
+    **options: Any,
+) -> tuple[Figure, list[Axes]]:
+    """A figure with one panel per title, in rows of ``columns``.
+
+    Args:
+        titles: of the panels; "" where a panel needs none.
+        footer: what stands below the figure.
+        height: of a panel, inches.
+        columns: at most.
+        extra: inches for all the rest.
+        width: of the figure, inches.
+        labels: of the horizontal axis, below the lowest panel of every column, and of the vertical
+            axis, beside the first panel of every row.
+        options: of :meth:`matplotlib.figure.Figure.subplots`.
+    """
+    columns = min(len(titles), columns)
+    rows = math.ceil(len(titles) / columns)
+    figure = new_figure(rows * height + extra, footer, width)
+    grid = figure.subplots(rows, columns, squeeze=False, **options)
+    for axes in grid.flat[len(titles) :]:
+        axes.remove()
+    shown = list(grid.flat[: len(titles)])
+    letters = int(width / columns / 0.072)
+    for place, (axes, title) in enumerate(zip(shown, titles, strict=True)):
+        axes.set_title(wrapped(title, letters), fontsize=7, pad=3)
+        if place + columns >= len(titles):
+            axes.set_xlabel(labels[0])
+            axes.tick_params(labelbottom=True)  # shared axes have ticks in the last row alone
+        if place % columns == 0:
+            axes.set_ylabel(labels[1])
+    return figure, shown
+
+
+def add_legend(figure: Figure, grid: Sequence[Axes]) -> None:
+    """One legend above the panels for what has a label in any of them."""
+    found: dict[str, Artist] = {}
+    for axes in grid:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    if found:
+        columns = legend_columns(list(found), figure.get_figwidth())
+        figure.legend(list(found.values()), list(found), loc="outside upper center", ncols=columns)
+
+
+def wrapped(name: str, width: int) -> str:
+    """``name`` broken into lines of about ``width`` letters, inside a word only if it is long."""
+    longest = width + 4
+    lines = [
+        line[start : start + longest]
+        for line in break_name(name, width)
+        for start in range(0, max(len(line), 1), longest)
+    ]
+    return "\n".join(lines)
+
+
+def short_names(names: Sequence[str], width: int = 24) -> list[str]:
+    """Names of at most ``width`` letters, cut where they do not make the names alike.
+
+    The end goes first, then what all names begin with; if they are still alike, they are numbered.
+    """
+    alike = [len(set(letters)) == 1 for letters in zip(*names, strict=False)]
+    start = alike.index(False) if False in alike else 0
+    ways = [
+        [_cut(name, width) for name in names],
+        [_cut(f"…{name[start:]}", width) for name in names],
+    ]
+    known = len(set(names))
+    return next(
+        (way for way in ways if len(set(way)) == known),
+        [_cut(f"{place}: {name}", width) for place, name in enumerate(names)],
+    )
+
+
+def _cut(name: str, width: int) -> str:
+    return name if len(name) <= width else f"{name[: width - 1].rstrip()}…"
+
+
+def legend_columns(labels: Sequence[str], inches: float = WIDTH) -> int:
+    """Columns of a legend of ``labels`` (7 pt) that fit into ``inches``."""
+    widest = max(len(label) for label in labels) * 0.062 + 0.45
+    return max(1, min(len(labels), int(inches / widest)))
+
+
+def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Positions at least ``gap`` apart in ``[low, high]``, in the same order, moved little.
+
+    Where there is no room for the gap they are evenly spaced.
+    """
+    if not len(positions):
+        return []
+    order = np.argsort(positions, kind="stable")
+    gap = min(gap, (high - low) / max(len(positions) - 1, 1))
+    moved = np.asarray(positions, dtype=float)[order]
+    offsets = gap * np.arange(len(moved))
+    # With the gaps taken out, "apart" is "not decreasing": pool what violates it.
+    blocks: list[list[float]] = []
+    for value in moved - offsets:
+        blocks.append([value])
+        while len(blocks) > 1 and np.mean(blocks[-2]) > np.mean(blocks[-1]):
+            last = blocks.pop()
+            blocks[-1] += last
+    pooled = np.concatenate([np.full(len(b), np.mean(b)) for b in blocks])
+    placed = np.clip(pooled, low, high - offsets[-1]) + offsets
+    result = np.empty(len(placed))
+    result[order] = placed
+    return [float(p) for p in result]
+
+
+def label_ends(
+    axes: Axes,
+    ends: Mapping[str, tuple[float, float, str]],
+    *,
+    bold: Collection[str] = (),
+    markers: Mapping[str, str] | None = None,
+    panels: int = 1,
+    leader: tuple[float, float] = (0.02, 0.1),
+) -> None:
+    """Writes names at the right of their lines, moved up or down where they would overlap.
+
+    Args:
+        axes: with its final limits.
+        ends: name → x, y of the end of its line and its colour.
+        bold: names that stand out.
+        markers: name → mark before it, as in a legend.
+        panels: panels of this height below each other in the figure.
+        leader: where the line from an end to its name starts and stops, in widths of the axes.
+    """
+    low, high = axes.get_ylim()
+    # 7 pt names need about 9 pt; title, axis and footer take about an inch.
+    room = (axes.figure.get_size_inches()[1] - 1.0) / panels * 72  # type: ignore[union-attr]
+    placed = spread([y for _, y, _ in ends.values()], 9 / room * (high - low), low, high)
+    left, right = axes.get_xlim()
+    step = right - left
+    for (name, (x, y, colour)), place in zip(ends.items(), placed, strict=True):
+        reach = x + step * np.array(leader)
+        axes.plot(reach, [y, place], color=colour, lw=0.4, clip_on=False)
+        start = reach[1] + step * 0.01
+        if markers:
+            start += step * 0.01
+            axes.plot(start, place, markers[name], color=colour, ms=4.5, clip_on=False)
+            start += step * 0.015
+        weight = "bold" if name in bold else "normal"
+        axes.text(start, place, name, va="center", fontsize=6.5, color=colour, weight=weight)
+    axes.set_xlim(left, right)

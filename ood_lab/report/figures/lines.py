@@ -1,0 +1,199 @@
+"""Lines over levels or other numbers, with their intervals, and curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgba
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ood_lab.axes import LEVELS
+from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
+from ood_lab.report.figures.style import GREY, Style, style
+
+_MAX_POINTS = 400
+_QUIET = "#777777"  # of the name of a grey line
+
+Floats = NDArray[np.floating]
+
+
+class Line(NamedTuple):
+    """A line with the band of its intervals.
+
+    Attributes:
+        x: where its points stand.
+        y: of the same length.
+        look: None draws it thin and grey.
+        label: of its entry in the legend, if it has one.
+        low: lower ends of the intervals; None without a band.
+        high: upper ends.
+        width: of the line in points.
+    """
+
+    x: Floats
+    y: Floats
+    look: Style | None
+    label: str = ""
+    low: Floats | None = None
+    high: Floats | None = None
+    width: float = 1.2
+
+
+def curve(x: Floats, y: Floats, look: Style | None, label: str = "") -> Line:
+    """A line in percent without marks, thinned to about 400 points: more cannot be seen."""
+    step = max(1, len(x) // _MAX_POINTS)
+    kept = np.unique(np.append(np.arange(0, len(x), step), len(x) - 1))
+    plain = look and look._replace(marker="")
+    return Line(100 * x[kept], 100 * y[kept], plain, label)
+
+
+def lines_of(rows: pd.DataFrame, x: str, column: str, names: Mapping[str, str]) -> list[Line]:
+    """One line in percent per series that has a value.
+
+    Args:
+        rows: ``value, ci_low, ci_high`` as shares, and the two columns.
+        x: column of the horizontal axis.
+        column: tells the series apart.
+        names: key in ``column`` → label of its line; the styles follow this order.
+    """
+    lines = []
+    for place, (key, label) in enumerate(names.items()):
+        part = rows[(rows[column] == key) & rows["value"].notna()].sort_values(x)
+        y, low, high = (100 * part[name].to_numpy(float) for name in ("value", "ci_low", "ci_high"))
+        if len(part):
+            lines.append(Line(part[x].to_numpy(float), y, style(place), label, low, high))
+    return lines
+
+
+def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
+    """Draws lines, the first above the others, and grey ones below all.
+
+    Args:
+        axes: where to.
+        lines: with their bands.
+        edged: draw the edges of the bands in the style of their lines, for bands of one colour.
+    """
+    for place, line in enumerate(lines):
+        if line.look is None:
+            axes.plot(line.x, line.y, color=GREY, lw=0.7, label=line.label, zorder=1)
+            continue
+        color, dash, marker = line.look
+        shape: Any = {"color": color, "ls": dash, "lw": line.width, "marker": marker, "ms": 3.5}
+        axes.plot(line.x, line.y, **shape, label=line.label, zorder=3 - 0.01 * place)
+        if line.low is not None and line.high is not None:
+            edge: Any = {"ec": to_rgba(color, 0.5), "lw": 0.5, "ls": dash} if edged else {"lw": 0}
+            band = to_rgba(color, 0.12)
+            axes.fill_between(line.x, line.low, line.high, fc=band, **edge, zorder=2)
+    axes.grid(visible=False, axis="x")
+
+
+def level_lines(
+    rows: pd.DataFrame,
+    metrics: Mapping[str, str],
+    names: Mapping[str, str],
+    footer: str,
+    *,
+    by: str = "split",
+    highlighted: Sequence[str] | None = None,
+) -> Figure | None:
+    """One panel per metric and axis of shift, a line per name; None without two levels.
+
+    Args:
+        rows: ``semantic_level, covariate_level, metric, value, ci_low, ci_high`` and the column
+            that tells the lines apart. Those of a level have no level of the other axis.
+        metrics: key in the rows → label.
+        names: key in the rows → name of its line.
+        footer: what stands below.
+        by: the column that tells the lines apart.
+        highlighted: where given, names stand at the ends of the lines, and others than these are
+            grey; else a legend has all of them.
+    """
+    parts = {}
+    for axis, other in (LEVELS, LEVELS[::-1]):
+        part = rows[rows[axis].notna() & rows[other].isna() & rows[by].isin(names)]
+        if part.loc[part["value"].notna(), axis].nunique() > 1:
+            parts[axis] = part
+    if not parts:
+        return None
+    tall = len(names) > 12 and highlighted is not None
+    height = max(1.9 * len(metrics), 0.25 * len(names) + 1.5 if tall else 0) + 0.7
+    figure = new_figure(height, footer, width=3.3 * len(parts) + 0.6)
+    grid = figure.subplots(len(metrics), len(parts), squeeze=False, sharex="col", sharey="row")
+    for row, (metric, label) in zip(grid, metrics.items(), strict=True):
+        for axes, (axis, part) in zip(row, parts.items(), strict=True):
+            lines = lines_of(part[part["metric"] == metric], axis, by, names)
+            draw_lines(axes, [_quieted(line, highlighted) for line in lines])
+            axes.set_xticks(sorted(part[axis].unique()))
+        low, high = row[0].get_ylim()  # bands of some methods leave the possible values
+        row[0].set_ylim(max(low, -2.0), min(high, 102.0))
+        row[0].set_ylabel(f"{label} (%)")
+        for axes, (axis, part) in zip(row, parts.items(), strict=True):
+            if highlighted is not None:
+                lines = lines_of(part[part["metric"] == metric], axis, by, names)
+                _name_ends(axes, lines, highlighted, len(metrics))
+    for axes, axis in zip(grid[-1], parts, strict=True):
+        axes.set_xlabel(axis.replace("_", " "))
+    if highlighted is None:
+        add_legend(figure, list(grid.flat))
+    return figure
+
+
+def _quieted(line: Line, highlighted: Sequence[str] | None) -> Line:
+    quiet = highlighted is not None and line.label not in highlighted
+    return line._replace(look=None) if quiet else line
+
+
+def _name_ends(axes: Axes, lines: Sequence[Line], highlighted: Sequence[str], panels: int) -> None:
+    ends = {}
+    for line in lines:
+        colour = line.look.color if line.look and line.label in highlighted else _QUIET
+        ends[line.label] = (line.x[-1], line.y[-1], colour)
+    label_ends(axes, ends, bold=highlighted, panels=panels)
+
+
+def trend_lines(
+    rows: pd.DataFrame, column: str, metrics: Mapping[str, str], footer: str, n: str = "n_pairs"
+) -> Figure | None:
+    """One panel a metric over a number; None with fewer than two values of the column.
+
+    Args:
+        rows: ``metric, value, ci_low, ci_high`` (shares) and the two columns.
+        column: what the horizontal axis shows.
+        metrics: key in the rows → title.
+        footer: what stands below.
+        n: column of the counts below the axis.
+    """
+    part = rows[rows[column].notna()]
+    if part[column].nunique() < 2:
+        return None
+    titles = [f"{title} (%)" for title in metrics.values()]
+    figure, grid = panels(titles, footer, height=1.7, extra=0.5, labels=(column, ""))
+    for axes, line in zip(grid, metrics, strict=True):
+        known = part[part["metric"] == line].sort_values(column)
+        draw_lines(axes, lines_of(known, column, "metric", {line: ""}))
+        counts = zip(known[column], known[n].astype(int), strict=True)
+        names = [f"{x:g}\nn={count:,}" for x, count in counts]
+        axes.set_xticks(known[column].tolist(), names, fontsize=6)
+        axes.set_ylim(bottom=0)
+    return figure
+
+
+def curves(lines: Sequence[Line], labels: tuple[str, str], footer: str) -> Figure:
+    """Curves of shares in one panel, from 0 to 100% along the horizontal axis.
+
+    Args:
+        lines: see :func:`curve`.
+        labels: of the two axes.
+        footer: what stands below.
+    """
+    figure, (axes,) = panels([""], footer, height=2.4, extra=0.4, width=4.6, labels=labels)
+    draw_lines(axes, lines)
+    axes.set(xlim=(0, 100), ylim=(0, None))
+    axes.grid(visible=True, axis="x")
+    add_legend(figure, [axes])
+    return figure

@@ -203,13 +203,15 @@ def _planned(
         "cells",
         "Semantic × covariate level",
         "All criteria pooled.",
-        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", title),
+        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", title, "n_pairs"),
     )
     yield Planned(
         "distance",
         "By distance in the graph",
         "Edges between the two concepts; 1 where they meet. All criteria pooled.",
-        lambda: trend_lines(rows[rows["split"] == "pooled"], "distance", _LEVEL_METRICS, footer),
+        lambda: trend_lines(
+            rows[rows["split"] == "pooled"], "distance", _LEVEL_METRICS, footer, "n_pairs"
+        ),
     )
     if tendencies is not None:
         yield Planned(

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
-from ood_lab.lvlm.oodbench.figures import purified_histograms
+from ood_lab.lvlm.oodbench.figures import purified_histograms, risk_coverage_figure
 from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
 from ood_lab.report.answers_page import (
     AnswersPage,
@@ -22,8 +22,7 @@ from ood_lab.report.answers_page import (
 )
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
-from ood_lab.report.figures.lines import curve, curves, level_lines
-from ood_lab.report.figures.style import style
+from ood_lab.report.figures.lines import level_lines
 from ood_lab.report.html_tables import HtmlTable
 from ood_lab.report.mistakes import Mistake, Thumbnails
 from ood_lab.report.oodbench_tables import BAP, BAP_SIZES, SIZES, SPLITS, WAYS, YES_NO, whole_splits
@@ -165,7 +164,7 @@ def _planned(
         "cells",
         "Semantic × covariate level",
         "All splits pooled, by the known levels of shift of the image.",
-        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", plain),
+        lambda: level_cells(rows, _LEVEL_METRICS, "pooled", plain, "n_pairs"),
     )
     if division is not None and len(division):
         threshold = float(manifest["division"]["threshold"])
@@ -183,18 +182,13 @@ def _doubt(judged: pd.DataFrame, footer: str) -> Iterator[Planned]:
     if not len(rows):
         return
     parts = {SPLITS[str(split)]: part for split, part in rows.groupby("split", sort=False)}
-    lines = [
-        curve(
-            *risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
-            style(place),
-            name,
-        )
-        for place, (name, part) in enumerate(parts.items())
-    ]
-    labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
+    curves = {
+        name: risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool))
+        for name, part in parts.items()
+    }
     caption = "Share of wrong answers among those of which the model is most certain."
     title = "Risk over coverage"
-    yield Planned("risk_coverage", title, caption, lambda: curves(lines, labels, footer))
+    yield Planned("risk_coverage", title, caption, lambda: risk_coverage_figure(curves, footer))
 
 
 def _facts(whole: pd.DataFrame) -> list[tuple[str, str, str]]:

@@ -187,7 +187,7 @@ def _of_answers(
             partial(context_curves, tables.context, sets, footer),
         )
     shown = results["split"].isin(_LINES) & (results["prompt"] == "mean")
-    levels = results[shown].rename(columns={"n_items": "n_pairs"})
+    levels = results[shown].rename(columns={"n_items": "n"})
     yield Planned(
         "levels",
         "By level of shift",

@@ -83,7 +83,7 @@ def level_cells(
     metrics: Mapping[str, str],
     split: str,
     footer: str,
-    n: str = "n_pairs",
+    n: str = "n",
 ) -> Figure | None:
     """The grid of semantic × covariate levels, a panel per metric; None without two of each.
 

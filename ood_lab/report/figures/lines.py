@@ -157,7 +157,7 @@ def _name_ends(axes: Axes, lines: Sequence[Line], highlighted: Sequence[str], pa
 
 
 def trend_lines(
-    rows: pd.DataFrame, column: str, metrics: Mapping[str, str], footer: str, n: str = "n_pairs"
+    rows: pd.DataFrame, column: str, metrics: Mapping[str, str], footer: str, n: str = "n"
 ) -> Figure | None:
     """One panel a metric over a number; None with fewer than two values of the column.
 

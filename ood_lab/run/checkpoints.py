@@ -13,7 +13,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.io import read_config, read_json
-from ood_lab.run.compose import apply, composed_again, parsed
+from ood_lab.run.compose import composed_again, parsed
+from ood_lab.run.internals import apply
 from ood_lab.run.keys import advice, has
 from ood_lab.run.values import key_of
 

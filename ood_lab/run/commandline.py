@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 import sys
@@ -12,21 +11,18 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-from hydra._internal.hydra import Hydra
-from hydra._internal.utils import _run_hydra, create_config_search_path, get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from hydra.types import RunMode
 
 from ood_lab.errors import UserError
 from ood_lab.run import checkpoints
+from ood_lab.run.compose import composed
 from ood_lab.run.keys import OPEN_KEYS
 from ood_lab.run.line import (
     check_headers,
     check_overrides,
     check_secrets,
-    is_strict,
     read_arguments,
 )
 from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
@@ -36,13 +32,13 @@ from ood_lab.run.sweep import run_sweep
 from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
 from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import key_of, paths_of, quoted, trimmed
-from ood_lab.scripts import CONF, conf_folders, find_own_classes, script_main
+from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
 #: Holds script and overrides of the job that is running, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
 
 
-def launch(main: Callable[[], Any], config_name: str) -> None:
+def launch(main: Callable[..., Any], config_name: str) -> None:
     """Runs a ``@hydra.main`` function: checks the command line first, reports errors in one line.
 
     Exits with status 1 and a single line for a :class:`UserError`, with 130 when the user stops
@@ -60,7 +56,7 @@ def launch(main: Callable[[], Any], config_name: str) -> None:
             sys.exit(status)
 
 
-def run_line(script: str, line: Sequence[str], main: Callable[[], Any] | None = None) -> int:
+def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None = None) -> int:
     """Does what ``<script>.py <line>`` asks for, in this process; returns the exit status.
 
     The script's own ``main`` is loaded where none is given.
@@ -69,16 +65,17 @@ def run_line(script: str, line: Sequence[str], main: Callable[[], Any] | None = 
         SystemExit: after an error, which has been printed, or when the user has stopped it.
     """
     try:
-        arguments = read_arguments(rewrite(line))
+        rewritten = rewrite(line)
+        arguments = read_arguments(rewritten)
         register_resolvers()  # once more: the user's own detectors are known now
-        return _run(main or script_main(script), script, arguments)
+        return _run(main or script_main(script), script, rewritten, arguments)
     except UserError as error:
         fail(error)
     except KeyboardInterrupt:
         interrupted()
 
 
-def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
+def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: Namespace) -> int:
     check_secrets(arguments.overrides)
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)
@@ -87,10 +84,7 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     if only_jobs and (stages := stages_of(script, overrides)):
         return min(validate_stages(stages), 1) if dry else run_stages(stages, run_line)
     multirun = arguments.multirun or any(o.startswith("hydra.mode=") for o in overrides)
-    one_job = only_jobs and not (dry or multirun)
-    own = [o for o in overrides if not o.removeprefix("++").startswith(_open_keys(overrides))]
-    if not (one_job and is_strict(own)):  # else Hydra composes once, for the job
-        check_overrides(script, overrides, sweep=not one_job)
+    check_overrides(script, overrides, sweep=multirun or dry or not only_jobs)
     if arguments.help:
         # Hydra would print the same text, but first lists all groups of conf/ for a template that
         # does not ask for them, which takes longer than the rest.
@@ -98,13 +92,17 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
         return 0
     if dry:
         return min(validate(script, overrides), 1)
-    job = inspect.unwrap(main)
-    hydra = partial(_run_hydra, arguments, get_args_parser(), job, str(CONF), script)
+    flags = [argument for argument in line if argument not in arguments.overrides]
+    hydra = partial(_call, main, [*flags, *overrides])
     if arguments.multirun and only_jobs:
         return run_sweep(hydra, script, overrides)
+    by_hydra = multirun or not only_jobs or any(o.startswith("hydra.") for o in overrides)
     try:
-        if not (one_job and _run_one_job(job, script, overrides)):
+        cfg = None if by_hydra else composed(script, overrides)
+        if cfg is None or HydraConfig.get().mode == RunMode.MULTIRUN:  # as a file may ask for
             hydra()
+        else:  # Hydra would compose the same twice more
+            main(cfg)
     except Exception as error:
         if only_jobs and not isinstance(error, HydraException):
             raise
@@ -112,43 +110,23 @@ def _run(main: Callable[[], Any], script: str, arguments: Namespace) -> int:
     return 0
 
 
+def _call(main: Callable[..., Any], line: Sequence[str]) -> None:
+    """Runs a ``@hydra.main`` function with these arguments, wherever it was defined."""
+    folders = ["--config-path", str(CONF)]
+    if OWN_CONF in os.environ and not any(a.startswith(("--config-dir", "-cd")) for a in line):
+        folders += ["--config-dir", os.environ[OWN_CONF]]  # a stage's line does not repeat it
+    typed = sys.argv
+    sys.argv = [typed[0], *folders, *line]
+    try:
+        main()
+    finally:
+        sys.argv = typed
+
+
 def _other_flags(arguments: Namespace) -> bool:
     """Whether Hydra is asked for something else than to run jobs, as by ``--cfg job``."""
     of_jobs = ("overrides", "multirun", "run", "config_dir")
     return any(value for key, value in vars(arguments).items() if key not in of_jobs)
-
-
-def _run_one_job(task: Callable[[DictConfig], Any], script: str, overrides: Sequence[str]) -> bool:
-    """What Hydra does with the command line of one job; False where it turns out to be a multirun.
-
-    Hydra itself composes the whole configuration once more, to see whether a file sets
-    ``hydra.mode``, as an experiment of the user's may.
-
-    Raises:
-        UserError: Hydra cannot compose this line, for a reason that :func:`check_overrides` knows.
-    """
-    search_path = create_config_search_path(str(CONF))
-    for folder in conf_folders()[1:]:
-        search_path.append("command-line", f"file://{folder}")
-    hydra = Hydra.create_main_hydra2(task_name=script, config_search_path=search_path)
-    begun = False
-
-    def job(cfg: DictConfig) -> None:
-        nonlocal begun
-        begun = True
-        task(cfg)
-
-    try:
-        hydra.run(script, job, list(overrides))
-    except Exception as error:
-        if not begun:
-            check_overrides(script, overrides, sweep=False)
-            if isinstance(error, AssertionError):  # of hydra.run: the mode is not RUN
-                return False
-        raise
-    finally:
-        GlobalHydra.instance().clear()
-    return True
 
 
 def rewrite(line: Sequence[str]) -> list[str]:

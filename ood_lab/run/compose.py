@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
 
 from hydra import compose, initialize_config_dir
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from ood_lab.run.internals import apply
 from ood_lab.run.values import quote, values_of
 from ood_lab.scripts import CONF, conf_folders, is_group
 
@@ -43,9 +45,9 @@ def chosen(script: str, choices: Sequence[str]) -> DictConfig:
     Raises:
         HydraException: a choice does not exist.
     """
-    cfg, hydra = _chosen(script, (*choices, *_search_path()))
-    HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config would copy it
-    return copy.deepcopy(cfg)
+    cfg, hydra = map(copy.deepcopy, _chosen(script, (*choices, *_search_path())))
+    HydraConfig.instance().cfg = hydra  # type: ignore[assignment]  # set_config needs the rest
+    return cfg
 
 
 def _search_path() -> list[str]:
@@ -60,19 +62,11 @@ def _chosen(script: str, choices: tuple[str, ...]) -> tuple[DictConfig, DictConf
     with initialize_config_dir(version_base="1.3", config_dir=str(CONF)):
         cfg = compose(script, list(choices), return_hydra_config=True)
     cfg.hydra.job.name = script
+    cfg.hydra.mode = cfg.hydra.mode or RunMode.RUN
     hydra = OmegaConf.masked_copy(cfg, "hydra")
     with open_dict(cfg):
         del cfg["hydra"]
     return cfg, hydra
-
-
-def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
-    """Gives values to keys of a configuration, as Hydra does after it has composed the groups.
-
-    Raises:
-        HydraException: a key does not exist, or cannot hold the value.
-    """
-    ConfigLoaderImpl._apply_overrides_to_config(list(values), cfg)
 
 
 def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
@@ -118,14 +112,17 @@ def composed_again(overrides: Sequence[str]) -> DictConfig:
 def composed(script: str, overrides: Sequence[str]) -> DictConfig:
     """The configuration of one job as :mod:`hydra` would hand it to that script.
 
-    Composing the groups takes nearly all of the time, and the jobs of a sweep share them.
+    Sets :class:`HydraConfig`, from which the job learns its command line. Composing the groups
+    takes nearly all of the time, and the jobs of a sweep share them.
 
     Raises:
-        HydraException: see :func:`parsed`, :func:`chosen` and :func:`apply`.
+        HydraException: see :func:`parsed`, :func:`chosen` and :func:`~ood_lab.run.internals.apply`.
     """
     given = parsed(overrides)
     cfg = chosen(script, [str(o.input_line) for o in given if is_choice(o)])
     apply(cfg, [o for o in given if not is_choice(o)])
+    job = HydraConfig.get()
+    job.overrides.task, job.runtime.cwd = list(overrides), os.getcwd()
     return cfg
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hydra._internal.utils import get_args_parser
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
@@ -19,8 +18,9 @@ from omegaconf import DictConfig
 from ood_lab.errors import UserError
 from ood_lab.hints import missing_path
 from ood_lab.run import keys
-from ood_lab.run.compose import apply, chosen, is_choice, parsed
+from ood_lab.run.compose import chosen, is_choice, parsed
 from ood_lab.run.identity import leaves
+from ood_lab.run.internals import apply, flag_parser
 from ood_lab.run.values import values_of
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 from ood_lab.secrets import check_secret
@@ -45,7 +45,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
     def refuse(message: str) -> NoReturn:
         raise UserError(f"{message}. Settings are written key=value, without dashes before them")
 
-    parser = get_args_parser()
+    parser = flag_parser()
     parser.error = refuse  # type: ignore[method-assign]
     # Flags may stand anywhere between the overrides.
     found: Namespace = parser.parse_intermixed_args(list(arguments))
@@ -134,18 +134,6 @@ def check_secrets(overrides: Sequence[str]) -> None:
         for value in values:
             for name, leaf in leaves({override.key_or_group: value}):
                 check_secret(str(name), leaf)
-
-
-def is_strict(overrides: Sequence[str]) -> bool:
-    """Whether Hydra refuses every line of one job with these overrides that is refused here.
-
-    Hydra takes more where a sign adds or removes a key, or a group is given null, settings or a
-    file twice.
-    """
-    given = [_parsed(override) for override in overrides]
-    signed = any(o.is_add() or o.is_force_add() or o.is_delete() for o in given)
-    odd = any(o.value() is None or isinstance(o.value(), dict) for o in given if _chooses(o))
-    return not (signed or odd or any(is_choice(o) and _twice(o) for o in given))
 
 
 def _chooses(override: Override) -> bool:

@@ -14,7 +14,7 @@ from PIL import Image
 
 from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE, rewrite
-from ood_lab.run.compose import composed, parsed
+from ood_lab.run.compose import _chosen, composed, parsed
 from ood_lab.run.line import check_overrides, read_arguments
 from ood_lab.run.loggers import check_login
 from ood_lab.run.resolvers import register_resolvers
@@ -288,6 +288,7 @@ def test_a_job_is_composed_once(arguments, tmp_path, monkeypatch, capsys):
         return compose(self, *args, **kwargs)
 
     monkeypatch.setattr(ConfigLoaderImpl, "load_configuration", counted)
+    _chosen.cache_clear()  # of other lines of this process
     nothing = [f"paths.outputs={tmp_path}", "task=compare", f"runs={tmp_path / 'none'}"]
     assert call("eval.py", *nothing, *arguments) == 1
     assert "matches no folder" in capsys.readouterr().err

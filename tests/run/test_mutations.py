@@ -52,7 +52,7 @@ def status_of(script: str, arguments: list[str]) -> int:
     with (
         mock.patch.object(sys, "argv", [f"{script}.py", *arguments]),
         mock.patch.object(commandline, "run_stages", return_value=0),
-        mock.patch.object(commandline, "_run_hydra", partial(dry_sweep, script)),
+        mock.patch.object(commandline, "_call", partial(dry_sweep, script)),
         mock.patch.dict(os.environ, environment, clear=True),
     ):
         try:

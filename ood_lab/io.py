@@ -61,12 +61,6 @@ def write_csv(table: pd.DataFrame, path: Path) -> None:
         table.to_csv(file, index=False)
 
 
-def write_results(results: pd.DataFrame, folder: Path) -> None:
-    """Writes the results table of a run as ``results.parquet`` and ``results.csv``."""
-    write_table(results, folder / "results.parquet")
-    write_csv(results, folder / "results.csv")
-
-
 def write_text(text: str, path: Path) -> None:
     """Writes a text file."""
     with replaced(path) as file:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from ood_lab.io import write_table
-from ood_lab.metrics import COLUMNS
+from ood_lab.metrics.table import KIND
+from ood_lab.results import write_results
 
 SETS = ("near", "far")
 IDENTITY = {"train": "a", "test": "b", "near": "c", "far": "d"}
@@ -38,7 +38,7 @@ def write_run(
     """``aurocs``: detector → AUROC of every set; FPR95 is 1 - AUROC. Returns the run folder."""
     path = folder / f"seed={seed}"
     path.mkdir(parents=True)
-    common = {"model": model, "seed": seed, "n_id": 100}
+    common = {"n_id": 100}
     ends = {"ci_low": accuracy - 0.05, "ci_high": accuracy + 0.05}
     rows = [{**common, "metric": "id_accuracy", "value": accuracy, **ends}]
     for detector, values in aurocs.items():
@@ -48,9 +48,9 @@ def write_run(
                 ends = {"ci_low": v - half, "ci_high": v + half}
                 cell = {"ood": ood, "shift_level": place, "n_ood": 30, "metric": metric, "value": v}
                 rows.append({**common, "detector": detector, **cell, **ends})
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
+    table = KIND.table(rows, model=model, seed=seed)
     table["n_ood"] = table["n_ood"].fillna(0).astype(int)
-    write_table(table, path / "results.parquet")
+    write_results(table, path)
     if best is not None:
         pd.DataFrame(best, columns=["ood", "metric", "detector", "best"]).to_parquet(
             path / "best.parquet"

@@ -13,11 +13,13 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.labels import Labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.heads import HeadPredictions
-from ood_lab.metrics import DATING_COLUMNS, dating_table
+from ood_lab.metrics import dating_table
 from ood_lab.models import Backbone
 from ood_lab.models.fgvc.base import FGVCNet
+from ood_lab.results import Kind
 
-COLUMNS = ["model", "seed", "level", "source", *DATING_COLUMNS]
+#: ``level``: of the labels; ``subset`` of the images; ``name`` of a class whose recall it is.
+KIND = Kind("dating", "image", ("level", "source", "subset", "name", "correct"))
 CATEGORY = "category"
 
 
@@ -76,7 +78,7 @@ def dating_of(
     ):
         table = dating_table(truth, predicted, names, subsets)
         parts.append(table.assign(level=title, source=source))
-    return pd.concat(parts, ignore_index=True).assign(model=model, seed=seed)[COLUMNS]
+    return KIND.table(pd.concat(parts, ignore_index=True), model=model, seed=seed)
 
 
 def _levels(data: OODDataModule) -> list[str]:

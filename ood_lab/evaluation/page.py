@@ -70,7 +70,7 @@ def write_page(
         refused=manifest["refused"],
         load_image=data.load_image,
         classes=data.classes,
-        downloads=[*files, *(["dating.csv"] if dating is not None else [])],
+        downloads=files,
         dating=dating,
         dating_figure=drawn,
         title=manifest["title"],

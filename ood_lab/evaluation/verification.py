@@ -14,7 +14,8 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.evaluation.references import Field, PublishedRow
 from ood_lab.hints import missing_path
-from ood_lab.io import read_config, read_json, read_table
+from ood_lab.io import read_config, read_json
+from ood_lab.results import of_kind, read_results
 
 #: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
@@ -59,7 +60,7 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
             f"{run} contains no finished run: name a folder outputs/<name>/<hash>/seed=<s> "
             "with results.parquet and manifest.json"
         )
-    results = read_table(run / "results.parquet")
+    results = of_kind(read_results(run), "detection")
     manifest, config = read_json(run / "manifest.json"), read_config(run)
     accuracy = manifest["id_accuracy"]
     counts = results.dropna(subset=["ood"]).groupby("ood")["n_ood"].max()

@@ -36,10 +36,9 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import COLUMNS, accuracy_of, results_of
+from ood_lab.metrics.table import accuracy_of, results_of
 
 __all__ = [
-    "COLUMNS",
     "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",

@@ -1,4 +1,4 @@
-"""Hallucination in captions, and their intervals: CHAIR, Cover, Hal and Cog (arXiv 2311.07397).
+"""Hallucination in captions: CHAIR, Cover, Hal and Cog (arXiv 2311.07397).
 
 Counts come as ``[..., 8]`` in the order of :data:`COUNTS`. They are pooled over captions, never
 averaged over sets.
@@ -6,14 +6,11 @@ averaged over sets.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.clustered import share
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.yes_no import resampled_sums
 
 #: Of a caption: hallucinated and all named objects; annotated objects that it names, and all of
 #: them; tempting absent objects that it names, and all of them; 1 if it names no hallucinated
@@ -25,14 +22,6 @@ AMBER_EPSILON = 0.001
 #: What is added to ``P + R`` in F1: by ODE for all questions and by AMBER for those of existence;
 #: for others, AMBER adds 0.0001.
 EXISTENCE_EPSILON = 0.001
-
-
-class CaptionMetric(NamedTuple):
-    """A metric's value with its 95% interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 def caption_metrics(counts: ArrayLike) -> dict[str, Floats]:
@@ -48,33 +37,11 @@ def caption_metrics(counts: ArrayLike) -> dict[str, Floats]:
     values = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
     flagged, nouns, covered, truth, marked, hallu, clean, captions = values
     return {
-        "chair": _share(flagged, nouns),
-        "cover": _share(covered, truth),
-        "hal": 1 - _share(clean, captions),
-        "cog": _share(marked, hallu),
+        "chair": share(flagged, nouns, np.nan),
+        "cover": share(covered, truth, np.nan),
+        "hal": 1 - share(clean, captions, np.nan),
+        "cog": share(marked, hallu, np.nan),
     }
-
-
-def caption_intervals(
-    counts: ArrayLike, draws: int = 1000, seed: int = 0
-) -> dict[str, CaptionMetric]:
-    """Pooled metrics with percentile intervals from resampling images.
-
-    Args:
-        counts: ``[K, 8]``, of the captions of each image.
-        draws: resamples of K images.
-        seed: of the draws.
-    """
-    images = np.asarray(counts, np.int64).reshape(-1, len(COUNTS))
-    point = caption_metrics(images.sum(axis=0))
-    if not len(images):
-        return {name: CaptionMetric(np.nan, np.nan, np.nan) for name in point}
-    drawn = caption_metrics(resampled_sums(images, draws, np.random.default_rng(seed)))
-    found = {}
-    for name, value in point.items():
-        low, high = percentile_interval(drawn[name], len(images))
-        found[name] = CaptionMetric(float(value), float(low), float(high))
-    return found
 
 
 def amber_caption_metrics(counts: ArrayLike) -> dict[str, float]:
@@ -123,7 +90,3 @@ def amber_f1(precision: float, recall: float, epsilon: float = EXISTENCE_EPSILON
 
 def _percent(part: float, whole: float) -> float:
     return round(part / (whole + AMBER_EPSILON) * 100, 1)
-
-
-def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> Floats:
-    return np.divide(part, whole, out=np.full(np.shape(whole), np.nan), where=whole > 0)

@@ -15,11 +15,10 @@ from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.selective import FailureCell, failure_cells
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
+from ood_lab.results import Kind
 
-COLUMNS = [
-    *("model", "detector", "ood", "shift_level", "semantic_level", "covariate_level"),
-    *("n_id", "n_ood", "metric", "value", "ci_low", "ci_high", "seed"),
-]
+#: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
+KIND = Kind("detection", "image", ("detector", "ood", "shift_level", "n_id", "n_ood"))
 SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
 # The AUPR depends on the share of OOD samples, so it does not compare cells of different sizes.
 LEVEL_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood")
@@ -57,9 +56,9 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         model: written to every row, as the evaluation's seed is.
 
     Returns:
-        Columns ``COLUMNS``; values are shares in [0, 1] except ``dad`` (pairs), correlations, and
-        sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of the
-        set's group, else NaN;
+        A table of :data:`KIND`; values are shares in [0, 1] except ``dad`` (pairs), correlations,
+        and sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of
+        the set's group, else NaN;
         ``attrs["protocol"]`` is that of the evaluation.
     """
     rows = [
@@ -90,9 +89,9 @@ def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
 def _table(
     rows: Iterable[Row], model: str, seed: int, n_id: int, place: Mapping[str, float]
 ) -> pd.DataFrame:
-    table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-    n_own = table["n_id"].astype("float64").fillna(n_id).astype("int64")
-    table = table.assign(model=model, seed=seed, n_id=n_own)
+    table = KIND.table(rows, model=model, seed=seed)
+    table["n_id"] = table["n_id"].astype("float64").fillna(n_id).astype("int64")
+    table["n"] = table["n_id"] + table["n_ood"]
     table["shift_level"] = table["ood"].map(place).astype("float64")
     for axis in AXES:
         table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")

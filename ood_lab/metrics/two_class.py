@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.clustered import share
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.yes_no import YesNo, resampled_sums
 
 TWO_CLASS_METRICS = (
     "accuracy",
@@ -72,12 +71,12 @@ def two_class_metrics(counts: ArrayLike) -> dict[str, Floats]:
         ("yes", tp, tp + fp, tp + fn + lost_yes),
         ("no", tn, tn + fn, tn + fp + lost_no),
     ):
-        precision, recall = _share(right, said), _share(right, asked)
+        precision, recall = share(right, said), share(right, asked)
         values[f"precision_{name}"], values[f"recall_{name}"] = precision, recall
-        values[f"f1_{name}"] = _share(2 * precision * recall, precision + recall)
+        values[f"f1_{name}"] = share(2 * precision * recall, precision + recall)
     for name in ("precision", "recall", "f1"):
         values[f"macro_{name}"] = (values[f"{name}_yes"] + values[f"{name}_no"]) / 2
-    values["accuracy"], values["yes_rate"] = _share(tp + tn, total), _share(tp + fp, total)
+    values["accuracy"], values["yes_rate"] = share(tp + tn, total), share(tp + fp, total)
     return {name: np.where(total > 0, values[name], np.nan) for name in TWO_CLASS_METRICS}
 
 
@@ -87,50 +86,3 @@ def mean_over_prompts(counts: ArrayLike) -> dict[str, Floats]:
     The mean of precisions is not the precision of pooled counts.
     """
     return {name: value.mean(axis=-1) for name, value in two_class_metrics(counts).items()}
-
-
-def clustered_draws(
-    counts: ArrayLike, draws: int = 1000, seed: int = 0
-) -> tuple[dict[str, Floats], dict[str, Floats]]:
-    """Means over wordings, and those of resamples that draw whole clusters.
-
-    Args:
-        counts: ``[K, P, 6]``, of K clusters (images), or ``[K, M, P, 6]`` of M models that
-            answered the same questions and are resampled together.
-        draws: resamples of K clusters.
-        seed: of the draws.
-
-    Returns:
-        By metric: the value, a number or ``[M]``, and the draws, ``[B]`` or ``[M, B]``.
-    """
-    clusters = np.asarray(counts, np.int64)
-    shape = clusters.shape[1:]
-    flat = clusters.reshape(len(clusters), -1)
-    rng = np.random.default_rng(seed)
-    drawn = resampled_sums(flat, draws, rng).reshape(draws, *shape)
-    found = mean_over_prompts(drawn)
-    return mean_over_prompts(clusters.sum(axis=0)), {
-        k: np.moveaxis(v, 0, -1) for k, v in found.items()
-    }
-
-
-def two_class_intervals(counts: ArrayLike, draws: int = 1000, seed: int = 0) -> dict[str, YesNo]:
-    """Means over wordings with 95% percentile intervals that resample whole clusters.
-
-    Args:
-        counts: ``[K, P, 6]``, of K clusters and P wordings.
-        draws: resamples.
-        seed: of the draws.
-    """
-    if not len(np.asarray(counts)):
-        return {name: YesNo(np.nan, np.nan, np.nan) for name in TWO_CLASS_METRICS}
-    values, drawn = clustered_draws(counts, draws, seed)
-    found = {}
-    for name, value in values.items():
-        low, high = percentile_interval(drawn[name], len(np.asarray(counts)))
-        found[name] = YesNo(float(value), float(low), float(high))
-    return found
-
-
-def _share(part: Floats, whole: Floats) -> Floats:
-    return np.divide(part, whole, out=np.zeros(np.broadcast(part, whole).shape), where=whole > 0)

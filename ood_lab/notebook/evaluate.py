@@ -18,7 +18,7 @@ from ood_lab.evaluation.doubts import doubtful_fits, suspicious
 from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.features.bank import FeatureBank
-from ood_lab.io import write_csv, write_results, write_table
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
 from ood_lab.report.console import console_tables
@@ -28,6 +28,7 @@ from ood_lab.report.page import page_template
 from ood_lab.report.protocol import fpr95_sentence
 from ood_lab.report.run_figures import write_figures
 from ood_lab.report.view import RunView
+from ood_lab.results import write_results
 
 log = logging.getLogger(__name__)
 

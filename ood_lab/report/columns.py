@@ -15,10 +15,11 @@ _GAP = 2  # blanks between two columns
 
 @dataclass(frozen=True)
 class Column:
-    """A header of one or more lines and one cell per row."""
+    """A header of one or more lines and one cell per row; numbers are lined up at the right."""
 
     header: tuple[str, ...]
     cells: list[Text]
+    left: bool = False
 
     @property
     def width(self) -> int:
@@ -76,17 +77,21 @@ def build(
     for position, column in enumerate(columns):
         # Headers stand on the rule: shorter ones are filled from above.
         lines = [""] * (height - len(column.header)) + list(column.header)
-        header = "\n".join(line.rjust(column.width) if position else line for line in lines)
+        right = position and not column.left
+        header = "\n".join(line.rjust(column.width) if right else line for line in lines)
         table.add_column(Text(header), no_wrap=True, min_width=column.width)
     first, *rest = columns
     for row, name in enumerate(first.cells):
         if sections and row in sections:
             table.add_row(Text(sections[row], "dim italic"))
         # Padded here: aligning to the right would drop the blank that stands for a star.
-        padding = (" " * (column.width - column.cells[row].cell_len) for column in rest)
-        cells = (column.cells[row] for column in rest)
-        table.add_row(name, *map(Text.assemble, padding, cells))
+        table.add_row(name, *(_padded(column, row) for column in rest))
     return Group(Text(title, "bold"), table)
+
+
+def _padded(column: Column, row: int) -> Text:
+    cell = column.cells[row]
+    return cell if column.left else Text.assemble(" " * (column.width - cell.cell_len), cell)
 
 
 def break_name(name: str, width: int) -> tuple[str, ...]:

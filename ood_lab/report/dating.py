@@ -8,14 +8,14 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.table import Cell, Group, Head, Table
 
 _ALL = "all"
 Row = Mapping[Any, Any]
 
 
-def dating_tables(dating: pd.DataFrame) -> list[HtmlTable]:
+def dating_tables(dating: pd.DataFrame) -> list[Table]:
     """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
     subsets = list(dating["subset"].unique())
     levels = list(dating["level"].unique())
@@ -37,7 +37,7 @@ def dating_notes(dating: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> HtmlTable:
+def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> Table:
     rows = dating[dating["metric"] == "accuracy"]
     cells = {(r["level"], r["subset"]): r for r in rows.to_dict("records")}
     of_level = rows.drop_duplicates("level").set_index("level")["source"]
@@ -50,12 +50,12 @@ def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> 
         for place, level in enumerate(levels)
     ]
     heads = [Head("level", "ascending"), *_heads(len(subsets), "accuracy")]
-    groups = [("", "", 1), *((s, "", 2) for s in subsets), ("", "", 1)]
+    groups = [Group("", "", 1), *(Group(s, "", 2) for s in subsets), Group("", "", 1)]
     heads.append(Head("predicted by", "ascending"))
-    return HtmlTable("Overall accuracy (micro) in %", heads, shown, groups)
+    return Table("Overall accuracy (micro) in %", heads, shown, groups)
 
 
-def _recalls(dating: pd.DataFrame, level: str) -> HtmlTable:
+def _recalls(dating: pd.DataFrame, level: str) -> Table:
     rows = dating[dating["metric"] == "recall"]
     subsets = list(rows["subset"].unique())
     cells = {(r["name"], r["subset"]): r for r in rows.to_dict("records")}
@@ -65,8 +65,8 @@ def _recalls(dating: pd.DataFrame, level: str) -> HtmlTable:
         for place, name in enumerate(names)
     ]
     heads = [Head(level, "ascending"), *_heads(len(subsets), "recall")]
-    groups = [("", "", 1), *((s, "", 2) for s in subsets)] if subsets != [_ALL] else []
-    return HtmlTable(f"Recall in %, {level}", heads, shown, groups)
+    groups = [Group("", "", 1), *(Group(s, "", 2) for s in subsets)] if subsets != [_ALL] else []
+    return Table(f"Recall in %, {level}", heads, shown, groups)
 
 
 def _heads(subsets: int, metric: str) -> list[Head]:

@@ -9,16 +9,16 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.report.blocks import FigureFile
 from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.html_tables import (
     all_metrics_table,
     failure_table,
-    flatten,
     level_tables,
     main_table,
 )
 from ood_lab.report.mistakes import Thumbnails, find_mistakes
-from ood_lab.report.page import FigureFile, embed, page_template, save_page
+from ood_lab.report.page import embed, flatten, page_template, save_page
 from ood_lab.report.pictures import LoadImage, Pictures
 from ood_lab.report.protocol import (
     definitions_of,
@@ -90,7 +90,7 @@ def write_report(
         mistakes = find_mistakes(scores, view.detectors, view.sets, id_dataset, classes, store)
         thumbnails = store.uris
         pictures.warn(path.name)
-    page = page_template().render(
+    page = page_template("template.html.j2").render(
         title=title,
         sentence=fpr95_sentence(protocol) if shown else "",
         facts=_facts(view),

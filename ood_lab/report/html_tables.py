@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable
 
 from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import higher_is_better
 from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.table import Cell, Group, Head, Table
 from ood_lab.report.view import Estimate, RunView
 
 _LABELS = {
@@ -20,83 +19,42 @@ _LABELS = {
     "aupr_in": "AUPR in",
     "aupr_out": "AUPR out",
 }
-#: Of a longer list in the manifest, such as a thousand classes, only the first are shown.
-_LISTED = 40
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What a cell shows, what it is sorted by, and its 95% interval (both empty if unknown).
-
-    A first cell that is ``quiet`` sets its row off from the others.
-    """
-
-    text: str
-    sort: float | str = ""
-    interval: str = ""
-    best: bool = False
-    quiet: bool = False
-
-
-@dataclass(frozen=True)
-class Head:
-    """A sortable column; ``first`` = direction of the first click."""
-
-    text: str
-    first: str = "descending"
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class HtmlTable:
-    """``groups`` = (text, note, number of columns) above ``heads``; may be empty."""
-
-    caption: str
-    heads: Sequence[Head]
-    rows: Sequence[Sequence[Cell]]
-    groups: Sequence[tuple[str, str, int]] = ()
-
-    @property
-    def has_intervals(self) -> bool:
-        """True when there is something for the toggle to show."""
-        return any(cell.interval for row in self.rows for cell in row)
 
 
 def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
     if math.isnan(estimate.value):
         return Cell(MISSING)
     ends = f"{show(estimate.low)} to {show(estimate.high)}" if estimate.has_interval else ""
-    return Cell(show(estimate.value), estimate.value, ends, best)
+    return Cell(show(estimate.value), estimate.value, ends, best=best)
 
 
 def _head(metric: str) -> Head:
-    first = "descending" if higher_is_better(metric) else "ascending"
-    return Head(_LABELS[metric], first)
+    return Head(_LABELS[metric], "descending" if higher_is_better(metric) else "ascending")
 
 
 def _name(text: str) -> Cell:
     return Cell(text, text)
 
 
-def main_table(view: RunView) -> HtmlTable:
+def main_table(view: RunView) -> Table:
     """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
     columns: list[dict[str, Cell]] = []
     heads = [Head("detector", "ascending")]
-    groups = [("", "", 1)]
+    groups = [Group("", "", 1)]
     if any(map(view.reads, view.detectors)):
         columns.append({d: Cell(view.reads(d), view.reads(d)) for d in view.detectors})
         heads.append(Head("reads", "ascending"))
-        groups = [("", "", 2)]
+        groups = [Group("", "", 2)]
     for ood in view.sets:
         n = view.get("auroc", view.detectors[0], ood).n_ood
-        groups.append((view.marked(ood), f"n {n:,}", 2))
+        groups.append(Group(view.marked(ood), f"n {n:,}", 2))
         for metric in ("auroc", "fpr95"):
             cells = {d: view.get(metric, d, ood) for d in view.detectors}
             best = view.best(metric, ood, {d: c.value for d, c in cells.items()})
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     for group in view.groups:
-        groups.append((f"mean {group}", "", 2))
+        groups.append(Group(f"mean {group}", "", 2))
         for metric in ("auroc", "fpr95"):
             name = f"mean_{group}_{metric}"
             cells = {d: view.get(name, d) for d in view.detectors}
@@ -104,21 +62,21 @@ def main_table(view: RunView) -> HtmlTable:
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     if len(view.sets) > 1:
-        groups.append(("mean", "", 2))
+        groups.append(Group("mean", "", 2))
         for metric in ("auroc", "fpr95"):
             cells = {d: view.mean(metric, d) for d in view.detectors}
             best = view.best(f"mean_{metric}", None, {d: c.value for d, c in cells.items()})
             columns.append({d: _cell(c, best=d in best) for d, c in cells.items()})
             heads.append(_head(metric))
     if view.most_dad:
-        groups.append(("", "", 1))
+        groups.append(Group("", "", 1))
         heads.append(Head("DAD", note=f"of {view.most_dad}"))
         columns.append({d: _cell(view.get("dad", d), "{:.0f}".format) for d in view.detectors})
     rows = [[_name(d), *(column[d] for column in columns)] for d in view.detectors]
-    return HtmlTable("AUROC and FPR95 in %", heads, rows, groups)
+    return Table("AUROC and FPR95 in %", heads, rows, groups)
 
 
-def all_metrics_table(view: RunView) -> HtmlTable:
+def all_metrics_table(view: RunView) -> Table:
     """One row per detector and OOD set with every metric the results hold, both FPR95."""
     known = set(view.table["metric"])
     metrics = [m for m in _LABELS if m in known and m != "fpr95"]
@@ -132,10 +90,10 @@ def all_metrics_table(view: RunView) -> HtmlTable:
             # Sets are sorted by their place in the shift order, not by name.
             start = [_name(detector), Cell(view.marked(ood), place), Cell(f"{n:,}", n)]
             rows.append([*start, *(_cell(c) for c in cells)])
-    return HtmlTable("All metrics in %", [*heads, *(_head(m) for m in metrics)], rows)
+    return Table("All metrics in %", [*heads, *(_head(m) for m in metrics)], rows)
 
 
-def level_tables(view: RunView) -> list[HtmlTable]:
+def level_tables(view: RunView) -> list[Table]:
     """AUROC by level with correlation and sensitivity, one table per set and axis."""
     tables = []
     for ood in view.level_sets:
@@ -148,9 +106,7 @@ def level_tables(view: RunView) -> list[HtmlTable]:
             heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
             heads += [Head("correlation"), Head("points per level")]
             rows = [[_name(d), *_level_cells(view, d, ood, axis)] for d in view.detectors]
-            tables.append(
-                HtmlTable(f"AUROC in % by {axis} level ({view.marked(ood)})", heads, rows)
-            )
+            tables.append(Table(f"AUROC in % by {axis} level ({view.marked(ood)})", heads, rows))
     return tables
 
 
@@ -168,18 +124,18 @@ def _level_cells(view: RunView, detector: str, ood: str, axis: Axis) -> list[Cel
     ]
 
 
-def failure_table(view: RunView) -> list[HtmlTable]:
+def failure_table(view: RunView) -> list[Table]:
     """AURC and E-AURC of ID errors, and of them with each OOD set; empty where there is none."""
     places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
     if not places:
         return []
-    heads, groups = [Head("detector", "ascending")], [("", "", 1)]
+    heads, groups = [Head("detector", "ascending")], [Group("", "", 1)]
     columns: list[dict[str, Cell]] = []
     for place in places:
         first = view.get("aurc", view.detectors[0], place)
         n = first.n_id + first.n_ood
         name = "ID errors" if place is None else f"ID + {view.marked(place)}"
-        groups.append((name, f"n {n:,}", 2))
+        groups.append(Group(name, f"n {n:,}", 2))
         for metric, label in (("aurc", "AURC"), ("e_aurc", "E-AURC")):
             cells = {d: view.get(metric, d, place) for d in view.detectors}
             best = view.best(metric, place, {d: c.value for d, c in cells.items()})
@@ -187,19 +143,4 @@ def failure_table(view: RunView) -> list[HtmlTable]:
             heads.append(Head(label, "ascending"))
     rows = [[_name(d), *(column[d] for column in columns)] for d in view.detectors]
     title = "Failure detection: area under the risk-coverage curve in %"
-    return [HtmlTable(title, heads, rows, groups)]
-
-
-def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
-    """A nested mapping as ``(dotted key, text)`` pairs, in order."""
-    if isinstance(value, Mapping) and value:
-        pairs = []
-        for key, inner in value.items():
-            pairs += flatten(inner, f"{prefix}.{key}" if prefix else str(key))
-        return pairs
-    if isinstance(value, (list, tuple)):
-        texts = [str(v) for v in value]
-        if len(texts) > _LISTED:
-            texts = [*texts[:_LISTED], f"... ({len(texts):,} in all)"]
-        return [(prefix, ", ".join(texts) or "none")]
-    return [(prefix, "none" if value is None or value == {} else str(value))]
+    return [Table(title, heads, rows, groups)]

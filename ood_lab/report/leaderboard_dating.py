@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import aggregate, once
 from ood_lab.report.leaderboard_best import mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.leaderboard_table import WideTable, differing
 from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.table import Cell, Group, Head, Table
 
 _ALL = "all"
 _DERIVED = "†"
@@ -63,13 +63,13 @@ def dating_wide(rows: pd.DataFrame) -> WideTable | None:
         ]
         for model in models.to_dict("records")
     ]
-    groups = [("", "", len(names))]
+    groups = [Group("", "", len(names))]
     for subset in rows["subset"].unique():
         n = int(rows.loc[rows["subset"] == subset, "n"].max())
-        groups.append((subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
+        groups.append(Group(subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
     heads = [Head(name, "ascending") for name in names] + [Head(level) for _, level in columns]
     caption = "Dating: overall accuracy (micro) in % by level, on the ID test set."
-    return WideTable(HtmlTable(caption, heads, shown, groups), len(names), _notes(rows))
+    return WideTable(Table(caption, heads, shown, groups), len(names), _notes(rows))
 
 
 def _any(rows: pd.DataFrame, subset: str, level: str) -> bool:
@@ -83,7 +83,7 @@ def _cell(row: dict[Any, Any] | None) -> Cell:
     spread = "" if math.isnan(std) else f" ± {percent(std)}"
     mark = _DERIVED if row["source"] == "derived" else ""
     text = percent(row["value"]) + spread + mark
-    return Cell(text, row["value"], f"±{percent(half)}", bool(row["best"]))
+    return Cell(text, row["value"], f"±{percent(half)}", best=bool(row["best"]))
 
 
 def _notes(rows: pd.DataFrame) -> tuple[str, ...]:

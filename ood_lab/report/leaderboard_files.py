@@ -10,15 +10,16 @@ from rich.console import Group
 from rich.text import Text
 
 from ood_lab.io import write_text
+from ood_lab.report.blocks import FigureFile
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack
-from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import WideTable, wide_table
 from ood_lab.report.optional import optional
-from ood_lab.report.page import FigureFile, embed, page_template
+from ood_lab.report.page import embed, page_template
 from ood_lab.report.protocol import definitions_of, fpr95_sentence, star_sentence
 from ood_lab.report.shots import shots_rows, write_shots_figure
+from ood_lab.report.table import Cell, Head, Table
 from ood_lab.words import counted
 
 _TERMINAL_ROWS = 20
@@ -84,12 +85,12 @@ def write_leaderboard(
     return [folder / file for file in files]
 
 
-def _spans(table: HtmlTable) -> Iterator[tuple[str, str, int, int]]:
+def _spans(table: Table) -> Iterator[tuple[str, str, int, int]]:
     """Text and note of every group of columns, with its first column and the one behind."""
     start = 0
-    for text, note, span in table.groups:
-        yield text, note, start, start + span
-        start += span
+    for group in table.groups:
+        yield group.text, group.note, start, start + group.span
+        start += group.span
 
 
 def markdown(wide: WideTable) -> str:
@@ -179,7 +180,7 @@ def html(
     ]
     folders = [(run.sweep + f"/seed={run.seed}", str(run.path)) for run in board.runs]
     explained = [note.partition(": ")[::2] for note in wide.notes]
-    return page_template().render(
+    return page_template("template.html.j2").render(
         title="Leaderboard",
         sentence=fpr95_sentence(board.protocol),
         facts=facts,
@@ -199,12 +200,12 @@ def html(
     )
 
 
-def _settings_table(board: Leaderboard) -> HtmlTable:
+def _settings_table(board: Leaderboard) -> Table:
     """Where every row comes from and with which hyperparameters."""
     keys = ["detector", "model", "training", "run", "seeds", "settings"]
     rows = board.rows.dropna(subset=["detector"]).drop_duplicates(["run", "detector"])
     cells = [[Cell(str(row[k]), str(row[k])) for k in keys] for row in rows.to_dict("records")]
-    return HtmlTable("Runs and settings", [Head(k, "ascending") for k in keys], cells)
+    return Table("Runs and settings", [Head(k, "ascending") for k in keys], cells)
 
 
 def terminal(wide: WideTable, title: str, width: int) -> Group:
@@ -233,7 +234,7 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
-def _column(table: HtmlTable, text: str, note: str, start: int, end: int) -> Column:
+def _column(table: Table, text: str, note: str, start: int, end: int) -> Column:
     """A group of one or two columns as one column of the terminal."""
     parts = [_numbers([row[k] for row in table.rows]) for k in range(start, end)]
     heads = [head.text for head in table.heads[start:end]]

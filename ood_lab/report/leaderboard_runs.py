@@ -15,6 +15,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table
 from ood_lab.metrics import at_chance
 from ood_lab.report.view import RunView
+from ood_lab.results import of_kind, read_results
 
 _NEEDED = ("protocol", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
@@ -158,14 +159,15 @@ def read_run(path: Path) -> FinishedRun:
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
             "force=true, or leave it out of task.runs"
         )
-    best, dating = path / "best.parquet", path / "dating.csv"
+    best, results = path / "best.parquet", read_results(path)
+    dating = of_kind(results, "dating")
     return FinishedRun(
         path,
-        RunView(read_table(path / "results.parquet"), findings=manifest.get("findings", ())),
+        RunView(results, findings=manifest.get("findings", ())),
         read_table(best) if best.exists() else None,
         manifest,
         read_config(path),
-        read_table(dating, keep_default_na=False, na_values=[""]) if dating.exists() else None,
+        dating if len(dating) else None,
     )
 
 

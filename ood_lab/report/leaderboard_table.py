@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.report.html_tables import Cell, Head, HtmlTable
 from ood_lab.report.leaderboard import MEAN, Leaderboard
 from ood_lab.report.leaderboard_best import RULE
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
+from ood_lab.report.table import Cell, Group, Head, Table
 
 _SHOWN = {"auroc": Head("AUROC"), "fpr95": Head("FPR95", "ascending")}
 _KEY = ["run", "detector"]
@@ -27,7 +27,7 @@ class WideTable:
     ``warnings`` are to be read first.
     """
 
-    table: HtmlTable
+    table: Table
     names: int
     notes: tuple[str, ...]
     warnings: tuple[str, ...] = ()
@@ -97,7 +97,7 @@ class _Layout:
     def table(self) -> WideTable:
         names = self._names()
         groups, heads, columns = (
-            [("", "", len(names))],
+            [Group("", "", len(names))],
             [h for h, _ in names],
             [c for _, c in names],
         )
@@ -105,7 +105,7 @@ class _Layout:
         def add(group: tuple[str, str], *parts: tuple[Head, list[Cell]]) -> None:
             known = [part for part in parts if any(cell.text != MISSING for cell in part[1])]
             if known:  # a column without any value says nothing
-                groups.append((*group, len(known)))
+                groups.append(Group(*group, len(known)))
                 heads.extend(head for head, _ in known)
                 columns.extend(cells for _, cells in known)
 
@@ -129,7 +129,7 @@ class _Layout:
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.protocol)}."
         rows = list(zip(*columns, strict=True))
-        table = HtmlTable(caption, heads, rows, groups)
+        table = Table(caption, heads, rows, groups)
         return WideTable(table, len(names), self._notes(), self.board.warnings)
 
     def _names(self) -> list[tuple[Head, list[Cell]]]:
@@ -170,9 +170,8 @@ class _Layout:
         spread = "" if std is None else f" ± {show(std)}"
         interval = "" if half is None else f"±{show(half)}"
         whole = row["metric"] == "dad" and std is None  # a count, unless it is a mean over seeds
-        return Cell(
-            (f"{value:.0f}" if whole else show(value)) + spread, value, interval, bool(row["best"])
-        )
+        text = (f"{value:.0f}" if whole else show(value)) + spread
+        return Cell(text, value, interval, best=bool(row["best"]))
 
     def _halves(self, metric: str) -> list[Cell]:
         """Median over the sets of the half-width of the sampling interval."""

@@ -1,34 +1,154 @@
-"""What all pages are made with: templates, figures inside a page, and the file itself."""
+"""A page is a list of blocks; one template renders every page, as a single file."""
 
 from __future__ import annotations
 
 import base64
+import json
 import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ood_lab.io import write_text
+from ood_lab.io import read_json, write_text
+from ood_lab.report.blocks import Block, FigureFile, Folded, Pictures, PlannedFigure, Text, Words
+from ood_lab.report.table import Cell, Group, Head, Table
+
+#: What a run shows first, on its page and in the terminal, is kept beside its results.
+SUMMARY = "summary.json"
+#: Of a longer list in the manifest, such as a thousand classes, only the first are shown.
+_LISTED = 40
 
 
-class FigureFile(NamedTuple):
-    """One figure on disk, with the words that go with it."""
+@dataclass(frozen=True)
+class Section:
+    """A heading, which the navigation leads to, and what stands below it."""
 
-    png: Path
-    svg: Path
     title: str
-    caption: str
+    blocks: Sequence[Block]
 
 
-def save_page(path: Path, text: str) -> Path:
-    """Writes a page as a whole or not at all."""
-    write_text(text, path)
-    return path
+@dataclass(frozen=True)
+class Page:
+    """Everything that a page shows, in order.
+
+    Attributes:
+        title: of the run.
+        sentence: below it.
+        facts: name, value and remark of the numbers at the top.
+        warnings: what to know before a number is believed.
+        summary: what the terminal prints, too.
+        sections: what only the page shows.
+        thumbnails: pictures as data URIs.
+        definitions: name and words.
+        manifest: all of it is shown.
+        downloads: files of the run folder, as far as they are there.
+    """
+
+    title: str
+    sentence: str = ""
+    facts: Sequence[tuple[str, str, str]] = ()
+    warnings: Sequence[str] = ()
+    summary: Sequence[Table | Text] = ()
+    sections: Sequence[Section] = ()
+    thumbnails: Sequence[str] = ()
+    definitions: Sequence[tuple[str, str]] = ()
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    downloads: Sequence[str] = ()
+
+    def write(self, path: Path) -> Path:
+        """Draws the figures below ``figures``, and writes the page whole or not at all.
+
+        A figure that cannot be drawn is left out with a warning.
+        """
+        folder = path.parent
+        parts = [Section("Results", self.summary), *self.sections]
+        parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
+        pairs = flatten(dict(self.manifest)) if self.manifest else []
+        parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
+        shown = [Section(s.title, list(_rendered(s.blocks, folder))) for s in parts]
+        text = page_template().render(
+            title=self.title,
+            sentence=self.sentence,
+            facts=self.facts,
+            warnings=self.warnings,
+            sections=[section for section in shown if section.blocks],
+            intervals=any(t.has_intervals for s in shown for t in _tables(s.blocks)),
+            thumbnails=self.thumbnails,
+            manifest=[],
+            downloads=[name for name in self.downloads if (folder / name).exists()],
+        )
+        write_text(text, path)
+        return path
 
 
-def page_template(name: str = "template.html.j2") -> Any:
-    """The page of a report, to be rendered with all of its variables."""
+def _rendered(blocks: Sequence[Any], folder: Path) -> Iterator[Any]:
+    """Blocks as the template knows them: figures are drawn and embedded; what is empty goes."""
+    from ood_lab.report.figures.drawing import write_all  # drawing is slow to load
+
+    for block in blocks:
+        if isinstance(block, PlannedFigure):
+            yield from (embed(file, folder) for file in write_all(folder / "figures", [block]))
+        elif isinstance(block, FigureFile):
+            yield embed(block, folder)
+        elif isinstance(block, Folded):
+            inner = list(_rendered(block.blocks, folder))
+            if inner:
+                yield replace(block, blocks=inner)
+        elif not isinstance(block, Pictures) or block.items:
+            yield block
+
+
+def _tables(blocks: Sequence[Any]) -> Iterator[Table]:
+    for block in blocks:
+        if isinstance(block, Table):
+            yield block
+        elif isinstance(block, Folded):
+            yield from _tables(block.blocks)
+
+
+def write_summary(blocks: Sequence[Table | Text], folder: Path, part: str) -> None:
+    """Keeps what a run shows first, so that it can be shown again.
+
+    Args:
+        blocks: in order.
+        folder: of the run.
+        part: of the run that shows them; the others are kept.
+    """
+    known = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
+    known[part] = [{"kind": block.kind, **asdict(block)} for block in blocks]
+    write_text(json.dumps(known, ensure_ascii=False, default=_plain), folder / SUMMARY)
+
+
+def read_summary(folder: Path) -> list[Table | Text]:
+    """What :func:`write_summary` has kept.
+
+    Raises:
+        UserError: the file is missing or damaged.
+    """
+    parts = read_json(folder / SUMMARY).values()
+    return [_block(dict(found)) for part in parts for found in part]
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy as one of Python."""
+    return value.item()
+
+
+def _block(found: dict[str, Any]) -> Table | Text:
+    if found.pop("kind") == Text.kind:
+        return Text(**found)
+    found["heads"] = [Head(**head) for head in found["heads"]]
+    found["groups"] = [Group(**group) for group in found["groups"]]
+    found["rows"] = [[Cell(**cell) for cell in row] for row in found["rows"]]
+    found["sections"] = {int(row): title for row, title in found["sections"].items()}
+    return Table(**found)
+
+
+def page_template(name: str = "page.html.j2") -> Any:
+    """A template of this package, to be rendered with all of its variables."""
     environment = Environment(
         loader=PackageLoader("ood_lab.report", "."),
         autoescape=True,
@@ -43,6 +163,7 @@ def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
     """A figure inside a page of ``folder``, with links to its files."""
     data = base64.b64encode(figure.svg.read_bytes()).decode()
     return {
+        "kind": "figure",
         "title": figure.title,
         "caption": figure.caption,
         "uri": f"data:image/svg+xml;base64,{data}",
@@ -51,3 +172,24 @@ def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
             for kind, file in (("PNG", figure.png), ("SVG", figure.svg))
         ],
     }
+
+
+def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
+    """A nested mapping as ``(dotted key, text)`` pairs, in order."""
+    if isinstance(value, Mapping) and value:
+        pairs = []
+        for key, inner in value.items():
+            pairs += flatten(inner, f"{prefix}.{key}" if prefix else str(key))
+        return pairs
+    if isinstance(value, (list, tuple)):
+        texts = [str(v) for v in value]
+        if len(texts) > _LISTED:
+            texts = [*texts[:_LISTED], f"... ({len(texts):,} in all)"]
+        return [(prefix, ", ".join(texts) or "none")]
+    return [(prefix, "none" if value is None or value == {} else str(value))]
+
+
+def save_page(path: Path, text: str) -> Path:
+    """Writes a page as a whole or not at all."""
+    write_text(text, path)
+    return path

@@ -16,9 +16,10 @@ from matplotlib.figure import Figure
 from ood_lab.axes import LEVELS
 from ood_lab.cores import usable_cores
 from ood_lab.metrics import risk_coverage, roc_curve, wilson_interval
+from ood_lab.report.blocks import FigureFile, PlannedFigure
 from ood_lab.report.figures.bars import Bar, draw_bars, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
-from ood_lab.report.figures.drawing import PlannedFigure, write_all, write_figure
+from ood_lab.report.figures.drawing import write_all, write_figure
 from ood_lab.report.figures.heatmap import cell_panels, draw_cells, shades
 from ood_lab.report.figures.layout import (
     add_legend,
@@ -36,7 +37,6 @@ from ood_lab.report.figures.scatter import (
     styles_of,
 )
 from ood_lab.report.figures.style import COLOURS, ID_COLOUR, SOFT, WIDTH, Style, rc, style
-from ood_lab.report.page import FigureFile
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import RunView
 

@@ -14,9 +14,9 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ood_lab.axes import AXES, Axis
+from ood_lab.report.blocks import PlannedFigure
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
-from ood_lab.report.figures.drawing import PlannedFigure
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
 from ood_lab.report.figures.pictures import SIDE, Strip, contact_sheet
@@ -49,7 +49,7 @@ class ShiftInputs:
 
     Attributes:
         degrees: one row per image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
-        summary: see :func:`ood_lab.report.shift_tables.summary_table`.
+        summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
         footer: stands below every figure.
     """
 

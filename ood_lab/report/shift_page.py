@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import AXES, Axis
-from ood_lab.report.figures.drawing import PlannedFigure, write_all
-from ood_lab.report.html_tables import Cell, Head, HtmlTable, flatten
+from ood_lab.axes import AXES
+from ood_lab.report.blocks import Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.nearest_farthest import nearest_farthest
-from ood_lab.report.page import FigureFile, embed, page_template, save_page
-from ood_lab.report.pictures import LoadImage, Pictures
+from ood_lab.report.page import Page, Section
+from ood_lab.report.pictures import LoadImage
+from ood_lab.report.pictures import Pictures as Images
 from ood_lab.report.protocol import finding_sentences
-from ood_lab.report.shift_figures import (
-    ShiftInputs,
-    build_shift_figures,
-    image_sheet,
-    label_of,
-)
-from ood_lab.report.shift_tables import (
-    DEGREE,
-    ID_TEST,
-    SAME,
-    SAME_NOTE,
-    rows_of,
-    same_as_next,
-)
+from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, image_sheet, label_of
+from ood_lab.report.shift_tables import DEGREE, ID_TEST, rows_of
+from ood_lab.report.table import Table
 from ood_lab.words import counted
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
-_DOWNLOADS = ("shift.csv", "degrees.parquet", "counts.csv", "levels.parquet", "config.yaml")
+_DOWNLOADS = (
+    "results.csv",
+    "results.parquet",
+    "degrees.parquet",
+    "counts.csv",
+    "levels.parquet",
+    "config.yaml",
+)
 _DEFINITIONS = (
     (
         "D_sem",
@@ -74,20 +70,14 @@ _DEFINITIONS = (
 )
 
 
-class Example(NamedTuple):
-    """One image; ``thumbnail`` is the number of its picture, None where there is none."""
-
-    text: str
-    thumbnail: int | None
-
-
 def write_shift_page(
     folder: Path,
     degrees: pd.DataFrame,
     summary: pd.DataFrame,
+    blocks: Sequence[Table | Text],
     load_image: LoadImage,
     manifest: Mapping[str, Any],
-    more: Sequence[FigureFile] = (),
+    more: Sequence[PlannedFigure] = (),
 ) -> Path:
     """Writes ``shift.html``, with styles, script and images inside, and ``figures/shift_*``.
 
@@ -95,10 +85,11 @@ def write_shift_page(
         folder: run folder.
         degrees: one row per image: ``dataset, index, path``, ``semantic`` and ``covariate``, and
             ``<axis>_pca``, ``<axis>_clip`` by the baselines.
-        summary: see :func:`ood_lab.report.shift_tables.summary_table`.
+        summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
+        blocks: what the terminal shows, too.
         load_image: gives the image of a set by its row; None or an error where it is gone.
         manifest: ``title``, ``clip``, ``k`` and ``id_images`` are read; all of it is shown.
-        more: figures that are written already, to be shown too.
+        more: further figures.
 
     Returns:
         The page.
@@ -106,12 +97,11 @@ def write_shift_page(
     clip, k, id_images = manifest["clip"]["name"], manifest["k"], manifest["id_images"]
     measured = f"Cosine distance to the {_nth(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     inputs = ShiftInputs(degrees, summary, f"{measured}.")
-    pictures = Pictures(load_image)
-    figures, sheets = _write_figures(folder / "figures", inputs, pictures)
-    store = Thumbnails(pictures)
-    examples = [_examples(degrees, name, store) for name in inputs.names]
-    path = folder / "shift.html"
-    page = page_template("shift.html.j2").render(
+    images = Images(load_image)
+    store = Thumbnails(images)
+    examples = [_examples(degrees, name, store, not n) for n, name in enumerate(inputs.names)]
+    below = Text("Below each image: its degree and its file.")
+    page = Page(
         title=manifest["title"],
         sentence=measured,
         facts=_facts(summary, manifest),
@@ -119,45 +109,18 @@ def write_shift_page(
             *finding_sentences(manifest.get("findings", ())),
             *manifest.get("warnings", []),
         ],
-        note=SAME_NOTE,
-        tables=[summary_html(summary, axis) for axis in AXES],
-        figures=[embed(figure, folder) for figure in (*figures, *more)],
-        sheets=[(axis, embed(file, folder)["files"]) for axis, file in sheets.items()],
-        examples=examples,
+        summary=blocks,
+        sections=[
+            Section("Figures", [*build_shift_figures(inputs), *more]),
+            Section("Nearest and farthest images", [below, *examples, *_sheets(inputs, images)]),
+        ],
         thumbnails=store.uris,
         definitions=_DEFINITIONS,
-        manifest=flatten({k: v for k, v in manifest.items() if k != "findings"}),
-        downloads=[name for name in _DOWNLOADS if (folder / name).exists()],
-    )
-    pictures.warn(path.name)
-    return save_page(path, page)
-
-
-def summary_html(summary: pd.DataFrame, axis: Axis) -> HtmlTable:
-    """One axis of the summary as a sortable table."""
-    rows = rows_of(summary, axis)
-    heads = [
-        Head("set", "ascending"),
-        Head(f"mean {DEGREE[axis]}"),
-        Head("95% interval"),
-        Head("≈", "descending"),
-        Head("median"),
-        Head("95% interval"),
-        Head("n"),
-    ]
-    cells = []
-    for row, same in zip(rows.to_dict("records"), same_as_next(rows), strict=True):
-        name = str(row["set"])
-        mark = Cell(SAME, 1) if same else Cell("", 0)
-        first = Cell(label_of(name), label_of(name), quiet=name == ID_TEST)
-        mean, median = _number(row, "mean"), _number(row, "median")
-        cells.append([first, *mean, mark, *median, Cell(f"{row['n']:,}", row["n"])])
-    return HtmlTable(f"{axis.capitalize()} shift", heads, cells)
-
-
-def _number(row: Mapping[Any, Any], name: str) -> list[Cell]:
-    low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return [Cell(f"{row[name]:.3f}", row[name]), Cell(f"{low:.3f} to {high:.3f}", low)]
+        manifest={key: value for key, value in manifest.items() if key != "findings"},
+        downloads=_DOWNLOADS,
+    ).write(folder / "shift.html")
+    images.warn(page.name)
+    return page
 
 
 def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -178,47 +141,30 @@ def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str
     return facts
 
 
-def _write_figures(
-    folder: Path, inputs: ShiftInputs, pictures: Pictures
-) -> tuple[list[FigureFile], dict[Axis, FigureFile]]:
-    """The figures of the page, and one contact sheet per axis."""
-    sheets = {axis: _sheet(inputs, axis, pictures) for axis in AXES}
-    files = {axis: write_all(folder, [sheet]) for axis, sheet in sheets.items()}
-    figures = write_all(folder, list(build_shift_figures(inputs)))
-    return figures, {axis: found[0] for axis, found in files.items() if found}
+def _sheets(inputs: ShiftInputs, images: Images) -> Iterator[Folded]:
+    """The same images as figures for a paper."""
+    for axis in AXES:
+        names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
+        title = f"Nearest and farthest: {axis}"
+        caption = f"Images of each set by {axis} shift."
+        draw = partial(image_sheet, inputs.degrees, names, axis, images, inputs.footer)
+        yield Folded(title, [PlannedFigure(f"shift_images_{axis}", title, caption, draw)])
 
 
-def _sheet(inputs: ShiftInputs, axis: Axis, pictures: Pictures) -> PlannedFigure:
-    names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
-    return PlannedFigure(
-        f"shift_images_{axis}",
-        f"Nearest and farthest: {axis}",
-        f"Images of each set by {axis} shift.",
-        partial(image_sheet, inputs.degrees, names, axis, pictures, inputs.footer),
-    )
-
-
-class Examples(NamedTuple):
-    """The strips of one set: heading and images each."""
-
-    name: str
-    strips: Sequence[tuple[str, Sequence[Example]]]
-
-
-def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails) -> Examples:
+def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails, first: bool) -> Folded:
     strips = []
     for axis in AXES:
         found = nearest_farthest(degrees, name, axis, _SHOWN)
         for which, rows in (("nearest", found.nearest), ("farthest", found.farthest)):
             items = [
-                Example(
+                Picture(
                     f"{row[axis]:.3f} · {Path(str(row['path'])).name}",
                     store.number(name, int(row["index"])),
                 )
                 for row in rows.to_dict("records")
             ]
-            strips.append((f"{axis.capitalize()}: {which}", items))
-    return Examples(label_of(name), strips)
+            strips.append(Pictures(items, f"{axis.capitalize()}: {which}"))
+    return Folded(label_of(name), strips, first)
 
 
 def _nth(k: int) -> str:

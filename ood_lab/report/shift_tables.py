@@ -1,20 +1,17 @@
-"""Shift of sets, levels of a pool and separability of sets as tables for the terminal."""
+"""Shift of sets, levels of a pool and separability of sets as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.text import Text
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.report.columns import Column, break_name, build, numbers, pack
 from ood_lab.report.protocol import MISSING
-from ood_lab.shift import present_cells
+from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
 
 #: What D of an axis is called.
 DEGREE = {"semantic": "D_sem", "covariate": "D_cov"}
@@ -28,37 +25,44 @@ SAME_NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class PackedTable:
-    """A rich renderable: one table, or several where the terminal is too narrow for all columns."""
-
-    columns: Sequence[Column]
-    title: str
-    notes: Sequence[str] = ()
-
-    def __rich_console__(
-        self, console: Console, options: ConsoleOptions
-    ) -> Iterator[RenderableType]:
-        """The parts, then the notes."""
-        for part in pack(self.columns, options.max_width):
-            yield build(part, self.title)
-        if self.notes:
-            yield Text("\n".join(self.notes), "dim")
-
-
-def summary_table(summary: pd.DataFrame) -> RenderableType:
+def summary_tables(summary: pd.DataFrame) -> list[Table]:
     """Shift of every set on both axes, the least shifted first.
 
     Args:
         summary: rows of :func:`ood_lab.shift.summarise_degrees` with a column ``axis``
             (``semantic`` or ``covariate``). The set ``test`` is ID: what no shift looks like.
     """
-    parts: list[RenderableType] = []
-    for axis in AXES:
-        rows = rows_of(summary, axis)
-        title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
-        parts += [Text(), PackedTable(_summary_columns(rows), title)]
-    return Group(*parts, Text(SAME_NOTE, "dim"))
+    return [_summary_table(rows_of(summary, axis), axis) for axis in AXES]
+
+
+def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
+    marks = same_as_next(rows)
+    known = [SAME_NOTE] if any(marks) else []
+    heads = [
+        Head("set", "ascending"),
+        *(
+            Head("mean"),
+            Head("interval"),
+            Head(SAME if known else ""),
+            Head("median"),
+            Head("interval"),
+            Head("n"),
+        ),
+    ]
+    cells = []
+    for place, (row, same) in enumerate(zip(rows.to_dict("records"), marks, strict=True)):
+        name = str(row["set"])
+        start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
+        mark = Cell(SAME, 1) if same else Cell("", 0)
+        (mean, between), median = _number(row, "mean"), _number(row, "median")
+        cells.append([start, mean, between, mark, *median, count_cell(row["n"])])
+    title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
+    return Table(title, heads, cells, notes=known)
+
+
+def _number(row: Mapping[Any, Any], name: str) -> tuple[Cell, Cell]:
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return Cell(f"{row[name]:.3f}", row[name]), Cell(f"{low:.3f} to {high:.3f}", low)
 
 
 def rows_of(summary: pd.DataFrame, axis: Axis) -> pd.DataFrame:
@@ -72,50 +76,31 @@ def same_as_next(rows: pd.DataFrame) -> list[bool]:
     return [value is not pd.NA and not value for value in rows["differs_from_next"]]
 
 
-def _summary_columns(rows: pd.DataFrame) -> list[Column]:
-    names = [Text(ID_NAME, "italic") if s == ID_TEST else Text(str(s)) for s in rows["set"]]
-    columns = [Column(("set",), names)]
-    for number in ("mean", "median"):
-        columns.append(Column((number,), numbers([f"{v:.3f}" for v in rows[number]])))
-        if number == "mean":
-            marks = [Text(SAME if same else " ") for same in same_as_next(rows)]
-            columns.append(Column(("",), marks))
-        ends = zip(rows[f"{number}_low"], rows[f"{number}_high"], strict=True)
-        columns.append(Column(("interval",), numbers([f"{a:.3f} to {b:.3f}" for a, b in ends])))
-    return [*columns, Column(("n",), numbers([f"{n:,}" for n in rows["n"]]))]
-
-
-def cells_table(counts: NDArray[np.int64], min_count: int) -> RenderableType:
+def cells_table(counts: NDArray[np.int64], min_count: int) -> Table:
     """Images of each cell of a division, with the sums of rows and columns.
 
     Args:
         counts: ``[covariate, semantic]``.
         min_count: cells with fewer images are N/A.
     """
-    enough = present_cells(counts, min_count)
-    names = [*map(str, range(len(counts))), "sum"]
-    columns = [Column(("covariate", "level"), [Text(name) for name in names])]
-    for level, (column, present) in enumerate(zip(counts.T, enough.T, strict=True)):
-        columns.append(Column((f"{level} ",), _cells(column, present)))
-    columns.append(Column(("sum ",), _cells(counts.sum(axis=1), np.full(len(counts), True))))
+    enough = counts >= max(min_count, 1)
+    heads = [Head("covariate", note="level"), *(Head(f"{k}") for k in range(counts.shape[1]))]
+    rows = []
+    for level, (found, known) in enumerate(zip(counts, enough, strict=True)):
+        cells = [
+            Cell(f"{n:,}" if p else f"({n:,})", int(n)) for n, p in zip(found, known, strict=True)
+        ]
+        rows.append([name_cell(level, level), *cells, count_cell(found.sum())])
+    sums = [count_cell(n) for n in (*counts.sum(axis=0), counts.sum())]
+    rows.append([name_cell("sum", len(counts), quiet=True), *sums])
     note = (
         f"(n) = {MISSING}, fewer than {min_count} images: {(~enough).sum()} of {enough.size} cells"
     )
-    return PackedTable(columns, "Images by covariate (rows) and semantic level (columns)", [note])
+    caption = "Images by covariate (rows) and semantic level (columns)"
+    return Table(caption, [*heads, Head("sum")], rows, notes=[note])
 
 
-def _cells(column: NDArray[np.int64], present: NDArray[np.bool_]) -> list[Text]:
-    """Counts of one column and their sum; N/A ones in brackets."""
-    shown = [f"{n:,} " if p else f"({n:,})" for n, p in zip(column, present, strict=True)]
-    cells = numbers([*shown, f"{column.sum():,} "])
-    for cell, enough in zip(cells, present, strict=False):
-        if not enough:
-            cell.stylize("dim")
-    cells[-1].stylize("bold")
-    return cells
-
-
-def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> RenderableType:
+def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Table:
     """Bhattacharyya distance of every set to ID, backbones side by side.
 
     Args:
@@ -123,18 +108,45 @@ def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Rend
         id_split: the ID set that distances are measured to.
     """
     distances = distances_of(found)
-    names = [Text(ID_NAME, "italic") if s == ID_TEST else Text(s) for s in distances.index]
-    columns = [Column(("set",), names)]
+    groups, heads = [Group()], [Head("set", "ascending")]
     for backbone, table in found.items():
-        values = [f"{value:.3f}" for value in distances[backbone]]
-        kept = int(table["components"].iloc[0])
-        header = (*break_name(backbone, 16), f"{kept} components")
-        columns.append(Column(header, numbers(values)))
-    notes = [
+        groups.append(Group(backbone, f"{int(table['components'].iloc[0])} components"))
+        heads.append(Head("distance"))
+    rows = [
+        [
+            name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST),
+            *(number_cell(float(value), show="{:.3f}".format) for value in values),
+        ]
+        for place, (name, *values) in enumerate(distances.itertuples(name=None))
+    ]
+    note = (
         f"Bhattacharyya distance to ID {id_split} on the principal components of its features; "
         "0 = not separable. It grows with the number of components."
-    ]
-    return PackedTable(columns, "Separability of each set from ID", notes)
+    )
+    caption = "Separability of each set from ID"
+    return Table(caption, heads, rows, groups, notes=[note], split="groups")
+
+
+def agreement_table(found: pd.DataFrame) -> Table:
+    """Rank correlations of degrees with known levels: a row a decomposition of a set.
+
+    Args:
+        found: see :func:`ood_lab.shift.agreement.agreement`.
+    """
+    pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
+    values = found.set_index(["ood", "decomposition", "degree", "level"])
+    rows = []
+    for name, way in dict.fromkeys(zip(found["ood"], found["decomposition"], strict=True)):
+        cells = []
+        for pair in pairs:
+            images, means = (
+                values[key][name, way, *pair] for key in ("spearman", "spearman_cells")
+            )
+            cells.append(Cell(f"{images:+.2f} ({means:+.2f})", images))
+        rows.append([name_cell(name), name_cell(way), *cells])
+    heads = [Head("set"), Head("split by"), *(Head(f"{d} ~ {level}") for d, level in pairs)]
+    caption = "Spearman of measured degrees with the known levels, images (cell means)"
+    return Table(caption, heads, rows, names=2)
 
 
 def distances_of(found: Mapping[str, pd.DataFrame]) -> pd.DataFrame:

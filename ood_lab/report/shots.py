@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from ood_lab.report.blocks import FigureFile
 from ood_lab.report.leaderboard import MEAN, Leaderboard
-from ood_lab.report.page import FigureFile
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]

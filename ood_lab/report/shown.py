@@ -12,10 +12,10 @@ from rich.console import Console
 
 from ood_lab.io import read_json, read_table
 from ood_lab.report.console import console_tables
-from ood_lab.report.ode_tables import ode_tables
-from ood_lab.report.oodbench_tables import oodbench_tables
-from ood_lab.report.oric_tables import oric_tables
+from ood_lab.report.page import SUMMARY, read_summary
 from ood_lab.report.protocol import finding_sentences
+from ood_lab.report.terminal import Printed
+from ood_lab.results import read_results
 
 log = logging.getLogger(__name__)
 
@@ -51,17 +51,12 @@ def show_run(folder: Path) -> None:
     """Prints the tables of a finished run."""
     results, best = folder / "results.parquet", folder / "best.parquet"
     manifest = read_json(folder / "manifest.json")
-    if not results.exists():
+    if not results.exists() and not (folder / SUMMARY).exists():
         for sentence in finding_sentences(manifest.get("findings", ())):
             log.warning(sentence)
         return
-    if "oric" in manifest:
-        Console().print(oric_tables(read_table(results), folder, manifest))
-    elif "ode" in manifest:
-        Console().print(ode_tables(read_table(results), folder, manifest))
-    elif "questions" in manifest:  # of a vision-language benchmark
-        Console().print(oodbench_tables(read_table(results), manifest))
+    if (folder / SUMMARY).exists():
+        Console().print(Printed(read_summary(folder)))
+        show_warnings(manifest)
     else:
-        show(read_table(results), manifest, read_table(best) if best.exists() else None)
-        return
-    show_warnings(manifest)
+        show(read_results(folder), manifest, read_table(best) if best.exists() else None)

@@ -13,6 +13,7 @@ import pandas as pd
 from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, higher_is_better, sets_of_means
 from ood_lab.report.protocol import DAGGER
+from ood_lab.results import of_kind
 
 _Key = TypeVar("_Key")
 
@@ -63,8 +64,7 @@ class RunView:
     """The results of one model and seed, by metric, detector, OOD set and level.
 
     Args:
-        results: long results table (``metric, detector, ood, shift_level, semantic_level,
-            covariate_level, n_id, n_ood, value, ci_low, ci_high``); values are fractions.
+        results: a results table; rows of kind ``detection`` are read. Values are fractions.
         significance: optional rows ``detector, ood, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best.
         reads: what detectors look at (``logits``, ``features``, ``head``, ``network``), by name.
@@ -86,8 +86,9 @@ class RunView:
         reads: Mapping[str, str] | None = None,
         findings: Sequence[Mapping[str, Any]] = (),
     ) -> None:
+        results = of_kind(results, "detection")
         for column in ("model", "seed"):
-            if column in results and results[column].nunique() > 1:
+            if results[column].nunique() > 1:
                 raise ValueError(f"one run at a time: several values of '{column}' in the results")
         self.table = results
         self._index = self._build_index(results)

@@ -17,6 +17,7 @@ from ood_lab.append import append_lines, create_with
 from ood_lab.errors import UserError
 from ood_lab.report.protocol import percent
 from ood_lab.report.view import RunView
+from ood_lab.results import read_results, whole
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
@@ -105,14 +106,14 @@ def headline(folder: Path) -> dict[str, str]:
     file = folder / "results.parquet"
     if not file.exists():
         return {}
-    results = pd.read_parquet(file)
-    whole = results[results[["semantic_level", "covariate_level"]].isna().all(axis=1)]
+    results = read_results(folder)
+    sets = whole(results)
     if "split" in results:
-        right = whole[whole["metric"] == "accuracy"].drop_duplicates("split")
+        right = sets[sets["metric"] == "accuracy"].drop_duplicates("split")
         values = zip(right["split"], right["value"], strict=True)
         return {f"{split} acc.": f"{value:.1%}" for split, value in values}
     shown = {}
-    accuracy = whole.loc[whole["metric"] == "id_accuracy", "value"]
+    accuracy = sets.loc[sets["metric"] == "id_accuracy", "value"]
     if len(accuracy):
         shown["ID acc."] = f"{accuracy.iloc[0]:.1%}"
     view = RunView(results)

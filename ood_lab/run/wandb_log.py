@@ -13,8 +13,9 @@ import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
 
 from ood_lab.axes import LEVELS
-from ood_lab.io import read_config, read_json, read_table
+from ood_lab.io import read_config, read_json
 from ood_lab.report.view import RunView
+from ood_lab.results import read_results, whole
 from ood_lab.run.folder import RunFolder
 
 #: Headline metrics, and which way they point.
@@ -49,21 +50,25 @@ def dating_values(dating: pd.DataFrame) -> dict[str, float]:
     return dict(zip(keys, accuracies["value"].astype(float), strict=True))
 
 
-def shift_values(summary: pd.DataFrame) -> dict[str, float]:
-    """The means of a summary of shift as ``{shift/axis/set: value}``."""
-    keys = "shift/" + summary["axis"] + "/" + summary["set"].astype(str)
-    return dict(zip(keys, summary["mean"].astype(float), strict=True))
+def shift_values(results: pd.DataFrame) -> dict[str, float]:
+    """The mean shifts of sets as ``{shift/axis/set: value}``."""
+    means = results[results["metric"] == "mean"]
+    keys = "shift/" + means["axis"] + "/" + means["set"].astype(str)
+    return dict(zip(keys, means["value"].astype(float), strict=True))
 
 
 def answer_values(results: pd.DataFrame) -> dict[str, float]:
-    """Metrics of answers as ``{split/metric: value}``; of the two ways, the one that comes first.
+    """Metrics of whole sets as ``{split/metric: value}``; of two ways, the one that comes first."""
+    rows = whole(results)
+    names = (
+        rows["split"].astype(str) + "/" if "split" in rows and rows["split"].notna().any() else ""
+    )
+    rows = rows.assign(key=names + rows["metric"].astype(str)).drop_duplicates("key")
+    return dict(zip(rows["key"], rows["value"].astype(float), strict=True))
 
-    Levels stay in the table.
-    """
-    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
-    whole = whole.drop_duplicates(["split", "metric"])
-    keys = whole["split"].astype(str) + "/" + whole["metric"].astype(str)
-    return dict(zip(keys, whole["value"].astype(float), strict=True))
+
+#: What kinds of results show beside those of answers.
+_VALUES = {"detection": summary_values, "dating": dating_values, "shift": shift_values}
 
 
 def table_of(frame: pd.DataFrame) -> wandb.Table:
@@ -75,39 +80,28 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
 def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
     """Writes the results and what lies in the run folder to every W&B logger, online or offline.
 
-    Of a summary of shift, the mean of each set and axis becomes ``shift/<axis>/<set>``. Of any
-    other table, only the pages of the run are shown.
+    Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
+    table.
     """
-    file = folder / "dating.csv"
-    dating = read_table(file) if file.exists() else None
+    kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
+    values: dict[str, float] = {}
+    for kind, rows in kinds.items():
+        values |= _VALUES.get(kind, answer_values)(rows)
+    shown = charts(kinds["detection"]) if "detection" in kinds else {}
+    plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
     for run in [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]:
-        if "split" in results:  # of a vision-language benchmark
-            run.summary.update(answer_values(results))
-            run.log({"results": table_of(results), **_pages(folder)})
-        elif "metric" not in results:
-            if {"set", "axis", "mean"} <= set(results):
-                run.summary.update(shift_values(results))
-                plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
-                run.log({"shift_table": table_of(plain)})
-            run.log(_pages(folder))
-        else:
-            run.summary.update(summary_values(results))
-            shown = {"results": table_of(results), **charts(results)}
-            if dating is not None:
-                run.summary.update(dating_values(dating))
-                shown["dating"] = table_of(dating)
-            run.log(shown | _pages(folder))
+        run.summary.update(values)
+        run.log({"results": table_of(plain), **shown, **_pages(folder)})
 
 
-def push_run(path: Path, tables: Sequence[str], make_logger: Callable[..., WandbLogger]) -> None:
+def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
     """Uploads a finished run; one that was pushed before is replaced, not doubled.
 
-    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``; what the run found is the first of
-    ``tables`` that is there. ``make_logger`` takes what is known of the run.
+    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``. ``make_logger`` takes what is known
+    of the run.
     """
     label = RunFolder(path).label
     config, manifest = read_config(path), read_json(path / "manifest.json")
-    table = read_table(next(path / name for name in tables if (path / name).exists()))
     logger = make_logger(
         id=hashlib.sha256(label.encode()).hexdigest()[:16],
         name=label,
@@ -117,7 +111,7 @@ def push_run(path: Path, tables: Sequence[str], make_logger: Callable[..., Wandb
         reinit="finish_previous",
     )
     logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    log_results([logger], table, path)
+    log_results([logger], read_results(path), path)
     wandb.finish()
 
 
@@ -127,9 +121,8 @@ def _pages(folder: Path) -> dict[str, Any]:
         f"figures/{path.stem}": wandb.Image(str(path))
         for path in sorted((folder / "figures").glob("*.png"))
     }
-    for page in ("report", "shift", "oodbench", "oric", "ode"):
-        if (folder / f"{page}.html").exists():
-            shown[page] = wandb.Html(str(folder / f"{page}.html"), inject=False)
+    for page in sorted(folder.glob("*.html")):
+        shown[page.stem] = wandb.Html(str(page), inject=False)
     return shown
 
 

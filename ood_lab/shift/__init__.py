@@ -31,7 +31,7 @@ from ood_lab.shift.separability import (
     fit_projection,
     separability,
 )
-from ood_lab.shift.summary import summarise_degrees
+from ood_lab.shift.summary import shift_results, summarise_degrees
 from ood_lab.shift.texts import (
     check_templates,
     fill,
@@ -89,6 +89,7 @@ __all__ = [
     "save_decomposition",
     "save_edges",
     "separability",
+    "shift_results",
     "summarise_degrees",
     "triplet_accuracy",
     "triplet_distances",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pandas as pd
-from rich.table import Table
 
 from ood_lab.axes import AXES
 from ood_lab.data.datamodule import OODDataModule
@@ -51,26 +50,3 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
 
 def _columns(found: pd.DataFrame) -> list[str]:
     return [str(c) for c in found if str(c).startswith("semantic") and "level" not in str(c)]
-
-
-def agreement_table(found: pd.DataFrame) -> Table:
-    """The same to read: a row a decomposition, a column a pair of degree and level."""
-    table = Table(
-        title="Spearman of measured degrees with the known levels, images (cell means)",
-        title_justify="left",
-        box=None,
-        padding=(0, 1),
-    )
-    pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
-    table.add_column("set")
-    table.add_column("split by")
-    for degree, level in pairs:
-        table.add_column(f"{degree} ~ {level}", justify="right")
-    values = found.set_index(["ood", "decomposition", "degree", "level"])
-    for name, way in dict.fromkeys(zip(found["ood"], found["decomposition"], strict=True)):
-        shown = []
-        for degree, level in pairs:
-            key = (name, way, degree, level)
-            shown.append(f"{values.spearman[key]:+.2f} ({values.spearman_cells[key]:+.2f})")
-        table.add_row(name, way, *shown)
-    return table

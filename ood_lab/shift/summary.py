@@ -11,7 +11,10 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.ood import Floats
+from ood_lab.results import Kind
 
+#: ``order``: place of the set by its mean; ``p_next``: see :func:`summarise_degrees`.
+KIND = Kind("shift", "image", ("set", "axis", "order", "p_next"))
 #: Numbers that are resampled in one numpy call.
 _BATCH = 4_000_000
 
@@ -52,6 +55,29 @@ def summarise_degrees(
     differs = (table["p_next"] < 0.05).astype("boolean")
     table["differs_from_next"] = differs.mask(table["p_next"].isna())
     return table
+
+
+def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
+    """A results table of a summary: ``mean`` and ``median`` of every set and axis.
+
+    Args:
+        summary: of :func:`summarise_degrees`, with ``axis``.
+        model: the CLIP.
+        seed: of the bootstrap.
+    """
+    rows = [
+        {
+            **{key: row[key] for key in ("set", "axis", "n", "order")},
+            "metric": metric,
+            "value": row[metric],
+            "ci_low": row[f"{metric}_low"],
+            "ci_high": row[f"{metric}_high"],
+            "p_next": row["p_next"] if metric == "mean" else None,
+        }
+        for row in summary.to_dict("records")
+        for metric in ("mean", "median")
+    ]
+    return KIND.table(rows, model=model, seed=seed)
 
 
 def _row(name: str, values: Floats, mean_draws: Floats, seed: tuple[int, int]) -> dict[str, object]:

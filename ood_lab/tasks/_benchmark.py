@@ -4,26 +4,35 @@ from __future__ import annotations
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
+from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_json
+from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.recorded import recorded_answers
 from ood_lab.lvlm.replies import is_cut
+from ood_lab.lvlm.shown import Headline, Scored, difference_table
 from ood_lab.lvlm.whole import check_whole
+from ood_lab.report.blocks import Text
+from ood_lab.report.optional import optional
+from ood_lab.report.page import Page, write_summary
 from ood_lab.report.shown import show_warnings
+from ood_lab.report.table import Table
+from ood_lab.report.terminal import Printed
+from ood_lab.results import RESULTS, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
@@ -37,6 +46,8 @@ class Benchmark(Task):
 
     Args:
         until: last stage to run.
+        against: run folders of other models that were asked the very same questions: they are
+            compared in ``models.csv``.
         accept_failed: the run counts as finished though questions have no answer; else it is
             not, and the same command asks them again.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
@@ -56,6 +67,11 @@ class Benchmark(Task):
     foreign_clip: bool = False
     report: bool = True
     accept_failed: bool = False
+    against: Sequence[str] = ()
+    #: Its numbers where several benchmarks are shown.
+    headlines: ClassVar[Sequence[Headline]]
+    #: Metrics in which models are compared, and what they are called.
+    compared: ClassVar[Mapping[str, str]]
     #: Settings that name files.
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
     #: ``Question.task`` of the questions that it scores.
@@ -79,6 +95,11 @@ class Benchmark(Task):
             )
         if self.questions is not None:
             self._check_asked(Path(self.questions))
+        for run in map(Path, self.against):
+            if not all((run / file).is_file() for file in (RESULTS, "judged.parquet")):
+                raise UserError(
+                    f"task.against: {run} is not a run folder of {self.name} that was scored"
+                )
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
 
@@ -115,7 +136,7 @@ class Benchmark(Task):
             return None
         ws.manifest["warnings"] = list(_warnings(found))
         show_warnings(ws.manifest)
-        return self.score(ws, questions, {a.question_id: a for a in found}, file.parent)
+        return self._finish(ws, questions, found, file.parent)
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
@@ -165,14 +186,109 @@ class Benchmark(Task):
                 f"{kept}, or give task.accept_failed=true to leave them out"
             )
 
-    @abstractmethod
-    def score(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
+    def _finish(
+        self, ws: Workspace, questions: Sequence[Question], found: Sequence[Answer], source: Path
     ) -> pd.DataFrame:
-        """Writes and shows what the answers, by id of the question, say of the model.
+        """Scores the answers, writes what was found, and shows it.
 
-        ``folder`` is that of the questions. Returns the results table.
+        Results are written first, the page last; whatever comes after the results costs none.
         """
+        model = model_name(ws.manifest["lvlm"])
+        judged = dict(self.judged(ws, questions, {a.question_id: a for a in found}))
+        for name, table in judged.items():
+            write_table(table, ws.folder / f"{name}.parquet")
+        ws.manifest |= {
+            "title": f"{self.name}: {model} on {self.about(ws)}",
+            "benchmark": {
+                "name": self.name,
+                "about": self.about(ws),
+                "page": f"{self.kind.name}.html",
+                "headlines": [list(headline) for headline in self.headlines],
+            },
+        }
+        results = self.results(ws, judged, model)
+        write_results(results, ws.folder)
+        tables = dict(self.further(ws, judged, source))
+        if self.against:
+            tables["models"] = self._models(ws, judged, model)
+        for name, table in tables.items():
+            write_csv(table, ws.folder / f"{name}.csv")
+        run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
+        blocks = list(self.summary(run))
+        if self.against:
+            title = "Models on the same questions, points"
+            blocks.append(difference_table(title, tables["models"], {}, self.compared))
+        write_summary(blocks, ws.folder, self.kind.name)
+        Console().print(Printed(blocks))
+        if self.report:
+            page = f"{self.kind.name}.html"
+            with optional(page):
+                self.page(run, blocks).write(ws.folder / page)
+        return results
+
+    def _models(self, ws: Workspace, own: Mapping[str, pd.DataFrame], model: str) -> pd.DataFrame:
+        """How models differ that were asked the very same questions."""
+        runs = runs_by_model(model, self.against)
+        found = {model: own} | {
+            name: {key: read_table(run / f"{key}.parquet") for key in own}
+            for name, run in runs.items()
+        }
+        same = same_questions({name: tables["judged"] for name, tables in found.items()})
+        both = {
+            key: pd.concat([tables[key].assign(model=name) for name, tables in found.items()])
+            for key in own
+            if key != "judged"
+        }
+        return self.contrasts(ws, {**both, "judged": same})
+
+    # What a benchmark says of itself.
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """What it is called on pages and in tables."""
+
+    @property
+    @abstractmethod
+    def kind(self) -> Kind:
+        """The kind of its results, which also names its page."""
+
+    @abstractmethod
+    def about(self, ws: Workspace) -> str:
+        """What the questions are about, in a word or a path."""
+
+    @abstractmethod
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """Single answers as tables by the name of their file; ``judged`` is one of them."""
+
+    @abstractmethod
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
+    ) -> pd.DataFrame:
+        """The results table."""
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Further tables, with the names of their files; ``source`` is that of the questions."""
+        yield from ()
+
+    @abstractmethod
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """How models differ; the tables hold the answers of all, with a column ``model``.
+
+        See :func:`ood_lab.metrics.clustered.contrast`.
+        """
+
+    @abstractmethod
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """What the terminal prints, and the page shows first."""
+
+    @abstractmethod
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """The page, which begins with the blocks of the summary."""
 
 
 def _warnings(found: Sequence[Answer]) -> Iterator[str]:
@@ -190,15 +306,6 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
 def results_options(ws: Workspace) -> dict[str, Any]:
     """Bootstrap and least size of a cell, as the tables of results take them."""
     return ws.resampling | {"min_count": int(ws.metrics["min_count"])}
-
-
-def check_against(runs: Iterable[str], task: str, files: Iterable[str]) -> None:
-    """Raises a UserError unless every run folder has the files of a ``task`` that was scored."""
-    for run in runs:
-        if not all((Path(run) / name).is_file() for name in files):
-            raise UserError(
-                f"task.against: {run} is not a run folder of task={task} that was scored"
-            )
 
 
 def runs_by_model(own: str, runs: Iterable[str]) -> dict[str, Path]:

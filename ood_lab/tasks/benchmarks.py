@@ -10,13 +10,15 @@ from rich.console import Console
 
 from ood_lab.io import write_csv
 from ood_lab.report.answer_board import (
-    AnswerBoard,
     answer_board,
+    board_page,
+    board_tables,
     detector_table,
     read_benchmarks,
-    write_answer_board,
 )
 from ood_lab.report.finished import finished_runs
+from ood_lab.report.page import write_summary
+from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 
 #: What ``task=compare`` leaves in its folder.
@@ -28,8 +30,8 @@ class Benchmarks(Task):
     """Writes ``benchmarks.csv`` and ``benchmarks.html``.
 
     Args:
-        runs: run folders, folders of them, or globs of either: runs of ``task=oodbench``, ``oric``
-            and ``ode``; the leaderboards of ``task=compare`` are shown beside them.
+        runs: run folders, folders of them, or globs of either: runs of any question benchmark;
+            the leaderboards of ``task=compare`` are shown beside them.
 
     Raises:
         UserError: no finished run is found, or none asked a chat model.
@@ -55,5 +57,8 @@ class Benchmarks(Task):
             "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
             "runs": [str(folder) for folder in folders],
         }
-        Console().print(AnswerBoard(board))
-        write_answer_board(board, beside, runs, ws.folder, ws.manifest)
+        tables = board_tables(board)
+        write_summary(tables, ws.folder, "benchmarks")
+        Console().print(Printed(tables))
+        page = board_page(tables, beside, runs, ws.manifest)
+        page.write(ws.folder / "benchmarks.html")

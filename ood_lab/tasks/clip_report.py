@@ -7,14 +7,17 @@ from pathlib import Path
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 
 from ood_lab.builtin.clip.vessels import shares
 from ood_lab.builtin.vessels.scene import RENDERER
 from ood_lab.clip import ClipBackbone, save_clip
 from ood_lab.errors import UserError
-from ood_lab.io import write_csv
-from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.metrics import wilson_interval
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import write_summary
+from ood_lab.report.table import Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.report.terminal import Printed
+from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
 
@@ -46,10 +49,10 @@ class ClipReport(Task):
         ws.data.use_transform(eval=ws.backbone.transform)
         found = shares(clip, ws.data)
         rows = [(name, share, *wilson_interval(share, n), n) for name, (share, n) in found.items()]
-        table = pd.DataFrame(rows, columns=["metric", "value", "ci_low", "ci_high", "n_id"])
-        table = table.assign(model=ws.model["name"], seed=ws.seed)
-        results = table.reindex(columns=COLUMNS)
-        write_csv(results, ws.folder / "results.csv")
+        columns = ["metric", "value", "ci_low", "ci_high", "n"]
+        records = [dict(zip(columns, row, strict=True)) for row in rows]
+        results = ACCURACY.table(records, model=ws.model["name"], seed=ws.seed)
+        write_results(results, ws.folder)
         place = Path(self.export) if self.export else ws.folder / "clip"
         about = {
             "knows": "only images and captions of the builtin vessels",
@@ -61,14 +64,17 @@ class ClipReport(Task):
         }
         save_clip(clip, place, self.like, about)
         ws.manifest |= {"title": f"zero-shot accuracies of {ws.model['name']}", "clip": str(place)}
-        _show(results, place)
+        _show(results, ws.folder, place)
         return results
 
 
-def _show(results: pd.DataFrame, place: Path) -> None:
-    table = Table("", "%", "95% interval", "n", title="zero-shot", title_justify="left")
-    for row in results.to_dict("records"):
-        interval = f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}"
-        table.add_row(row["metric"], f"{100 * row['value']:.1f}", interval, f"{row['n_id']:,}")
-    Console().print(table)
-    Console().print(f"load it with clip=open_clip clip.name=local-dir:{place}", soft_wrap=True)
+def _show(results: pd.DataFrame, folder: Path, place: Path) -> None:
+    rows = [
+        [name_cell(row["metric"]), estimate_cell(row), count_cell(row["n"])]
+        for row in results.to_dict("records")
+    ]
+    heads = [Head("metric", "ascending"), Head("%"), Head("n")]
+    blocks: list[Table | Text] = [Table("Zero-shot", heads, rows, spreads=True)]
+    blocks.append(Text(f"load it with clip=open_clip clip.name=local-dir:{place}"))
+    write_summary(blocks, folder, "clip_report")
+    Console().print(Printed(blocks))

@@ -10,7 +10,6 @@ from typing import cast
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.arguments import Levels
 from ood_lab.axes import LEVELS, cell_file
@@ -18,10 +17,7 @@ from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
-from ood_lab.report.figures.drawing import write_all
-from ood_lab.report.optional import optional
 from ood_lab.report.shift_figures import cells_figure
-from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import (
@@ -70,7 +66,7 @@ class Divide(Measure):
         measured = self.measured(ws)
         if measured is None:
             return None
-        (degrees, summary), folder = measured, ws.folder
+        degrees, folder = measured.degrees, ws.folder
         pool = degrees[degrees["dataset"].isin(list(self.sets or names))].reset_index(drop=True)
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
         semantic, covariate = used.levels(pool["semantic"], pool["covariate"])
@@ -81,11 +77,8 @@ class Divide(Measure):
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
-        cells = write_all(folder / "figures", [cells_figure(counts, enough, min_count)])
-        if self.report:
-            with optional("shift.html"):
-                write_shift_page(folder, degrees, summary, ws.data.load_image, ws.manifest, cells)
-        Console().print(cells_table(counts, min_count))
+        measured.blocks.append(cells_table(counts, min_count))
+        self.show(ws, measured, [cells_figure(counts, enough, min_count)])
         log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")
         return pool
 

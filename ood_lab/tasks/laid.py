@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ood_lab.evaluation.encoder import FILES
-from ood_lab.io import write_results
-from ood_lab.metrics import COLUMNS
+from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import (
     LaidTraining,
@@ -55,8 +54,8 @@ class TrainLaid(Task):
         ws.manifest |= {"clip": identity, "laid": dict(decomposition.details), "held_out": found}
         ws.manifest |= {"texts": {"labels": len(labels), "templates": len(templates)}}
         shares = {key.removeprefix("val/"): value for key, value in found.items()}
-        table = pd.DataFrame(shares.items(), columns=["metric", "value"])
-        results = table.assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
+        rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
+        results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
         _show(shares, place)
         return results

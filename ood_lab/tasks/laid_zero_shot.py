@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 
 from ood_lab.axes import AXES
 from ood_lab.clip import zero_shot_weights
 from ood_lab.errors import UserError
 from ood_lab.evaluation.encoder import clip_features, load_decompositions
-from ood_lab.io import write_results
-from ood_lab.metrics import COLUMNS, wilson_interval
+from ood_lab.metrics import wilson_interval
+from ood_lab.report.page import write_summary
+from ood_lab.report.table import Head, Table, estimate_cell, name_cell
+from ood_lab.report.terminal import Printed
+from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.workspace import Task, Workspace
 
 TOP = (1, 5)
@@ -43,7 +46,7 @@ class LaidZeroShot(Task):
     templates: Sequence[str] | None = None
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Returns a results table: ``detector`` holds ``<decomposition>_<part>``.
+        """Returns a results table: ``part`` holds ``<decomposition>_<part>``.
 
         The metrics are ``acc1`` and ``acc5``; None on the other ranks.
         """
@@ -64,11 +67,10 @@ class LaidZeroShot(Task):
                 parts = [("whole", images, texts)]
             for part, of_images, of_texts in parts:
                 rows += _accuracies(of_images @ of_texts.T, labels, f"{decomposition.name}_{part}")
-        table = pd.DataFrame(rows).reindex(columns=COLUMNS)
-        results = table.assign(model=ws.clip.name, seed=ws.seed)
+        results = ACCURACY.table(rows, model=ws.clip.name, seed=ws.seed)
         write_results(results, folder)
         ws.manifest |= {"clip": dict(decompositions[0].clip), "classes": data.classes}
-        _show(results, len(data.classes))
+        _show(results, folder, len(data.classes))
         return results
 
 
@@ -80,22 +82,18 @@ def _accuracies(cosines: Tensor, labels: Tensor, name: str) -> list[dict[str, An
     for top in TOP:
         right, n = int(hits[:, :top].any(dim=1).sum()), int(known.sum())
         low, high = wilson_interval(right / n, n)
-        found = {"detector": name, "n_id": n, "n_ood": 0, "metric": f"acc{top}"}
+        found = {"part": name, "n": n, "metric": f"acc{top}"}
         rows.append(found | {"value": right / n, "ci_low": low, "ci_high": high})
     return rows
 
 
-def _show(results: pd.DataFrame, classes: int) -> None:
+def _show(results: pd.DataFrame, folder: Path, classes: int) -> None:
+    rows = [
+        [name_cell(str(name).replace("_", " ")), *map(estimate_cell, of_part.to_dict("records"))]
+        for name, of_part in results.groupby("part", sort=False)
+    ]
+    heads = [Head("features", "ascending"), *(Head(f"Acc@{top}") for top in TOP)]
     title = f"Zero-shot accuracy in %, {classes} classes (chance {100 / classes:.1f})"
-    table = Table(title=title, title_justify="left", box=None, padding=(0, 1))
-    for heading in ("features", *(f"Acc@{top}" for top in TOP)):
-        table.add_column(heading, justify="left" if heading == "features" else "right")
-    for name, rows in results.groupby("detector", sort=False):
-        values = rows.set_index("metric")
-        shown = [
-            f"{100 * values.value[m]:.1f} [{100 * values.ci_low[m]:.1f}, "
-            f"{100 * values.ci_high[m]:.1f}]"
-            for m in (f"acc{top}" for top in TOP)
-        ]
-        table.add_row(str(name).replace("_", " "), *shown)
-    Console().print(table)
+    blocks = [Table(title, heads, rows, spreads=True)]
+    write_summary(blocks, folder, "laid_zero_shot")
+    Console().print(Printed(blocks))

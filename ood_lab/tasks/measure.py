@@ -19,19 +19,42 @@ from ood_lab.data.datamodule import OODDataModule
 from ood_lab.evaluation.banks import require_ood
 from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
 from ood_lab.io import write_csv, write_table
+from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.optional import optional
+from ood_lab.report.page import write_summary
 from ood_lab.report.shift_page import write_shift_page
-from ood_lab.report.shift_tables import summary_table
+from ood_lab.report.shift_tables import agreement_table, summary_tables
+from ood_lab.report.table import Table
+from ood_lab.report.terminal import Printed
+from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
-from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees
-from ood_lab.shift.agreement import agreement, agreement_table
+from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees
+from ood_lab.shift.agreement import agreement
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class Measured:
+    """How far every image is from ID train.
+
+    Attributes:
+        degrees: one row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate``
+            by LAID, and ``<axis>_pca``, ``<axis>_clip`` by the baselines.
+        summary: see :func:`summarised`.
+        blocks: what is shown first.
+        results: the summary as a results table.
+    """
+
+    degrees: pd.DataFrame
+    summary: pd.DataFrame
+    blocks: list[Table | Text]
+    results: pd.DataFrame
+
+
 @dataclass(frozen=True, kw_only=True)
 class Measure(Task):
-    """Writes ``degrees.parquet``, ``shift.csv`` and ``shift.html``, see :meth:`measured`.
+    """Writes ``degrees.parquet``, ``results.*`` and ``shift.html``, see :meth:`measured`.
 
     Args:
         laid: folder with the matrices, see :func:`load_decompositions`.
@@ -47,18 +70,31 @@ class Measure(Task):
     report: bool = True
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Returns the summary of the sets; None on the other ranks."""
+        """Returns the results table; None on the other ranks."""
         measured = self.measured(ws)
         if measured is None:
             return None
-        degrees, summary = measured
+        self.show(ws, measured)
+        return measured.results
+
+    def show(self, ws: Workspace, measured: Measured, more: Sequence[PlannedFigure] = ()) -> None:
+        """Prints the tables, keeps them to be shown again, and writes the page."""
+        write_summary(measured.blocks, ws.folder, "shift")
+        Console().print(Printed(measured.blocks))
         if self.report:
             with optional("shift.html"):
-                write_shift_page(ws.folder, degrees, summary, ws.data.load_image, ws.manifest)
-        return summary
+                write_shift_page(
+                    ws.folder,
+                    measured.degrees,
+                    measured.summary,
+                    measured.blocks,
+                    ws.data.load_image,
+                    ws.manifest,
+                    more,
+                )
 
-    def measured(self, ws: Workspace) -> tuple[pd.DataFrame, pd.DataFrame] | None:
-        """Writes and prints how far the images of every set are from ID train.
+    def measured(self, ws: Workspace) -> Measured | None:
+        """Writes how far the images of every set are from ID train.
 
         Where a set brings known levels along, ``agreement.csv`` says how well the degrees rank
         them. ``D_sem`` and ``D_cov`` of an image are the cosine distances of the semantic and
@@ -67,9 +103,7 @@ class Measure(Task):
         like.
 
         Returns:
-            One row per image: ``dataset, index, path, label``, ``semantic`` and ``covariate`` by
-            LAID, and ``<axis>_pca``, ``<axis>_clip`` by the baselines; and :func:`summarised`. None
-            on the other ranks, which only extract.
+            What was found; None on the other ranks, which only extract.
 
         Raises:
             UserError: no OOD set, no LAID matrix for this CLIP, fewer ID images than k.
@@ -86,7 +120,8 @@ class Measure(Task):
         degrees = measured_degrees(data, features, decompositions, self.k, device)
         write_table(degrees, folder / "degrees.parquet")
         summary = summarised(degrees, **ws.resampling)
-        write_csv(summary, folder / "shift.csv")
+        results = shift_results(summary, ws.clip.name, ws.seed)
+        write_results(results, folder)
         main = decompositions[0]
         ws.manifest |= {
             "title": f"Shift from {data.title}",
@@ -98,14 +133,13 @@ class Measure(Task):
         }
         if doubt := foreign(ws.clip, data):
             ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
-        console = Console()
-        console.print(summary_table(summary))
+        blocks: list[Table | Text] = [*summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():
             write_csv(known, folder / "agreement.csv")
-            console.print(agreement_table(known))
+            blocks.append(agreement_table(known))
         log.info("every image: %s", folder / "degrees.parquet")
-        return degrees, summary
+        return Measured(degrees, summary, blocks, results)
 
 
 def measured_degrees(

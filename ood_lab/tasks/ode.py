@@ -3,37 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.arguments import BatchSize
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
-from ood_lab.io import read_json, read_table, write_csv, write_results, write_table
+from ood_lab.io import read_json, write_csv, write_table
 from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import clip_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import differences
 from ood_lab.lvlm.ode.construct import Construction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
 from ood_lab.lvlm.ode.export import Export, write_export
-from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
+from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
+from ood_lab.lvlm.ode.filtering import summary as filter_summary
 from ood_lab.lvlm.ode.generators.base import Order
 from ood_lab.lvlm.ode.graph import statistics, statistics_table, write_graphml
 from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
 from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
+from ood_lab.lvlm.ode.page import COMPARED, HEADLINES, page, summary
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
 from ood_lab.lvlm.ode.queries import (
@@ -45,16 +44,18 @@ from ood_lab.lvlm.ode.queries import (
     Wording,
     questions_of,
 )
-from ood_lab.lvlm.ode.rounds import CAPTIONS, JUDGED, PAIRS, Round, change, lineage, read_round
-from ood_lab.lvlm.ode.scoring import Unparsed, amber_table, caption_table, results_of
+from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
+from ood_lab.lvlm.ode.scoring import KIND, Unparsed, amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.similarity import Association, Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
-from ood_lab.lvlm.questions import Question
-from ood_lab.report.ode_page import write_ode_page
-from ood_lab.report.ode_tables import ode_tables
-from ood_lab.report.optional import optional
+from ood_lab.lvlm.questions import Question, read_questions
+from ood_lab.lvlm.shown import Headline, Scored
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import Kind
 from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, check_against, results_options, runs_by_model
+from ood_lab.tasks._benchmark import Benchmark, results_options
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,6 @@ class Ode(Benchmark):
             this list are asked about, and none is made.
         images: folder of these images; None = that of the list.
         previous: run folder of the round before this one.
-        against: run folders of other models that were asked the same, to compare with.
         filter: drops images that do not show what they should; None = none is dropped.
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         balance: as many images of every criterion.
@@ -98,7 +98,6 @@ class Ode(Benchmark):
     pictures: str | None = None
     images: str | None = None
     previous: str | None = None
-    against: Sequence[str] = ()
     filter: Filter | None = None
     audit: str | None = None
     balance: bool = False
@@ -111,11 +110,12 @@ class Ode(Benchmark):
     export: Export = field(default_factory=lambda: Export(choose=None))
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
+    headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
-        check_against(self.against, "ode", (CAPTIONS, JUDGED))
         if self.audit is not None and self.filter is None:
             raise UserError("task.audit has verdicts on a filter: give task.filter, too")
         given = ws.settings
@@ -223,7 +223,7 @@ class Ode(Benchmark):
             "model": name,
             "made_with": dict(model.made_with),
             **asdict(kept_by),
-            "images": summary(table),
+            "images": filter_summary(table),
         }
         if not table["kept"].any():
             raise UserError(
@@ -254,63 +254,82 @@ class Ode(Benchmark):
 
     # Third stage.
 
-    def score(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
-    ) -> pd.DataFrame:
-        """See the class."""
-        concepts, before, name = ws.concepts, self._before, model_name(ws.manifest["lvlm"])
-        rules = Rules.of(concepts, self.similarity)
-        captions = caption_table(questions, answers, rules, self.nouns)
-        judged = judge([q for q in questions if q.task != GENERATIVE], answers, self.parser)
-        splits = list(dict.fromkeys(str(question.meta["split"]) for question in questions))
-        write_table(captions, ws.folder / CAPTIONS)
-        write_table(judged, ws.folder / JUDGED)
-        results = results_of(captions, judged, name, splits, **results_options(ws))
-        write_results(results, ws.folder)
-        write_csv(amber_table(captions, judged, splits), ws.folder / "amber.csv")
-        ws.manifest |= {
-            "title": f"ODE: {name} on {concepts.name}",
-            "unparsed": self.unparsed,
-            "scoring": {**self.nouns.made_with, **self.similarity.made_with},
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "ODE"
+
+    @property
+    def kind(self) -> Kind:
+        """See the base class."""
+        return KIND
+
+    def about(self, ws: Workspace) -> str:
+        """The concepts."""
+        return ws.concepts.name
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """Captions, and answers to the other questions."""
+        rules = Rules.of(ws.concepts, self.similarity)
+        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
+        others = [q for q in questions if q.task != GENERATIVE]
+        return {
+            "captions": caption_table(questions, answers, rules, self.nouns),
+            "judged": judge(others, answers, self.parser),
         }
+
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
+    ) -> pd.DataFrame:
+        """See the base class."""
+        options = results_options(ws)
+        captions, answers = judged["captions"], judged["judged"]
+        splits = _splits(judged)
+        return results_of(captions, answers, model, splits, unparsed=self.unparsed, **options)
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """What AMBER's script would print, differences, tendencies, and data for fine-tuning."""
+        captions, answers, splits = judged["captions"], judged["judged"], _splits(judged)
+        yield "amber", amber_table(captions, answers, splits)
         tendencies = self.clustering.tendencies(captions, ws.seed)
         if tendencies is not None:
-            write_csv(tendencies.matrix.reset_index(), ws.folder / "tendencies_matrix.csv")
-            write_csv(tendencies.groups, ws.folder / "tendencies.csv")
-            write_csv(tendencies.summary, ws.folder / "tendencies_groups.csv")
+            yield "tendencies_matrix", tendencies.matrix.reset_index()
+            yield "tendencies", tendencies.groups
+            yield "tendencies_groups", tendencies.summary
             ws.manifest["tendencies"] = {
                 **asdict(self.clustering),
                 "silhouette": tendencies.silhouette,
             }
-        if before is not None:
-            changed = change(before, captions, judged, splits, **ws.resampling)
-            write_csv(changed, ws.folder / "change.csv")
-        self._write_comparisons(ws, name, captions, judged)
-        if self.export.choose is not None:
-            chosen = self.export.questions(questions, captions, judged, ws.seed)
-            write_export(chosen, folder.absolute(), ws.folder)
-            ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
-        Console().print(ode_tables(results, ws.folder, ws.manifest))
-        if self.report:
-            with optional("ode.html"):
-                write_ode_page(
-                    ws.folder, folder, results, captions, judged, tendencies, ws.manifest
-                )
-        return results
-
-    def _write_comparisons(
-        self, ws: Workspace, name: str, captions: pd.DataFrame, judged: pd.DataFrame
-    ) -> None:
-        """Criteria and covariate levels against the first, other models against this one."""
-        for by, file in (("split", "differences.csv"), (LEVELS[1], "styles.csv")):
+        if self._before is not None:
+            yield "change", change(self._before, captions, answers, splits, **ws.resampling)
+        for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()
-                table = differences(captions, judged, by, first=first, **ws.resampling)
-                write_csv(table, ws.folder / file)
-        if self.against:
-            others = runs_by_model(name, self.against)
-            texts = {name: captions} | {n: read_table(r / CAPTIONS) for n, r in others.items()}
-            answers = {name: judged} | {n: read_table(r / JUDGED) for n, r in others.items()}
-            both = pd.concat([table.assign(model=key) for key, table in texts.items()])
-            table = differences(both, same_questions(answers), "model", **ws.resampling)
-            write_csv(table, ws.folder / "models.csv")
+                yield name, differences(captions, answers, by, first=first, **ws.resampling)
+        if self.export.choose is not None:
+            questions = read_questions(Path(str(ws.manifest["questions"]["file"])))
+            chosen = self.export.questions(questions, captions, answers, ws.seed)
+            write_export(chosen, source.absolute(), ws.folder)
+            ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class."""
+        return differences(judged["captions"], judged["judged"], "model", **ws.resampling)
+
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """See the base class."""
+        return summary(run)
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """See the base class."""
+        return page(run, blocks)
+
+
+def _splits(judged: Mapping[str, pd.DataFrame]) -> list[str]:
+    """The criteria in the order in which they are asked about."""
+    tables = [table["split"] for table in judged.values() if len(table)]
+    return list(dict.fromkeys(map(str, pd.concat(tables))))

@@ -3,40 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import pandas as pd
 from annotated_types import Ge, Interval
-from rich.console import Console
 
 from ood_lab.arguments import Count
-from ood_lab.io import read_table, write_csv, write_results, write_table
+from ood_lab.io import write_table
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Format, export
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
-from ood_lab.lvlm.oodbench.build import BAP_TASKS, YES_NO, Asked
+from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
+from ood_lab.lvlm.oodbench.page import DIVISION, HEADLINES, METRICS, page, summary
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
-from ood_lab.lvlm.oodbench.scoring import Unparsed, results_of
+from ood_lab.lvlm.oodbench.scoring import KIND, results_of
 from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.questions import Question
-from ood_lab.report.oodbench_page import write_oodbench_page
-from ood_lab.report.oodbench_tables import oodbench_tables
-from ood_lab.report.optional import optional
+from ood_lab.lvlm.shown import Headline, Scored
+from ood_lab.lvlm.yes_no import YES_NO, Unparsed, model_contrasts
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import Kind
 from ood_lab.run.workspace import Workspace
 from ood_lab.tasks._benchmark import Benchmark, results_options
 
 log = logging.getLogger(__name__)
-
-_DIVISION = "division.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +79,8 @@ class OODBench(Benchmark):
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit")
     asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division")
+    headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    compared: ClassVar[Mapping[str, str]] = METRICS
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -107,7 +109,7 @@ class OODBench(Benchmark):
             divide(scores, labels, rule), None if self.audit is None else Path(self.audit)
         )
         division = without_rejected(checked)
-        write_table(division, ws.folder / _DIVISION)
+        write_table(division, ws.folder / DIVISION)
         files = zip(annotations.images["image"], annotations.images["file"], strict=True)
         paths = {image: str(annotations.root / name) for image, name in files}
         write_audit(checked, paths, ws.folder / "audit.csv")
@@ -134,24 +136,54 @@ class OODBench(Benchmark):
         log.info("annotated pairs by split: %s", found)
         return asked.questions(drawn, annotations, ws.seed)
 
-    def score(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "OODBench"
+
+    @property
+    def kind(self) -> Kind:
+        """See the base class."""
+        return KIND
+
+    def about(self, ws: Workspace) -> str:
+        """The annotations, or the file of the questions."""
+        return str(ws.manifest.get("annotations", {}).get("name") or self.questions)
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """See the base class."""
+        return {"judged": judge(questions, answers, self.parser)}
+
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
     ) -> pd.DataFrame:
-        """See the class."""
-        judged, name = judge(questions, answers, self.parser), model_name(ws.manifest["lvlm"])
-        write_table(judged, ws.folder / "judged.parquet")
-        results = results_of(judged, name, gate_c_on_e=self.gate_c_on_e, **results_options(ws))
-        write_results(results, ws.folder)
-        doubts = uncertainty_of(judged, seed=ws.seed)
+        """See the base class."""
+        return results_of(
+            judged["judged"],
+            model,
+            gate_c_on_e=self.gate_c_on_e,
+            unparsed=self.unparsed,
+            **results_options(ws),
+        )
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """How well the model knows what it does not know, where it gives probabilities."""
+        doubts = uncertainty_of(judged["judged"], seed=ws.seed)
         if len(doubts):
-            write_csv(doubts, ws.folder / "uncertainty.csv")
-        about = ws.manifest.get("annotations", {}).get("name") or str(self.questions)
-        ws.manifest |= {"title": f"OODBench: {name} on {about}", "unparsed": self.unparsed}
-        Console().print(oodbench_tables(results, ws.manifest))
-        if self.report:
-            with optional("oodbench.html"):
-                file = folder / _DIVISION
-                known = file.exists() and "division" in ws.manifest
-                division = read_table(file) if known else None
-                write_oodbench_page(ws.folder, results, judged, division, ws.manifest)
-        return results
+            yield "uncertainty", doubts
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class."""
+        return model_contrasts(judged["judged"], **ws.resampling)
+
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """See the base class."""
+        return summary(run)
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """See the base class."""
+        return page(run, blocks)

@@ -13,18 +13,23 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json, read_table, write_csv
+from ood_lab.io import read_config, read_json, write_csv
+from ood_lab.lvlm.oodbench.page import METRICS, SPLITS
+from ood_lab.report.blocks import PlannedFigure
 from ood_lab.report.figures.bars import bar_panels
-from ood_lab.report.figures.drawing import PlannedFigure, write_all
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.oodbench_tables import SPLITS, ablation_tables, whole_splits
+from ood_lab.report.optional import optional
+from ood_lab.report.page import Page, Section, write_summary
+from ood_lab.report.table import Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.report.terminal import Printed
+from ood_lab.results import read_results, whole
 from ood_lab.run.identity import leaves
 from ood_lab.run.workspace import Task, Workspace
 
 
 @dataclass(frozen=True, kw_only=True)
 class OODBenchAblation(Task):
-    """Writes ``ablation.csv`` and ``figures/ablation``: metrics of every split, run by run.
+    """Writes ``ablation.csv``, ``ablation.html`` and a figure: metrics of every split and run.
 
     A row names what differs between the runs: ``T``, the image-text models, the chat model, ...
     The number of pairs of each split before any cut is there too.
@@ -51,11 +56,21 @@ class OODBenchAblation(Task):
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")
         ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
-        console = Console()
-        console.print(ablation_tables(table, console.width))
+        blocks = [_table(table)]
+        write_summary(blocks, ws.folder, "oodbench_ablation")
+        Console().print(Printed(blocks))
         caption = "Answers to yes/no questions by setting, with 95% intervals."
         figure = PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))
-        write_all(ws.folder / "figures", [figure])
+        with optional("ablation.html"):
+            page = Page(
+                title=f"OODBench: {len(runs)} settings",
+                sentence="Positive class: yes",
+                summary=blocks,
+                sections=[Section("Figures", [figure])],
+                manifest=ws.manifest,
+                downloads=["ablation.csv"],
+            )
+            page.write(ws.folder / "ablation.html")
 
     def _figure(self, table: pd.DataFrame) -> Figure:
         """A panel per metric, a row per run and a bar per split."""
@@ -90,10 +105,33 @@ def _settings(run: Path) -> dict[str, Any]:
     return found | {"image_text": "+".join(config.get("image_text") or {}), "seed": config["seed"]}
 
 
+def _table(table: pd.DataFrame) -> Table:
+    """Pairs and metrics of every setting and split; the settings are numbered, and named below."""
+    settings = list(dict.fromkeys(table["setting"]))
+    found = {(row["setting"], row["split"], row["metric"]): row for row in table.to_dict("records")}
+    rows = []
+    for setting, split, metric in found:
+        if metric != "accuracy":
+            continue
+        row = found[setting, split, metric]
+        rows.append(
+            [
+                name_cell(settings.index(setting) + 1),
+                name_cell(SPLITS[split]),
+                *(count_cell(float(row[name])) for name in ("initial_pairs", "n")),
+                *(estimate_cell(found[setting, split, m]) for m in METRICS),
+            ]
+        )
+    heads = [Head("setting", "ascending"), Head("split", "ascending"), Head("pairs", note="uncut")]
+    heads += [Head("pairs"), *map(Head, METRICS.values())]
+    notes = [f"{number} {name}" for number, name in enumerate(settings, 1)]
+    return Table("Ablation, %", heads, rows, names=2, notes=notes, spreads=True)
+
+
 def _rows(run: Path, label: str) -> pd.DataFrame:
     manifest = read_json(run / "manifest.json")
-    rows = whole_splits(read_table(run / "results.parquet"))
-    rows = rows[rows["unparsed"] == manifest["unparsed"]]
+    rows = whole(read_results(run))
+    rows = rows[rows["unparsed"] == rows["unparsed"].iloc[0]]  # the way that comes first
     before = (manifest.get("division") or {}).get("pairs") or {}
     initial = [before.get(split) if split != "id" else None for split in rows["split"]]
     return rows.assign(setting=label, initial_pairs=initial)

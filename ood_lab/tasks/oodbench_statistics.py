@@ -20,7 +20,7 @@ from ood_lab.hints import suggestion
 from ood_lab.io import read_config, read_table, write_csv
 from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.oodbench.build import YES_NO
+from ood_lab.lvlm.oodbench.page import SPLITS
 from ood_lab.lvlm.oodbench.runs import (
     ModelRun,
     audited_pairs,
@@ -28,7 +28,6 @@ from ood_lab.lvlm.oodbench.runs import (
     common_pairs,
     read_runs,
 )
-from ood_lab.lvlm.oodbench.scoring import Unparsed
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
 from ood_lab.lvlm.statistics.degradation import (
@@ -50,10 +49,12 @@ from ood_lab.lvlm.statistics.hard import (
     spread_test,
 )
 from ood_lab.lvlm.statistics.mmd import equivalence
+from ood_lab.lvlm.statistics.page import statistics_page, statistics_tables
+from ood_lab.lvlm.yes_no import YES_NO, Unparsed
 from ood_lab.metrics.yes_no import yes_no_metrics
-from ood_lab.report.oodbench_tables import SPLITS
 from ood_lab.report.optional import optional
-from ood_lab.report.statistics_page import statistics_tables, write_statistics_page
+from ood_lab.report.page import write_summary
+from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class OODBenchStatistics(Task):
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
         split: what ID is compared with, and whose errors overlap.
-        unparsed: see :func:`ood_lab.lvlm.oodbench.scoring.pair_table`.
+        unparsed: see :func:`ood_lab.lvlm.yes_no.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
         eta, eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.
@@ -136,8 +137,9 @@ class OODBenchStatistics(Task):
             tables["mmd"] = self._mmd(ws, runs[0].path)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
-        console = Console()
-        console.print(*statistics_tables(tables, console.width), sep="\n")
+        blocks = statistics_tables(tables)
+        write_summary(blocks, ws.folder, "oodbench_statistics")
+        Console().print(Printed(blocks))
         names = [run.name for run in runs]
         ws.manifest |= {
             "title": f"OODBench's statistics: {', '.join(names)}",
@@ -147,7 +149,7 @@ class OODBenchStatistics(Task):
         }
         if self.report:
             with optional("statistics.html"):
-                write_statistics_page(ws.folder, tables, ws.manifest)
+                statistics_page(blocks, ws.manifest).write(ws.folder / "statistics.html")
 
     def _check(self, runs: Sequence[ModelRun], hard: Sequence[ModelRun]) -> None:
         names = [run.name for run in runs]

@@ -10,17 +10,15 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 import pandas as pd
 from annotated_types import Ge, Interval
-from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.io import read_table, write_csv, write_results, write_table
+from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import model_name, store_of
+from ood_lab.lvlm.kept import store_of
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
@@ -29,24 +27,25 @@ from ood_lab.lvlm.oric.facts import TIER_EDGES, AreaOf, with_facts
 from ood_lab.lvlm.oric.files import Article, Item, read_bench, read_train, write_bench, write_train
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
 from ood_lab.lvlm.oric.matching import second_step
+from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, page, summary
 from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import differences, results_of
+from ood_lab.lvlm.oric.scoring import KIND, differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.oric.wording import TASK, Asked, Form
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.shown import Headline, Scored
 from ood_lab.lvlm.training.oric_data import write_dataset
-from ood_lab.report.optional import optional
-from ood_lab.report.oric_page import write_oric_page
-from ood_lab.report.oric_tables import oric_tables
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import Kind
 from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, check_against, results_options, runs_by_model
+from ood_lab.tasks._benchmark import Benchmark, results_options
 
 log = logging.getLogger(__name__)
-
-_JUDGED = "judged.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +79,6 @@ class Oric(Benchmark):
         area_of: size of a category with several objects: see :data:`AreaOf`.
         thresholds: edges of the tiers of size: sides of squares, pixels.
         bins: of the curve over ``P(object | context)``, at most.
-        against: run folders of other models that were asked the same, to compare with.
 
     The least distances of classes are also measured in the spaces of ``image_text=[...]``.
 
@@ -107,15 +105,15 @@ class Oric(Benchmark):
     area_of: AreaOf = "union"
     thresholds: Sequence[float] = TIER_EDGES
     bins: Annotated[int, Ge(1)] = 6
-    against: Sequence[str] = ()
     files: ClassVar[Sequence[str]] = ("questions", "bench", "answers", "levels", "predictions")
     asks: ClassVar[Sequence[str]] = (TASK,)
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
+    headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
-        check_against(self.against, "oric", [_JUDGED])
         if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
         if self.bench is None and self.questions is None:
@@ -152,11 +150,6 @@ class Oric(Benchmark):
                 raise UserError("task.bench: where are its images? Give task.images=DIR")
             if self.images is not None and not Path(self.images).is_dir():
                 raise UserError(f"task.images={self.images} is not a directory")
-
-    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
-        """Tells the manifest that it is one of ORIC, whatever else is known of the questions."""
-        super().note(ws, questions, folder)
-        ws.manifest.setdefault("oric", {})
 
     # First stage.
 
@@ -285,43 +278,61 @@ class Oric(Benchmark):
 
     # Third stage.
 
-    def score(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers, folder: Path
-    ) -> pd.DataFrame:
-        """See the class."""
-        name = model_name(ws.manifest["lvlm"])
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "ORIC"
+
+    @property
+    def kind(self) -> Kind:
+        """See the base class."""
+        return KIND
+
+    def about(self, ws: Workspace) -> str:
+        """The annotations, or the file that was given."""
+        return str(ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions)
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """See the base class; replies that do not match may be read by the judge."""
         asked = [q for q in questions if q.question_id in answers or not self.predictions]
         judged = judge(asked, answers, self.parser)
         if self.second_step == "judge":
             judged = second_step(judged, self._texts(ws, cast("ChatModel", ws.judge)))
-        write_table(judged, ws.folder / _JUDGED)
-        results = results_of(judged, name, **results_options(ws))
-        write_results(results, ws.folder)
-        write_predictions(judged[judged["split"] == ORIC], ws.folder)
-        about = ws.manifest.get("annotations", {}).get("name") or self.bench or self.questions
-        ws.manifest["title"] = f"ORIC: {name} on {about}"
-        self._write_comparisons(ws, judged, name)
-        Console().print(oric_tables(results, ws.folder, ws.manifest))
-        if self.report:
-            with optional("oric.html"):
-                write_oric_page(ws.folder, folder, results, judged, ws.manifest)
-        return results
+        return {"judged": judged}
 
-    def _write_comparisons(self, ws: Workspace, judged: pd.DataFrame, name: str) -> None:
-        """Sets against ORIC, other models against this one, and the curves."""
-        if judged["split"].nunique() > 1:
-            table = differences(judged, "split", first=ORIC, **ws.resampling)
-            write_csv(table, ws.folder / "differences.csv")
-        if self.against:
-            others = runs_by_model(name, self.against)
-            tables = {name: judged} | {n: read_table(r / _JUDGED) for n, r in others.items()}
-            own = {n: table[table["split"] == ORIC] for n, table in tables.items()}
-            table = differences(same_questions(own), "model", **ws.resampling)
-            write_csv(table, ws.folder / "models.csv")
-        if "p_context" in judged:
-            write_csv(curve_of(judged, self.bins, **ws.resampling), ws.folder / "context.csv")
-        if "tier" in judged:
-            write_csv(by_tier(judged, **ws.resampling), ws.folder / "tiers.csv")
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
+    ) -> pd.DataFrame:
+        """See the base class."""
+        return results_of(judged["judged"], model, **results_options(ws))
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """Predictions as ORIC's code has them, sets against ORIC, and the curves."""
+        table = judged["judged"]
+        write_predictions(table[table["split"] == ORIC], ws.folder)
+        if table["split"].nunique() > 1:
+            yield "differences", differences(table, "split", first=ORIC, **ws.resampling)
+        if "p_context" in table:
+            yield "context", curve_of(table, self.bins, **ws.resampling)
+        if "tier" in table:
+            yield "tiers", by_tier(table, **ws.resampling)
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class; of ORIC's own questions."""
+        table = judged["judged"]
+        return differences(table[table["split"] == ORIC], "model", **ws.resampling)
+
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """See the base class."""
+        return summary(run)
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """See the base class."""
+        return page(run, blocks)
 
 
 def _is_chat(node: Mapping[str, Any] | None) -> bool:

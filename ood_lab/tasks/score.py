@@ -22,10 +22,11 @@ from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_a
 from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
-from ood_lab.io import write_csv, write_results, write_table
+from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, accuracy_of, best_detectors, results_of, significance_of
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
+from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 
@@ -172,9 +173,9 @@ class Score(Task):
         if manifest["id_accuracy"] is not None:
             model = manifest["model"]
             dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
-        if dating is not None:
-            write_csv(dating, ws.folder / "dating.csv")
         write_results(results, ws.folder)
+        if dating is not None:
+            write_results(dating, ws.folder)
         show(results, manifest, best)
         if self.report:
             with optional("report.html"):

@@ -17,8 +17,10 @@ from ood_lab.evaluation.banks import Extraction
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv
 from ood_lab.report.figures.drawing import write_all
+from ood_lab.report.page import write_summary
 from ood_lab.report.shift_figures import Space, separability_figure
 from ood_lab.report.shift_tables import separability_table
+from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
@@ -87,7 +89,9 @@ class Separability(Task):
             "id_split": self.id_split,
             "data": {name: split.identity for name, split in data.splits.items()},
         }
-        Console().print(separability_table(spaces, self.id_split))
+        blocks = [separability_table(spaces, self.id_split)]
+        write_summary(blocks, ws.folder, "separability")
+        Console().print(Printed(blocks))
 
 
 def _space(found: Separated) -> Space:

@@ -11,20 +11,24 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import write_csv, write_results, write_table
+from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
+from ood_lab.lvlm.oric.page import COMPARED, summary
 from ood_lab.lvlm.oric.scoring import differences, results_of
 from ood_lab.lvlm.oric.sets import ORIC
 from ood_lab.lvlm.questions import Question, read_questions
+from ood_lab.lvlm.shown import Scored, difference_table
 from ood_lab.lvlm.training.grpo import VlmGrpo
 from ood_lab.lvlm.training.oric_data import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
-from ood_lab.report.oric_tables import oric_tables
+from ood_lab.report.page import write_summary
+from ood_lab.report.terminal import Printed
+from ood_lab.results import write_results
 from ood_lab.run import checkpoints
 from ood_lab.run.workspace import Task, Workspace
 
@@ -122,6 +126,10 @@ class TuneGrpo(Task):
         table = differences(same_questions(changes), "model", **ws.resampling)
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
-        ws.manifest |= {"title": "ORIC after reinforcement fine-tuning", "oric": {}}
-        Console().print(oric_tables(after, ws.folder, ws.manifest))
+        ws.manifest |= {"title": "ORIC after reinforcement fine-tuning"}
+        run = Scored(ws.folder, folder, after, {}, {}, ws.manifest)
+        title = "After minus before, points"
+        blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
+        write_summary(blocks, ws.folder, "tune_grpo")
+        Console().print(Printed(blocks))
         return results

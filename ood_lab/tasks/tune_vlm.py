@@ -17,11 +17,11 @@ from rich.table import Table
 from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.vlm.held_out import held_out_accuracy
 from ood_lab.builtin.vlm.make import vlm_tuning
-from ood_lab.io import write_results, write_text
+from ood_lab.io import write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.training.data import Chats
 from ood_lab.lvlm.training.module import VlmTuning
-from ood_lab.metrics import COLUMNS
+from ood_lab.results import ACCURACY, write_results
 from ood_lab.run import checkpoints
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
@@ -84,7 +84,7 @@ class TuneVlm(Task):
             return None
         log.info("asking about %d held-out scenes", self.scenes)
         shares = held_out_accuracy(TransformersChat(str(place), batch_size=64), self.scenes)
-        results = shares.assign(model=ws.model["name"], seed=ws.seed).reindex(columns=COLUMNS)
+        results = ACCURACY.table(shares, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
         _show(shares)
         return results

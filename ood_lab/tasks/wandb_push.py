@@ -14,8 +14,6 @@ from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
-#: What a run is about: detectors, or the shift of sets.
-TABLES = ("results.parquet", "shift.csv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +38,8 @@ class WandbPush(Task):
 
         if not ws.is_main:
             return
-        paths = finished_runs(self.runs, TABLES)
+        paths = finished_runs(self.runs)
         make_logger = partial(ws.build, "push.wandb", save_dir=str(ws.folder))
         for path in track(paths, f"Pushing {counted(len(paths), 'run')}", transient=True):
-            push_run(path, TABLES, make_logger)
+            push_run(path, make_logger)
         log.info("%s pushed; offline ones wait for `wandb sync` below %s", len(paths), ws.folder)

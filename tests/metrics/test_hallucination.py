@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from ood_lab.metrics.clustered import clustered
 from ood_lab.metrics.hallucination import (
     amber_caption_metrics,
     amber_f1,
     amber_yes_no_metrics,
-    caption_intervals,
     caption_metrics,
 )
 
@@ -32,7 +32,10 @@ def test_nothing_named_is_missing_and_not_zero():
 def test_intervals_hold_the_value_and_shrink_with_more_images():
     few = np.tile(np.array([[1, 4, 2, 3, 0, 5, 0, 1], [0, 3, 2, 3, 1, 5, 1, 1]]), (10, 1))
     many = np.tile(few, (25, 1))
-    small, large = caption_intervals(few), caption_intervals(many)
+    small, large = (
+        clustered(few, caption_metrics).estimates(),
+        clustered(many, caption_metrics).estimates(),
+    )
     for name in small:
         assert small[name].low <= small[name].value <= small[name].high
         assert small[name].value == large[name].value
@@ -40,7 +43,7 @@ def test_intervals_hold_the_value_and_shrink_with_more_images():
 
 
 def test_no_images_give_no_numbers():
-    assert np.isnan(caption_intervals(np.zeros((0, 8)))["chair"].value)
+    assert np.isnan(clustered(np.zeros((0, 8)), caption_metrics).estimates()["chair"].value)
 
 
 @pytest.mark.parametrize(

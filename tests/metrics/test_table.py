@@ -6,7 +6,6 @@ import pytest
 from scipy import stats
 
 from ood_lab.metrics import (
-    COLUMNS,
     Evaluation,
     aupr,
     auroc,
@@ -18,6 +17,8 @@ from ood_lab.metrics import (
     results_of,
     significance_of,
 )
+from ood_lab.metrics.table import KIND
+from ood_lab.results import CORE
 
 DETECTORS = ["weak", "strong"]
 ORDER = ["near", "mid", "far"]
@@ -102,12 +103,12 @@ WHOLE = {"semantic_level": None, "covariate_level": None}
 
 
 def test_columns_and_constants(table):
-    assert list(table.columns) == COLUMNS
+    assert list(table.columns) == [*CORE, *KIND.keys]
     assert set(table["model"]) == {"net"}
     assert set(table["seed"]) == {3}
     assert set(table["n_id"]) == {200}
     assert table.attrs["protocol"] == "openood"
-    keys = [c for c in COLUMNS if c not in ("value", "ci_low", "ci_high")]
+    keys = [c for c in table if c not in ("value", "ci_low", "ci_high")]
     assert not table.duplicated(keys).any()
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
 
+from ood_lab.metrics.clustered import clustered, resampled_sums
 from ood_lab.metrics.yes_no import (
     outcome_counts,
-    resampled_sums,
-    yes_no_intervals,
     yes_no_metrics,
 )
 
@@ -47,15 +46,15 @@ def test_zero_denominators_are_zero_and_no_answer_is_missing():
     never_yes = yes_no_metrics([0, 0, 5, 5])
     assert (never_yes["precision"], never_yes["f1"], never_yes["mcc"]) == (0, 0, 0)
     assert all(np.isnan(value) for value in yes_no_metrics([0, 0, 0, 0]).values())
-    assert np.isnan(yes_no_intervals(np.zeros((0, 4)))["accuracy"].value)
+    assert np.isnan(clustered(np.zeros((0, 4)), yes_no_metrics).estimates()["accuracy"].value)
 
 
 def test_interval_resamples_whole_pairs():
     """Pairs that are wholly right or wholly wrong vary twice as much as single answers would."""
     pairs = np.repeat([[1, 0, 1, 0], [0, 1, 0, 1]], 100, axis=0)
-    wide = yes_no_intervals(pairs, draws=4000)["accuracy"]
+    wide = clustered(pairs, yes_no_metrics, draws=4000).estimates()["accuracy"]
     single = np.repeat([[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]], 100, axis=0)
-    narrow = yes_no_intervals(single, draws=4000)["accuracy"]
+    narrow = clustered(single, yes_no_metrics, draws=4000).estimates()["accuracy"]
     assert wide.value == narrow.value == 0.5
     ratio = (wide.high - wide.low) / (narrow.high - narrow.low)
     assert ratio == pytest.approx(np.sqrt(2), rel=0.08)

@@ -5,20 +5,11 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
+from ood_lab.metrics.table import KIND
+
 COLUMNS = [
-    "model",
-    "detector",
-    "ood",
-    "shift_level",
-    "semantic_level",
-    "covariate_level",
-    "n_id",
-    "n_ood",
-    "metric",
-    "value",
-    "ci_low",
-    "ci_high",
-    "seed",
+    *("model", "detector", "ood", "shift_level", "semantic_level", "covariate_level"),
+    *("n_id", "n_ood", "metric", "value", "ci_low", "ci_high", "seed"),
 ]
 NAMES = [
     "vim",
@@ -160,7 +151,8 @@ def make_results(scores, detectors, sets, min_n=10):
                 row(f"sensitivity_{axis}_{name}", abs(np.polyfit(x, curve, 1)[0]), d, "grid")
         for (sem, cov), part in grid.groupby(["semantic_level", "covariate_level"]):
             both(d, part, ood="grid", sem=sem, cov=cov)
-    return pd.DataFrame(rows, columns=COLUMNS)
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    return KIND.table(table, model="resnet", seed=0)
 
 
 def make_run(n_detectors=5, n_sets=3, **options):

@@ -7,34 +7,55 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.report.answer_board import (
-    AnswerBoard,
     answer_board,
+    board_page,
+    board_tables,
     detector_table,
     read_benchmarks,
-    write_answer_board,
 )
+from ood_lab.report.terminal import Printed
+from ood_lab.results import Kind, write_results
+
+KIND = Kind("toy", "pair", ("split", "part", "n_asked", "n_unparsed", "n_cut", "n_failed"))
+NAMES = {
+    "OODBench": [
+        ("id", "accuracy", "ID Acc"),
+        ("ood_s", "accuracy", "OOD-S Acc"),
+        ("ood_h", "accuracy", "OOD-H Acc"),
+    ],
+    "ORIC": [("oric", "macro_f1", "ORIC F1")],
+    "ODE": [("pooled", "chair", "CHAIR"), ("fictional", "chair", "fictional CHAIR")],
+}
 
 
-def run_folder(folder, model, splits, metric, about, **more):
+def run_folder(folder, model, splits, metric, benchmark="OODBench", about=(), **more):
     folder.mkdir(parents=True)
+    counts = {"n_asked": 100, "n_unparsed": 0, "n_cut": 0, "n_failed": 0, "n": 50}
     rows = [
         {
-            "model": model,
             "split": split,
             "semantic_level": level,
-            "covariate_level": None,
             "metric": metric,
-            "n_asked": 100,
             "value": value,
             "ci_low": value - 0.1,
             "ci_high": value + 0.1,
+            **counts,
             **more,
         }
         for split, value in splits.items()
         for level in (None, 3.0)
     ]
-    pd.DataFrame(rows).to_parquet(folder / "results.parquet")
-    manifest = {"questions": {"n": 250, "sha256": "0" * 64}, "title": f"{model} somewhere", **about}
+    write_results(KIND.table(rows, model=model, seed=0), folder)
+    manifest = {
+        "questions": {"n": 250, "images": 40, "sha256": "0" * 64} | dict(about),
+        "title": f"{model} somewhere",
+        "benchmark": {
+            "name": benchmark,
+            "about": "scenes",
+            "page": "toy.html",
+            "headlines": NAMES[benchmark],
+        },
+    }
     (folder / "manifest.json").write_text(json.dumps(manifest))
     return folder
 
@@ -43,16 +64,16 @@ def run_folder(folder, model, splits, metric, about, **more):
 def runs(tmp_path):
     accuracy = {"id": 0.9, "ood_s": 0.7, "ood_h": 0.6}
     return [
-        run_folder(tmp_path / "a", "tiny", accuracy, "accuracy", {}),
-        run_folder(tmp_path / "b", "other", {"id": 0.5}, "accuracy", {}),
-        run_folder(tmp_path / "c", "tiny", {"oric": 0.4}, "macro_f1", {"oric": {}}, prompt="mean"),
-        run_folder(tmp_path / "d", "tiny", {"pooled": 0.2}, "chair", {"ode": {}}, distance=None),
+        run_folder(tmp_path / "a", "tiny", accuracy, "accuracy"),
+        run_folder(tmp_path / "b", "other", {"id": 0.5}, "accuracy"),
+        run_folder(tmp_path / "c", "tiny", {"oric": 0.4}, "macro_f1", "ORIC"),
+        run_folder(tmp_path / "d", "tiny", {"pooled": 0.2}, "chair", "ODE"),
     ]
 
 
 def test_headlines_of_all_benchmarks(runs):
     board = answer_board(read_benchmarks(runs))
-    assert list(dict.fromkeys(board["benchmark"])) == ["OODBench", "ORIC", "ODE"]
+    assert set(board["benchmark"]) == {"OODBench", "ORIC", "ODE"}
     found = board.set_index(["benchmark", "model", "column"])["value"]
     assert found["OODBench", "tiny", "OOD-H Acc"] == 0.6
     assert found["OODBench", "other", "ID Acc"] == 0.5
@@ -65,25 +86,29 @@ def test_headlines_of_all_benchmarks(runs):
 def two_sizes(tmp_path):
     """The runs of one model: 600 images twice, and 40 images; what was asked differs."""
 
-    def about(n, images, digest):
-        return {
-            "questions": {"n": n, "images": images, "sha256": digest * 64},
-            "annotations": {"name": "scenes"},
-        }
+    def run(place, model, value, n, images, digest):
+        about = {"n": n, "images": images, "sha256": digest * 64}
+        folder = tmp_path / "x" / place / "seed=0"
+        return run_folder(folder, model, {"id": value}, "accuracy", about=about)
 
     return [
-        run_folder(tmp_path / "x/1/seed=0", "tiny", {"id": 0.9}, "accuracy", about(3910, 600, "a")),
-        run_folder(tmp_path / "x/2/seed=0", "tiny", {"id": 0.8}, "accuracy", about(3910, 600, "a")),
-        run_folder(tmp_path / "x/3/seed=0", "tiny", {"id": 0.3}, "accuracy", about(240, 40, "b")),
-        run_folder(tmp_path / "x/4/seed=0", "big", {"id": 0.7}, "accuracy", about(240, 40, "b")),
+        run("1", "tiny", 0.9, 3910, 600, "a"),
+        run("2", "tiny", 0.8, 3910, 600, "a"),
+        run("3", "tiny", 0.3, 240, 40, "b"),
+        run("4", "big", 0.7, 240, 40, "b"),
     ]
 
 
 def shown(board):
     """The board in a terminal."""
     console = Console(record=True, width=100)
-    console.print(AnswerBoard(board))
+    console.print(Printed(board_tables(board)))
     return console.export_text()
+
+
+def page_of(board, detectors, runs, folder):
+    page = board_page(board_tables(board), detectors, runs, {"title": "All"})
+    return page.write(folder / "benchmarks.html")
 
 
 def test_no_run_of_a_model_is_left_out(two_sizes):
@@ -93,21 +118,21 @@ def test_no_run_of_a_model_is_left_out(two_sizes):
     assert board["data"].tolist() == ["scenes"] * 4
     assert board["questions"].tolist() == [3910, 3910, 240, 240]
     assert board["images"].tolist() == [600, 600, 40, 40]
-    assert board["n"].tolist() == [100] * 4
+    assert board["n"].tolist() == [50] * 4
 
 
 def test_runs_that_were_asked_other_questions_have_tables_of_their_own(two_sizes, tmp_path):
     found = read_benchmarks(two_sizes)
     board = answer_board(found)
     text = shown(board)
-    html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
+    html = page_of(board, {}, found, tmp_path).read_text()
     for title in (
         "OODBench on scenes, 3,910 questions about 600 images, %",
         "OODBench on scenes, 240 questions about 40 images, %",
     ):
         assert title in text
         assert f"<caption>{title}</caption>" in html
-    assert "tiny (1/seed=0)  scenes      3,910  90.0 [80.0, 100.0]" in text
+    assert "tiny (1/seed=0)      3,910  90.0±10.0" in text
     assert html.count(">3,910</td>") == 2
     assert html.count(">240</td>") == 2
 
@@ -116,15 +141,15 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     found = read_benchmarks(runs)
     board = answer_board(found)
     text = shown(board)
-    assert "60.0 [50.0, 70.0]" in text
+    assert "60.0±10.0" in text
     assert "other" in text
     leaderboard = tmp_path / "places" / "hash" / "seed=0"
     leaderboard.mkdir(parents=True)
     (leaderboard / "leaderboard.html").touch()
     detectors = {leaderboard: pd.DataFrame({"detector": ["knn"], "auroc": [0.91]})}
-    page = write_answer_board(board, detectors, found, tmp_path, {"title": "All of them"})
+    page = page_of(board, detectors, found, tmp_path)
     html = page.read_text()
-    assert "All of them" in html
+    assert "All" in html
     assert "knn" in html
     assert f'<a href="{leaderboard.as_uri()}/leaderboard.html">Detectors: places</a>' in html
     assert "fictional" not in html  # nobody was measured on it
@@ -156,12 +181,12 @@ def test_runs_of_detectors_alone_are_refused(tmp_path):
 
 def test_what_is_missing_has_a_reason_and_no_interval(tmp_path):
     sizes = {"n_unparsed": 100, "n_failed": 0}
-    silent = run_folder(tmp_path / "a", "tiny", {"id": math.nan}, "accuracy", {}, **sizes)
+    silent = run_folder(tmp_path / "a", "tiny", {"id": math.nan}, "accuracy", **sizes)
     found = read_benchmarks([silent])
     board = answer_board(found)
     text = shown(board)
-    html = write_answer_board(board, {}, found, tmp_path, {"title": "All"}).read_text()
+    html = page_of(board, {}, found, tmp_path).read_text()
     assert "nan" not in text
     assert "N/A of tiny ID Acc: no answer could be read." in text
-    assert ">N/A: no answer could be read</td>" in html
+    assert "N/A of tiny ID Acc: no answer could be read." in html
     assert "show 95% intervals" not in html  # there are none

@@ -9,6 +9,7 @@ from finished_runs import write_run
 from PIL import Image
 from report_run import make_run
 
+from ood_lab.evaluation.dating import KIND
 from ood_lab.metrics import dating_table
 from ood_lab.report.html import write_report
 from ood_lab.report.leaderboard import make_leaderboard
@@ -16,6 +17,7 @@ from ood_lab.report.leaderboard_dating import dating_rows
 from ood_lab.report.leaderboard_files import write_leaderboard
 from ood_lab.report.leaderboard_runs import read_run
 from ood_lab.report.run_figures import write_dating_figure
+from ood_lab.results import write_results
 
 PERIODS = ["early Shang", "late Shang", "<early> Zhou"]
 PARENTS = np.array([0, 0, 1])
@@ -77,7 +79,8 @@ def svg_text(path):
 
 def run_with(folder, right, seed=0, **options):
     path = write_run(folder, {"knn": (0.7, 0.8)}, seed=seed, model=folder.name)
-    made(right, seed=seed, model=folder.name, **options).to_csv(path / "dating.csv", index=False)
+    table = made(right, **options).drop(columns=["model", "seed"], errors="ignore")
+    write_results(KIND.table(table, model=folder.name, seed=seed), path)
     return read_run(path)
 
 

@@ -14,8 +14,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from report_run import make_run, without_levels
 
+from ood_lab.report.blocks import PlannedFigure
 from ood_lab.report.figures.densities import density
-from ood_lab.report.figures.drawing import PlannedFigure, write_all
+from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
@@ -80,8 +81,9 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
     run = make_run(detectors, sets, levels=0 if sets == 2 else 4)
     with warnings.catch_warnings(), rc():
         warnings.simplefilter("error")
-        for name, _, _, draw, _ in planned_figures(inputs_of(run)):
-            if (figure := draw()) is None:
+        for planned in planned_figures(inputs_of(run)):
+            name = planned.name
+            if (figure := planned.draw()) is None:
                 continue
             texts = drawn_texts(figure, monkeypatch)
             page = figure.bbox

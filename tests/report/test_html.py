@@ -11,7 +11,7 @@ from report_run import make_run, without_levels
 
 from ood_lab.data.files import load_rgb
 from ood_lab.report.html import write_report
-from ood_lab.report.html_tables import flatten
+from ood_lab.report.page import flatten
 from ood_lab.report.run_figures import write_figures
 
 

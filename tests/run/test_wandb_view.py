@@ -13,9 +13,11 @@ from wandb_offline import read_run
 from ood_lab.report import leaderboard_runs
 from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.view import RunView
+from ood_lab.results import write_results
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import headline
 from ood_lab.run.wandb_log import charts, summary_values
+from ood_lab.shift.summary import KIND
 
 
 def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
@@ -26,8 +28,8 @@ def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
         (run / "report.html").write_text("<p>report")
     measured = write_run(tmp_path / "one" / "bbbb", {"knn": (0.7, 0.9)})
     (measured / "results.parquet").unlink()
-    shift = {"set": "near", "axis": "semantic", "mean": 0.25, "differs_from_next": ""}
-    pd.DataFrame([shift]).to_csv(measured / "shift.csv", index=False)
+    shift = {"set": "near", "axis": "semantic", "metric": "mean", "value": 0.25}
+    write_results(KIND.table([shift], model="clip", seed=0), measured)
     arguments = ("task=wandb_push", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
     assert call("eval.py", *arguments, "push.wandb.offline=true") == 0, capsys.readouterr().err
     made = sorted((tmp_path / "made").rglob("offline-run-*"))

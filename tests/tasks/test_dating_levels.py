@@ -9,12 +9,13 @@ from torch import nn
 from ood_lab.builtin.vessels import CATEGORIES, CLASSES, DYNASTIES
 from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.errors import UserError
-from ood_lab.evaluation.dating import COLUMNS, dating_of, heads_to_read
+from ood_lab.evaluation.dating import KIND, dating_of, heads_to_read
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.heads import HeadPredictions
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet
 from ood_lab.models.fgvc.labels import LabelSpace
+from ood_lab.results import CORE
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def guesses():
 def test_without_heads_the_parent_of_the_class_stands_for_the_coarse_level(data, guesses):
     classes, _, _ = guesses
     table = dating_of(data, bank_of(data, classes), Plain(), "net", 3)
-    assert list(table) == COLUMNS
+    assert list(table) == [*CORE, *KIND.keys]
     assert set(table["seed"]) == {3}
     assert table.groupby("level")["source"].unique().explode().to_dict() == {
         "coarse": "derived",

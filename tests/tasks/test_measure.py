@@ -3,11 +3,12 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from cli import call, run_folders
 from PIL import Image
 from wandb_offline import read_run
+
+from ood_lab.results import read_results
 
 SMALL = ("trainer.accelerator=cpu", "task.report=false")
 
@@ -19,14 +20,14 @@ def test_wandb_shows_the_shift_of_every_set(tmp_path):
     assert call("eval.py", *arguments, "trainer.accelerator=cpu") == 0
     (folder,) = run_folders(tmp_path)
     assert folder.parents[1].name == "vessels-clip-tiny"  # not after the model, which is not used
-    summary = pd.read_csv(folder / "shift.csv")
+    summary = read_results(folder)
     shown = read_run(folder)["summary"]
-    for row in summary.itertuples():
-        assert shown[f"shift/{row.axis}/{row.set}"] == pytest.approx(row.mean)
+    for row in summary[summary["metric"] == "mean"].itertuples():
+        assert shown[f"shift/{row.axis}/{row.set}"] == pytest.approx(row.value)
     for kind, name in (
         ("html", "shift"),
         ("images/figures", "shift_scatter"),
-        ("table", "shift_table"),
+        ("table", "results"),
     ):
         assert list(folder.glob(f"wandb/offline-run-*/files/media/{kind}/{name}*")), name
 

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
+from ood_lab.results import read_results
 from ood_lab.shift import load_edges
 from ood_lab.tasks.separability import names_of
 
@@ -82,8 +83,8 @@ def test_the_files_of_a_division(division):
         "shift_images_semantic",
     ):
         assert {f"{name}.png", f"{name}.svg"} <= figures
-    summary = pd.read_csv(division / "shift.csv")
-    assert len(summary) == 2 * degrees["dataset"].nunique()
+    summary = read_results(division)
+    assert len(summary) == 2 * 2 * degrees["dataset"].nunique()
     manifest = json.loads((division / "manifest.json").read_text())
     assert manifest["pool"] == (degrees["dataset"] != "test").sum()
     assert manifest["k"] == 10

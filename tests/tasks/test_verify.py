@@ -10,6 +10,8 @@ from cli import ROOT, call
 
 from ood_lab.errors import UserError
 from ood_lab.evaluation.references import matching_rows, read_references
+from ood_lab.metrics.table import KIND
+from ood_lab.results import write_results
 from ood_lab.tasks.verify import Verify
 
 ROWS = read_references()
@@ -48,8 +50,8 @@ def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **c
         n = row.reference.protocol["n", row.ood]
         for key, value in zip(values, (row.detector, row.ood, row.metric, number, n), strict=True):
             values[key].append(value)
-    results = pd.DataFrame(values).assign(n_id=5000, semantic_level=None, covariate_level=None)
-    results.to_parquet(folder / "results.parquet")
+    table = pd.DataFrame(values).assign(n_id=5000)
+    write_results(KIND.table(table, model=model, seed=0), folder)
     stated = CIFAR[0].reference.protocol
     detectors = {row.detector: {} for row in CIFAR}
     for field, value in stated.items():

@@ -89,5 +89,5 @@ def _shares(table: pd.DataFrame) -> pd.DataFrame:
     for metric, right in table.groupby("metric")["right"]:
         share, n = float(right.mean()), len(right)
         low, high = wilson_interval(share, n)
-        rows.append({"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n_id": n})
+        rows.append({"metric": metric, "value": share, "ci_low": low, "ci_high": high, "n": n})
     return pd.DataFrame(rows)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.differences import pairwise
 from ood_lab.lvlm.judged import FAILED
-from ood_lab.lvlm.ode.scoring import GROUPS
+from ood_lab.lvlm.ode.scoring import GROUPS, clusters_of
+from ood_lab.metrics.clustered import Metrics, cluster_sums, clustered, contrast, share
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.yes_no import resampled_sums
 
 #: Groups of yes/no questions whose accuracy is compared.
 COMPARED = ("existence", "attribute", "all")
-
-_Metrics = Callable[[NDArray[np.int64]], Mapping[str, Floats]]
 
 
 def differences(
@@ -46,22 +43,22 @@ def differences(
         first: compare this group with each other one only; None = all pairs.
 
     Returns:
-        See :func:`ood_lab.lvlm.differences.pairwise`.
+        See :func:`ood_lab.metrics.clustered.contrast`.
     """
     names = captions[by].drop_duplicates().tolist()
-    tables = [_pairs(captions, list(COUNTS), caption_metrics, by, names, draws, seed, first)]
+    options = {"draws": draws, "seed": seed}
+    tables = [_pairs(captions, COUNTS, caption_metrics, by, names, first, options)]
     for group in COMPARED:
         asked = judged[judged["task"].isin(GROUPS[group])]
         asked = asked.assign(right=asked["correct"].astype(bool).astype(int), asked=1)
         metrics = _accuracy(f"{group}_accuracy")
-        tables.append(_pairs(asked, ["right", "asked"], metrics, by, names, draws, seed, first))
+        tables.append(_pairs(asked, ["right", "asked"], metrics, by, names, first, options))
     return pd.concat(tables, ignore_index=True)
 
 
-def _accuracy(name: str) -> _Metrics:
+def _accuracy(name: str) -> Metrics:
     def metrics(counts: NDArray[np.int64]) -> Mapping[str, Floats]:
-        right, asked = counts[..., 0].astype(np.float64), counts[..., 1]
-        return {name: np.divide(right, asked, out=np.full(right.shape, np.nan), where=asked > 0)}
+        return {name: share(counts[..., 0].astype(float), counts[..., 1].astype(float), np.nan)}
 
     return metrics
 
@@ -69,21 +66,16 @@ def _accuracy(name: str) -> _Metrics:
 def _pairs(
     rows: pd.DataFrame,
     columns: Sequence[str],
-    metrics: _Metrics,
+    metrics: Metrics,
     by: str,
     names: Sequence[Any],
-    draws: int,
-    seed: int,
     first: Any,
+    options: Mapping[str, int],
 ) -> pd.DataFrame:
     rows = rows[rows["status"] != FAILED]
-    codes, clusters = pd.factorize(rows["scene" if "scene" in rows else "file"])
-    if not len(clusters):
+    if not len(rows):
         return pd.DataFrame()
-    cube = np.zeros((len(clusters), len(names), len(columns)), np.int64)
     group = pd.Index(names).get_indexer(rows[by])
-    np.add.at(cube, (codes, group), rows[list(columns)].to_numpy(np.int64))
-    sums = resampled_sums(cube.reshape(len(cube), -1), draws, np.random.default_rng(seed))
-    drawn = metrics(sums.reshape(draws, len(names), len(columns)))
-    values = metrics(cube.sum(axis=0))
-    return pairwise(names, values, {k: v.T for k, v in drawn.items()}, len(cube), first)
+    counts = rows[list(columns)].to_numpy(np.int64)
+    sums = cluster_sums(counts, clusters_of(rows), group, len(names))
+    return contrast(names, clustered(sums, metrics, **options), first)

@@ -19,11 +19,13 @@ from ood_lab.io import read_json, read_table
 from ood_lab.lvlm.judged import FAILED, PARSED
 from ood_lab.lvlm.ode.criteria import Pair
 from ood_lab.lvlm.ode.graph import merged, read_graphml
-from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, POOLED, clustered
+from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, class_counts, clusters_of
 from ood_lab.lvlm.parsers import NO
+from ood_lab.lvlm.scored import POOLED
+from ood_lab.metrics.clustered import cluster_sums, resampled_sums
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
 from ood_lab.metrics.intervals import percentile_interval
-from ood_lab.metrics.yes_no import outcome_counts, resampled_sums, yes_no_metrics
+from ood_lab.metrics.yes_no import yes_no_metrics
 
 #: Groups of yes/no questions whose change is reported.
 _GROUPS = ("existence", "attribute", "all")
@@ -135,14 +137,12 @@ def _part(table: pd.DataFrame, split: str, both: Sequence[str]) -> pd.DataFrame:
 
 def _caption_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
     kept = rows[rows["status"] == PARSED]
-    return clustered(kept, kept[list(COUNTS)].to_numpy())
+    return cluster_sums(kept[list(COUNTS)].to_numpy(np.int64), clusters_of(kept))
 
 
 def _answer_counts(rows: pd.DataFrame, group: str) -> NDArray[np.int64]:
     kept = rows[rows["task"].isin(GROUPS[group]) & (rows["status"] != FAILED)]
-    truth = (kept["truth"] == NO).to_numpy()
-    counts = outcome_counts(truth, np.where(kept["correct"].to_numpy(bool), truth, ~truth))
-    return clustered(kept, counts)
+    return cluster_sums(class_counts(kept, NO), clusters_of(kept))
 
 
 def _differences(

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import LEVELS
 from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.judged import FAILED, FOUND, PARSED, SIZES, UNPARSED, sizes_of
+from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.nouns import NounExtractor
 from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.replies import is_cut, without_reasoning
+from ood_lab.lvlm.scored import POOLED, estimate_rows, places, question_kind
+from ood_lab.metrics.clustered import Estimate, clustered
 from ood_lab.metrics.hallucination import (
-    CAPTION_METRICS,
     COUNTS,
     amber_caption_metrics,
     amber_yes_no_metrics,
-    caption_intervals,
+    caption_metrics,
 )
-from ood_lab.metrics.yes_no import outcome_counts, yes_no_intervals
+from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 
+KIND = question_kind("ode", "image", "unparsed", "n_images")
+#: Number of the questions by which sets are divided: edges between the two concepts in the graph;
+#: 0 = not connected.
+DISTANCE = "distance"
 #: What becomes of an answer that cannot be read: it is wrong, or left out.
 Unparsed = Literal["wrong", "drop"]
 WAYS: tuple[Unparsed, ...] = ("wrong", "drop")
-#: ``split`` of all criteria together: pooled counts.
-POOLED = "pooled"
-#: Column of the distance between the two concepts in the graph; 0 = not connected.
-DISTANCE = "distance"
 #: Groups of yes/no questions, each with metrics of its own.
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "existence": (EXISTENCE,),
@@ -47,7 +47,6 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 OF_NO = ("accuracy", "precision", "recall", "f1")
 #: Metrics of existence questions with "yes" as the positive class, as POPE has it.
 OF_YES = ("precision", "recall", "f1", "yes_rate")
-COLUMNS = ["model", "split", *LEVELS, DISTANCE, "unparsed", *SIZES, "n_pairs", *FOUND]
 
 
 def caption_table(
@@ -112,14 +111,16 @@ def results_of(
     draws: int = 1000,
     seed: int = 0,
     min_count: int = 10,
+    unparsed: Unparsed = "wrong",
 ) -> pd.DataFrame:
-    """Everything that is reported, in long form.
+    """Everything that is reported, a table of :data:`KIND`.
 
     Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.hallucination`). Yes/no questions:
     ``<group>_<metric>`` with "no" as the positive class, and ``pope_<metric>`` of existence
     questions with "yes", unparsed answers treated both ways. Of every criterion, of all pooled, and
-    of every level of shift, cell of the two and distance in the graph. Intervals resample images;
-    those that show one scene in several styles together.
+    of every level of shift, cell of the two and distance in the graph (0 = not connected).
+    Intervals resample images; those that show one scene in several styles together. Values are
+    missing where no answer could be read.
 
     Args:
         captions: see :func:`caption_table`.
@@ -129,21 +130,22 @@ def results_of(
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels, cells and distances with fewer images are missing.
-
-    Returns:
-        ``model, split, semantic_level, covariate_level, distance, unparsed, n_asked, n_unparsed,
-        n_cut, n_failed, n_pairs`` (images), ``metric, value, ci_low, ci_high, seed``; values are
-        shares, and missing where no answer could be read.
+        unparsed: the way of treating unparsed answers that comes first.
     """
     rows: list[dict[str, Any]] = []
-    for place, part in _places(captions, splits, min_count):
-        rows += _caption_rows(part, place, draws, seed)
-    for place, part in _places(judged, splits, min_count):
-        for way in WAYS:
-            rows += _answer_rows(part, place, way, draws, seed)
-    table = pd.DataFrame(rows).assign(model=model, seed=seed).reindex(columns=COLUMNS)
-    fine = table[[*LEVELS, DISTANCE]].notna().any(axis=1)
-    return pd.concat([table[~fine], table[fine]], ignore_index=True)
+    every, options = [*splits, POOLED], {"draws": draws, "seed": seed}
+    for place, part in places(captions, every, "file", min_count, [DISTANCE]):
+        kept = part[part["status"] == PARSED]
+        counts = kept[list(COUNTS)].to_numpy(np.int64)
+        found = clustered(counts, caption_metrics, clusters_of(kept), **options)
+        rows += _rows({**place}, kept, found.estimates(), part)
+    for place, part in places(judged, every, "file", min_count, [DISTANCE]):
+        for way in sorted(WAYS, key=lambda each: each != unparsed):
+            for group, tasks in GROUPS.items():
+                asked = part[part["task"].isin(tasks)]
+                if len(asked):
+                    rows += _answer_rows({**place, "unparsed": way}, group, asked, options)
+    return KIND.table(rows, model=model, seed=seed)
 
 
 def amber_table(
@@ -172,20 +174,9 @@ def amber_table(
     return pd.DataFrame(rows)
 
 
-def whole(results: pd.DataFrame) -> pd.DataFrame:
-    """The rows that are not of one level, cell or distance."""
-    return results[results[[*LEVELS, DISTANCE]].isna().all(axis=1)]
-
-
-def clustered(rows: pd.DataFrame, counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sums of counts ``[N, M]`` over the rows that belong together, ``[K, M]``.
-
-    Those are the rows of one image, and the images that show one scene in several styles.
-    """
-    codes, names = pd.factorize(rows["scene" if "scene" in rows else "file"])
-    sums = np.zeros((len(names), counts.shape[1]), np.int64)
-    np.add.at(sums, codes, counts)
-    return sums
+def clusters_of(rows: pd.DataFrame) -> pd.Series:
+    """What belongs together: the rows of one image, and all images that show one scene."""
+    return rows["scene" if "scene" in rows else "file"]
 
 
 def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
@@ -195,70 +186,40 @@ def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
     return outcome_counts(truth[~neither], said[~neither]), int(neither.sum())
 
 
-def _places(
-    table: pd.DataFrame, splits: Sequence[str], min_count: int
-) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
-    """All of a criterion, then levels, cells and distances with images enough."""
-    if not len(table):
-        return
-    parts = {name: table[table["split"] == name] for name in splits} | {POOLED: table}
-    known = [name for name in LEVELS if name in table]
-    keys: list[list[str]] = [[name] for name in known] + ([known] if len(known) == 2 else [])
-    keys += [[DISTANCE]] if DISTANCE in table else []
-    for split, part in parts.items():
-        yield {"split": split}, part
-    for split, part in parts.items():
-        for names in keys:
-            for values, cell in part.groupby(names):
-                if cell["file"].nunique() >= min_count:
-                    yield {"split": split, **dict(zip(names, values, strict=True))}, cell
-
-
-def _caption_rows(
-    part: pd.DataFrame, place: Mapping[str, Any], draws: int, seed: int
-) -> list[dict[str, Any]]:
-    kept = part[part["status"] == PARSED]
-    found = caption_intervals(clustered(kept, kept[list(COUNTS)].to_numpy()), draws, seed)
-    sizes = sizes_of(part) | {"n_pairs": kept["file"].nunique()}
-    about = {**place, "unparsed": WAYS[0], **sizes}
-    return [{**about, "metric": name, **_estimate(*found[name])} for name in CAPTION_METRICS]
-
-
 def _answer_rows(
-    part: pd.DataFrame, place: Mapping[str, Any], way: Unparsed, draws: int, seed: int
+    place: Mapping[str, Any], group: str, asked: pd.DataFrame, options: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    rows = []
-    for group, tasks in GROUPS.items():
-        asked = part[part["task"].isin(tasks)]
-        if not len(asked):
-            continue
-        kept = asked[asked["status"] != FAILED]
-        read = kept[kept["status"] == PARSED]
-        kept = read if way == "drop" or not len(read) else kept
-        about = {
-            **place,
-            "unparsed": way,
-            **sizes_of(asked),
-            "n_pairs": kept["file"].nunique(),
-        }
-        # An answer that counts as wrong is the opposite of the truth.
-        right = kept["correct"].to_numpy(bool)
-        found = _of_class(kept, right, NO, draws, seed)
-        rows += [{**about, "metric": f"{group}_{m}", **_estimate(*found[m])} for m in OF_NO]
-        if group == EXISTENCE:
-            found = _of_class(kept, right, YES, draws, seed)
-            rows += [{**about, "metric": f"pope_{m}", **_estimate(*found[m])} for m in OF_YES]
+    kept = asked[asked["status"] != FAILED]
+    read = kept[kept["status"] == PARSED]
+    kept = read if place["unparsed"] == "drop" or not len(read) else kept
+    found = of_class(kept, NO, options)
+    rows = _rows(place, kept, {f"{group}_{name}": found[name] for name in OF_NO}, asked)
+    if group == EXISTENCE:
+        found = of_class(kept, YES, options)
+        rows += _rows(place, kept, {f"pope_{name}": found[name] for name in OF_YES}, asked)
     return rows
 
 
-def _of_class(
-    rows: pd.DataFrame, right: NDArray[np.bool_], positive: str, draws: int, seed: int
-) -> Mapping[str, Any]:
-    """Metrics with their intervals; images are resampled."""
+def of_class(
+    rows: pd.DataFrame, positive: str, options: Mapping[str, int]
+) -> Mapping[str, Estimate]:
+    """Metrics of answers with a positive class; what is not read is wrong."""
+    counts = class_counts(rows, positive)
+    return clustered(counts, yes_no_metrics, clusters_of(rows), **options).estimates()
+
+
+def class_counts(rows: pd.DataFrame, positive: str) -> NDArray[np.int64]:
+    """TP, FP, TN, FN of every answer, ``[N, 4]``; what is not read is wrong."""
     truth = (rows["truth"] == positive).to_numpy()
-    counts = outcome_counts(truth, np.where(right, truth, ~truth))
-    return yes_no_intervals(clustered(rows, counts), draws, seed)
+    return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
 
 
-def _estimate(value: float, low: float, high: float) -> dict[str, float]:
-    return {"value": value, "ci_low": low, "ci_high": high}
+def _rows(
+    place: Mapping[str, Any],
+    kept: pd.DataFrame,
+    found: Mapping[str, Estimate],
+    asked: pd.DataFrame,
+) -> list[dict[str, Any]]:
+    unit = "scene" if "scene" in kept else "image"
+    keys = {**place, "unit": unit, "n_images": kept["file"].nunique()}
+    return estimate_rows(keys, found, clusters_of(kept).nunique(), asked)

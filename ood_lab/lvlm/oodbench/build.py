@@ -16,14 +16,10 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.oodbench.wording import COUNTING, EXISTENCE, LOGIC, Form, wording
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.yes_no import YES_NO
 
-#: ``Question.task`` of the two questions of a pair, and of the three of a BAP sample.
-YES_NO, BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = (
-    "yes_no",
-    "bap_existence",
-    "bap_counting",
-    "bap_logic",
-)
+#: ``Question.task`` of the three questions of a BAP sample.
+BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_logic"
 BAP_TASKS = (BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC)
 
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_table
 from ood_lab.lvlm.oodbench.audit import read_ood_pairs
-from ood_lab.lvlm.oodbench.scoring import Unparsed, pair_table
-
-_COUNTS = ["tp", "fp", "tn", "fn"]
+from ood_lab.lvlm.yes_no import COUNTS, Unparsed, pair_table
+from ood_lab.results import read_results
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
             raise UserError(
                 f"{folder} is not a finished run of task=oodbench: it has no judged.parquet"
             )
-        results = read_table(folder / "results.parquet")
+        results = read_results(folder)
         name = str(results["model"].iloc[0]) if len(results) else folder.parent.name
         runs.append(ModelRun(name, folder, read_table(folder / "judged.parquet")))
     if len({run.path.resolve() for run in runs}) < len(runs):
@@ -68,7 +67,7 @@ def common_pairs(
 
     Args:
         runs: of M models.
-        unparsed: see :func:`~ood_lab.lvlm.oodbench.scoring.pair_table`.
+        unparsed: see :func:`~ood_lab.lvlm.yes_no.pair_table`.
 
     Returns:
         One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.
@@ -87,8 +86,8 @@ def common_pairs(
     kept = np.logical_and.reduce([table["kept"].to_numpy(bool) for table in tables])
     if not kept.any():
         raise UserError("no question pair was answered by all models")
-    counts = np.stack([table.loc[kept, _COUNTS].to_numpy(np.int64) for table in tables])
-    return tables[0][kept].drop(columns=_COUNTS).reset_index(), counts
+    counts = np.stack([table.loc[kept, COUNTS].to_numpy(np.int64) for table in tables])
+    return tables[0][kept].drop(columns=COUNTS).reset_index(), counts
 
 
 def built_in(run: Path) -> Path | None:

@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.judged import PARSED
-from ood_lab.lvlm.oodbench.build import YES_NO
 from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S
+from ood_lab.lvlm.yes_no import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
 
 Floats = NDArray[np.float64]

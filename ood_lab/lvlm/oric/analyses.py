@@ -10,11 +10,11 @@ import pandas as pd
 
 from ood_lab.lvlm.judged import FAILED
 from ood_lab.lvlm.oric.facts import TIERS
-from ood_lab.lvlm.oric.scoring import count_cube
+from ood_lab.lvlm.oric.scoring import scored
 from ood_lab.lvlm.oric.space import Space
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.intervals import percentile_interval, wilson_interval
-from ood_lab.metrics.two_class import two_class_intervals
+from ood_lab.metrics.clustered import clustered
+from ood_lab.metrics.intervals import wilson_interval
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 TIER_SHARE, CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = (
@@ -180,7 +180,7 @@ def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.Dat
 
 
 def _accuracy(rows: pd.DataFrame, draws: int, seed: int) -> dict[str, Any]:
-    found = two_class_intervals(count_cube(rows, [])[:, 0], draws, seed)["accuracy"]
+    found = scored(rows, draws=draws, seed=seed).estimates()["accuracy"]
     return {
         "p_context": float(rows["p_context"].mean()),
         "n": int(rows["question_id"].nunique()),
@@ -193,11 +193,11 @@ def _accuracy(rows: pd.DataFrame, draws: int, seed: int) -> dict[str, Any]:
 
 def _ratio(sums: np.ndarray, draws: int, seed: int) -> tuple[float, float, float]:
     """``sum / count`` of ``[K, 2]`` with an interval that resamples the K rows."""
-    total = sums.sum(axis=0)
-    rng = np.random.default_rng(seed)
-    drawn = rng.multinomial(len(sums), np.full(len(sums), 1 / len(sums)), size=draws) @ sums
-    low, high = percentile_interval(drawn[:, 0] / drawn[:, 1], len(sums))
-    return float(total[0] / total[1]), float(low), float(high)
+
+    def mean(counts: np.ndarray) -> dict[str, np.ndarray]:
+        return {"mean": counts[..., 0] / counts[..., 1]}
+
+    return clustered(sums, mean, draws=draws, seed=seed).estimates()["mean"]
 
 
 def _estimate(value: float, low: float, high: float) -> dict[str, float]:

@@ -8,7 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.metrics.yes_no import resampled_sums, yes_no_metrics
+from ood_lab.metrics.clustered import resampled_sums
+from ood_lab.metrics.yes_no import yes_no_metrics
 
 Counts = NDArray[np.int64]
 Eta = Literal["pooled_std", "between_model_std"]

@@ -13,45 +13,23 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from ood_lab.report.blocks import FigureFile, PlannedFigure
 from ood_lab.report.figures.style import rc
 from ood_lab.report.optional import optional
-from ood_lab.report.page import FigureFile
 
 
-class PlannedFigure(NamedTuple):
-    """A figure that can be drawn.
-
-    Attributes:
-        name: of its files.
-        title: above it on the page.
-        caption: below it on the page.
-        draw: returns the figure, or None where its inputs show nothing.
-        travels: whether ``draw`` and its inputs are small enough to be sent to another process.
-    """
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[], Figure | None]
-    travels: bool = True
-
-    def file(self, folder: Path) -> FigureFile:
-        """Where it lies once it is written."""
-        return _file(folder, self.name, self.title, self.caption)
-
-    def write(self, folder: Path) -> bool:
-        """Draws it and writes both files to ``folder``, which exists; False where it is none."""
-        with rc():
-            figure = self.draw()
-            if figure is not None:
-                save(figure, *self.file(folder)[:2])
-        return figure is not None
+def write(figure: PlannedFigure, folder: Path) -> bool:
+    """Draws it and writes both files to ``folder``, which exists; False where it is none."""
+    with rc():
+        drawn = figure.draw()
+        if drawn is not None:
+            save(drawn, *figure.file(folder)[:2])
+    return drawn is not None
 
 
 def save(figure: Figure, png: Path, svg: Path) -> None:
@@ -61,14 +39,10 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
-def _file(folder: Path, name: str, title: str, caption: str) -> FigureFile:
-    return FigureFile(folder / f"{name}.png", folder / f"{name}.svg", title, caption)
-
-
 def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
     """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = _file(folder, name, title, caption)
+    file = PlannedFigure(name, title, caption, lambda: figure).file(folder)
     save(figure, file.png, file.svg)
     return file
 
@@ -91,7 +65,7 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure], helpers: int = 0) -> 
 
     def draw(figures: Iterable[PlannedFigure]) -> None:
         for figure in figures:
-            written[figure.name] = _tried(figure.name, partial(figure.write, folder))
+            written[figure.name] = _tried(figure.name, partial(write, figure, folder))
 
     with _helping(left, folder, written, helpers):
         draw(staying)
@@ -168,4 +142,4 @@ def _begin(travelling: Path) -> None:
 
 
 def _write(name: str, folder: Path) -> bool:
-    return _arrived[name].write(folder)
+    return write(_arrived[name], folder)

@@ -9,7 +9,8 @@ from ode_data import SMALL, needs_data
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.nouns import Lexicon, NltkNouns, SpacyNouns
-from ood_lab.metrics.hallucination import amber_caption_metrics, caption_intervals
+from ood_lab.metrics.clustered import clustered
+from ood_lab.metrics.hallucination import amber_caption_metrics, caption_metrics
 
 
 class Synonyms:
@@ -122,5 +123,5 @@ def test_1004_captions_with_1000_draws_take_less_than_20_seconds(amber):
         caption = " and ".join(rng.choice([*words, *truth, *hallu], 15))
         counts.append(judge(lexicon(caption, words), truth, hallu).counts(len(truth), len(hallu)))
     assert len(counts) == 1004
-    caption_intervals(counts, draws=1000)
+    clustered(counts, caption_metrics, draws=1000).estimates()
     assert time.perf_counter() - start < 20

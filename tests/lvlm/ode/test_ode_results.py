@@ -13,9 +13,10 @@ from ood_lab.lvlm.ode.export import LLAVA, TRL, Export, write_export
 from ood_lab.lvlm.ode.nouns import Lexicon
 from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.ode.queries import GENERATIVE, questions_of
-from ood_lab.lvlm.ode.scoring import amber_table, caption_table, results_of, whole
+from ood_lab.lvlm.ode.scoring import amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.tendencies import Clustering
 from ood_lab.lvlm.training.chat_files import ChatFile
+from ood_lab.results import whole
 
 PICTURES = [
     Picture(
@@ -91,7 +92,8 @@ def test_hallucinations_are_counted_by_criterion():
     assert value(results, "pooled", "hal") == 0.5
     assert value(results, "fictional", "existence_recall") == 0  # no absent thing is denied
     assert value(results, "fictional", "pope_yes_rate") == 1
-    assert {"covariate_level", "distance"} <= set(results.columns[results.notna().any()])
+    assert set(results["covariate_level"].dropna()) == {0, 1}
+    assert set(results["part"].dropna()) == {"distance 1", "distance 2"}
 
 
 def test_pooled_metrics_are_of_pooled_counts():
@@ -111,9 +113,9 @@ def test_failed_requests_are_left_out_and_shown():
     captions, judged = tables(lambda q: "fail" if q.image == failing else None)
     results = whole(results_of(captions, judged, "test", ["standard", "fictional"], draws=50))
     row = results[(results["split"] == "standard") & (results["metric"] == "chair")].iloc[0]
-    assert (row["n_asked"], row["n_failed"], row["n_pairs"]) == (6, 1, 5)
+    assert (row["n_asked"], row["n_failed"], row["n_images"]) == (6, 1, 5)
     row = results[(results["split"] == "standard") & (results["metric"] == "all_accuracy")].iloc[0]
-    assert (row["n_failed"], row["n_pairs"], row["value"]) == (7, 5, 1)
+    assert (row["n_failed"], row["n_images"], row["value"]) == (7, 5, 1)
 
 
 def test_unparsed_answers_are_wrong_or_left_out():

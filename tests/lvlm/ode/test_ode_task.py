@@ -61,7 +61,7 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
     scored += ("differences.csv", "styles.csv")
     for name in (*built, "pictures.jsonl", "questions.jsonl", "answers.jsonl", *scored):
         assert (finished / name).is_file(), name
-    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"captions", "answers"}
+    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"sets", "answers"}
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["scoring"] == {
         "nouns": "lexicon",
@@ -97,7 +97,7 @@ def test_every_picture_is_there_and_its_truth_is_not_among_the_candidates(finish
 
 def test_an_oracle_makes_nothing_up(finished):
     results = read_table(finished / "results.parquet")
-    whole = results[results[["semantic_level", "covariate_level", "distance"]].isna().all(axis=1)]
+    whole = results[results[["semantic_level", "covariate_level", "part"]].isna().all(axis=1)]
     pooled = whole[whole["split"] == "pooled"].drop_duplicates("metric").set_index("metric")
     assert pooled.loc["chair", "value"] == 0
     assert pooled.loc["cover", "value"] == 1

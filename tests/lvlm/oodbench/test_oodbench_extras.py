@@ -10,13 +10,13 @@ import pytest
 import yaml
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.differences import pairwise
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_table
 from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_coverage, uncertainty_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
+from ood_lab.metrics.clustered import Clustered, contrast
 
 
 def judged(p_yes, correct, split):
@@ -76,9 +76,9 @@ def test_p_values_of_differences_are_bounded_by_the_draws():
     """A normal approximation says 2.4e-62 of 200 draws; they cannot tell that from 1 in 201."""
     drawn = np.stack([np.full(200, 0.9), np.full(200, 0.5)])
     drawn += np.random.default_rng(0).normal(0, 0.01, drawn.shape)
-    table = pairwise(["a", "b"], {"f1": np.array([0.9, 0.5])}, {"f1": drawn}, n=100)
+    table = contrast(["a", "b"], Clustered({"f1": np.array([0.9, 0.5])}, {"f1": drawn}, 100))
     assert table["p_value"].iloc[0] == pytest.approx(1 / 201)
-    missing = pairwise(["a", "b"], {"f1": np.array([np.nan, 0.5])}, {"f1": drawn}, n=100)
+    missing = contrast(["a", "b"], Clustered({"f1": np.array([np.nan, 0.5])}, {"f1": drawn}, 100))
     assert np.isnan(missing["p_value"].iloc[0])
 
 

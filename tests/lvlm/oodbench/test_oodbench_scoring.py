@@ -10,8 +10,9 @@ from ood_lab.lvlm.annotations.table import Annotations, objects_table
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.oodbench.build import Asked
-from ood_lab.lvlm.oodbench.scoring import bap_table, pair_table, results_of
+from ood_lab.lvlm.oodbench.scoring import bap_table, results_of
 from ood_lab.lvlm.oodbench.wording import wording
+from ood_lab.lvlm.yes_no import pair_table
 
 
 @pytest.fixture
@@ -134,8 +135,8 @@ def test_unparsed_answers_remove_their_pair_or_count_as_wrong(judged):
     drop, wrong = (rows[rows["unparsed"] == way].iloc[0] for way in ("drop_pair", "wrong"))
     for row in (drop, wrong):
         assert (row["n_asked"], row["n_unparsed"], row["n_failed"]) == (20, 2, 3)
-    assert (drop["n_pairs"], drop["value"]) == (7, pytest.approx(13 / 14))
-    assert (wrong["n_pairs"], wrong["value"]) == (8, pytest.approx(13 / 16))
+    assert (drop["n"], drop["value"]) == (7, pytest.approx(13 / 14))
+    assert (wrong["n"], wrong["value"]) == (8, pytest.approx(13 / 16))
 
 
 def test_the_whole_benchmark_pools_counts(judged):

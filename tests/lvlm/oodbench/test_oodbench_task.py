@@ -39,7 +39,7 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
         assert (finished / name).is_file(), name
     for name in ("results.csv", "results.parquet", "judged.parquet", "oodbench.html"):
         assert (finished / name).is_file(), name
-    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"splits", "purified", "bap"}
+    assert {p.stem for p in (finished / "figures").glob("*.png")} >= {"sets", "purified", "bap"}
     manifest = json.loads((finished / "manifest.json").read_text())
     assert manifest["image_text"]["scenes_96"]["scale"] > 1
     assert manifest["lvlm"]["accuracy"] == 0.9

@@ -10,8 +10,8 @@ from local_server import LocalServer
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.oric.files import read_bench, read_train
+from ood_lab.lvlm.oric.page import context_words
 from ood_lab.lvlm.questions import read_questions
-from ood_lab.report.oric_page import context_words
 
 SMALL = (
     "annotations.n=60",
@@ -82,10 +82,10 @@ def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finishe
     results = read_table(finished / "results.parquet")
     judged = read_table(finished / "judged.parquet")
     whole = results[results["semantic_level"].isna() & results["covariate_level"].isna()]
-    row = whole.query("split == 'oric' and prompt == 'mean' and metric == 'accuracy'").iloc[0]
+    row = whole.query("split == 'oric' and part.isna() and metric == 'accuracy'").iloc[0]
     assert row["value"] == pytest.approx(judged.query("split == 'oric'")["correct"].mean())
     assert row["n_asked"] == 64
-    assert set(results["prompt"]) == {"mean", "1", "2", "3", "4"}
+    assert set(results["part"].dropna()) == {f"wording {n}" for n in (1, 2, 3, 4)}
 
 
 def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_path, capsys):
@@ -102,7 +102,7 @@ def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_pat
         read_table(folder / "results.parquet").query("split == 'oric' and semantic_level.isna()")
         for folder in (finished, folder_of(tmp_path))
     )
-    numbers = ["prompt", "metric", "value", "n_asked", "n_images"]
+    numbers = ["part", "metric", "value", "n_asked", "n"]
     pd.testing.assert_frame_equal(
         first.loc[first["covariate_level"].isna(), numbers].reset_index(drop=True),
         again.loc[again["covariate_level"].isna(), numbers].reset_index(drop=True),
@@ -166,7 +166,7 @@ def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tm
     [
         (("task.bench={f}/oric_train.json", "task.pope=[]"), "is a training file"),
         (("task.bench={f}/oric_bench.json",), "task.pope"),
-        (("task.against=[{f}/figures]",), "is not a run folder of task=oric"),
+        (("task.against=[{f}/figures]",), "is not a run folder of ORIC"),
         (("task.parser=popee",), "pope"),
         (("task.construct.pairs=0",), "at least one pair"),
         (("task.second_step=judge",), "needs a chat model"),

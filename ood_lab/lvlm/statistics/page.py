@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from rich.console import RenderableType
-from rich.text import Text
 
-from ood_lab.report.answers_page import AnswersPage
-from ood_lab.report.columns import Column, build, numbers, pack
-from ood_lab.report.differences import p_text
-from ood_lab.report.html_tables import Cell, Head, HtmlTable
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.pictures import Pictures
+from ood_lab.report.p_values import p_text
+from ood_lab.report.page import Page
 from ood_lab.report.protocol import MISSING
+from ood_lab.report.table import Cell, Head, Table
 
 #: Table, and what stands above it; in this order.
 TITLES = {
@@ -102,61 +96,31 @@ _DEFINITIONS = (
 )
 
 
-def statistics_tables(tables: Mapping[str, pd.DataFrame], width: int) -> Iterator[RenderableType]:
-    """The tables for the terminal, each split into as many as the width demands.
-
-    Args:
-        tables: by the name of their file, see :data:`TITLES`.
-        width: of the terminal.
-    """
-    for name, words in TITLES.items():
-        if name not in tables:
-            continue
-        heads, rows = _texts(name, tables[name])
-        first, *rest = zip(*rows, strict=True)
-        columns = [Column((heads[0],), [Text(text, "bold") for text in first])]
-        columns += [Column((h,), numbers(c)) for h, c in zip(heads[1:], rest, strict=True)]
-        for part in pack(columns, width):
-            yield Text()
-            yield build(part, words)
+def statistics_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+    """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
+    return [_table(name, tables[name]) for name in TITLES if name in tables]
 
 
-def write_statistics_page(
-    folder: Path, tables: Mapping[str, pd.DataFrame], manifest: Mapping[str, Any]
-) -> Path:
-    """Writes ``statistics.html``.
-
-    Args:
-        folder: run folder, with the tables as CSV.
-        tables: by the name of their file, see :data:`TITLES`.
-        manifest: ``title`` and ``sentence`` are read; all of it is shown.
-
-    Returns:
-        The page.
-    """
-    shown = []
-    for name, words in TITLES.items():
-        if name in tables:
-            heads, rows = _texts(name, tables[name])
-            values = tables[name].itertuples(index=False)
-            cells = [
-                [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
-                for row, given in zip(rows, values, strict=True)
-            ]
-            shown.append(HtmlTable(words, [Head(head) for head in heads], cells))
-    return AnswersPage(
+def statistics_page(blocks: Sequence[Table], manifest: Mapping[str, Any]) -> Page:
+    """The page, with ``title`` and ``sentence`` of the manifest."""
+    return Page(
         title=manifest["title"],
         sentence=manifest["sentence"],
-        facts=[],
-        tables=shown,
-        figures=[],
-        heading="",
-        note="",
-        shown=[],
-        thumbnails=Thumbnails(Pictures(lambda _, row: None)),
+        summary=blocks,
         definitions=_DEFINITIONS,
+        manifest=manifest,
         downloads=[f"{name}.csv" for name in TITLES],
-    ).write(folder / "statistics.html", manifest)
+    )
+
+
+def _table(name: str, table: pd.DataFrame) -> Table:
+    heads, rows = _texts(name, table)
+    values = table.itertuples(index=False)
+    cells = [
+        [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
+        for row, given in zip(rows, values, strict=True)
+    ]
+    return Table(TITLES[name], [Head(head) for head in heads], cells)
 
 
 def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

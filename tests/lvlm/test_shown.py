@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from ood_lab.report.answers_page import asked_and_said, interval_facts
+from ood_lab.lvlm.shown import asked_and_said, facts_of
 
 
 def test_question_and_reply_are_told_apart():
@@ -16,8 +16,8 @@ def test_question_and_reply_are_told_apart():
     ("row", "value", "remark"),
     [
         ((0.5, 0.4, 0.6, 10, 0, 0), "50.0%", "95% interval 40.0 to 60.0"),
-        ((None, None, None, 10, 8, 2), "N/A", "none of 10 answers could be read"),
-        ((None, None, None, 0, 0, 0), "N/A", "no questions"),
+        ((None, None, None, 10, 8, 2), "N/A", "no answer could be read"),
+        ((None, None, None, 0, 0, 0), "N/A", "nothing was asked"),
         ((None, None, None, 10, 6, 0), "N/A", "too few of 10 answers to say"),
         ((0.5, None, None, 2, 0, 0), "50.0%", "no interval: too few to resample"),
     ],
@@ -25,5 +25,6 @@ def test_question_and_reply_are_told_apart():
 def test_what_is_missing_has_a_reason(row, value, remark):
     names = ["value", "ci_low", "ci_high", "n_asked", "n_unparsed", "n_failed"]
     table = pd.DataFrame([row], columns=names).astype(float)
-    table = table.assign(metric="accuracy", split="id")
-    assert interval_facts(table, "accuracy", str.upper) == [("ID", value, remark)]
+    table = table.assign(metric="accuracy", split="id", n=1, n_cut=0, unit="pair")
+    found = facts_of(table, "accuracy", {"id": "ID"}, "Accuracy")
+    assert found == [("Accuracy, ID", value, remark)]

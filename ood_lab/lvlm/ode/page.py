@@ -1,0 +1,258 @@
+"""How the results of ODE are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.axes import LEVELS
+from ood_lab.io import read_table
+from ood_lab.lvlm.ode.figures import feature_clouds, tendency_matrix
+from ood_lab.lvlm.ode.scoring import DISTANCE
+from ood_lab.lvlm.scored import POOLED
+from ood_lab.lvlm.shown import (
+    Headline,
+    Scored,
+    answer_figures,
+    difference_table,
+    facts_of,
+    first_of_each,
+    metric_table,
+    page_of,
+    questions_fact,
+    quoted,
+    thumbnails_of,
+)
+from ood_lab.report.blocks import PlannedFigure, Text
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.lines import trend_lines
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table, plain_table
+from ood_lab.results import PART
+
+#: Metric, and what it is called in tables; in this order.
+CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
+_OF_NO = {"accuracy": "Acc", "precision": "P", "recall": "R", "f1": "F1"}
+ANSWERS = {
+    "Existence": {f"existence_{key}": name for key, name in _OF_NO.items()},
+    "Attributes": {f"attribute_{key}": name for key, name in _OF_NO.items()},
+    "All yes/no questions": {f"all_{key}": name for key, name in _OF_NO.items()},
+}
+POPE = {
+    "pope_precision": "P (yes)",
+    "pope_recall": "R (yes)",
+    "pope_f1": "F1 (yes)",
+    "pope_yes_rate": "yes-rate",
+}
+#: What is compared between criteria, levels of shift, and models.
+COMPARED = {
+    **CAPTIONS,
+    "existence_accuracy": "Existence: Acc",
+    "attribute_accuracy": "Attributes: Acc",
+    "all_accuracy": "All: Acc",
+}
+WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
+HEADLINES = (
+    Headline(POOLED, "chair", "CHAIR"),
+    Headline(POOLED, "cover", "Cover"),
+    Headline(POOLED, "hal", "Hal"),
+    Headline(POOLED, "existence_f1", "existence F1"),
+    Headline("fictional", "chair", "fictional CHAIR"),
+)
+#: Tables of differences: file, caption.
+DIFFERENCES = {
+    "differences": "Criteria compared, points",
+    "styles": "Covariate levels compared on the same scenes, points",
+}
+#: Tables of a run that are shown as they are: file, caption.
+_PLAIN = {
+    "tendencies_groups": "Groups of concepts by what is made up beside them",
+    "change": "Change since the round before",
+    "amber": "As AMBER's and ODE's scripts round them, %",
+}
+_HEADS = {
+    "split": "criterion",
+    "chair": "CHAIR",
+    "cover": "Cover",
+    "hal": "Hal",
+    "cog": "Cog",
+    "rate": "rate, %",
+}
+_LETTERS = 140
+_LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
+_MADE = (
+    "pictures.jsonl",
+    "plan.jsonl",
+    "pairs.csv",
+    "graph_T.graphml",
+    "graph_H.graphml",
+    "graphs.csv",
+    "audit.csv",
+    "effectiveness.csv",
+    "tuning_llava.json",
+    "tuning_trl.jsonl",
+)
+_DEFINITIONS = (
+    (
+        "Criteria",
+        "Standard: the most frequent pairs of concepts. Long-tail: pairs that meet now and then. "
+        "Random: any two concepts. Fictional: two that never meet.",
+    ),
+    ("CHAIR", "Hallucinated objects among all objects that the captions name."),
+    ("Cover", "Annotated objects that the captions name. Higher is better."),
+    ("Hal", "Captions with a hallucinated object."),
+    ("Cog", "Tempting absent objects (the candidates of the image) that the captions name."),
+    (
+        "Acc, P, R, F1",
+        "Of yes/no questions, with no as the positive class: recall is the share of absent things "
+        "that are denied. POPE's rows take yes.",
+    ),
+    (
+        "Unparsed, failed",
+        "Replies in which the parser found no answer, and requests without a reply. Failed "
+        "requests are left out; an unparsed answer is wrong, or left out.",
+    ),
+    (
+        "Cut",
+        "Replies that reached their longest length. Of a caption what is there is read; an answer "
+        "counts only where nothing that could have followed would change what is read.",
+    ),
+    ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
+    (
+        "Interval",
+        "95% bootstrap intervals; images are resampled with all their answers, and those that show "
+        "one scene in several styles together.",
+    ),
+)
+
+
+def summary(run: Scored) -> Iterator[Table | Text]:
+    """Captions, then each sort of yes/no questions."""
+    scoring = run.manifest["scoring"]
+    yield Text(run.title, "title")
+    names = _names(run)
+    notes = [
+        "Lower is better but for Cover. "
+        f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
+    ]
+    yield metric_table("Captions, %", "criterion", run.whole, names, CAPTIONS, notes=notes)
+    for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
+        if run.whole["metric"].isin(metrics).any():
+            yield metric_table(f"{title}, %", "criterion", run.whole, names, metrics)
+    yield Text("Positive class: no (POPE: yes). 95% intervals from resampling images.", "note")
+
+
+def page(run: Scored, blocks: list[Any]) -> Page:
+    """The page of a run, which begins with these blocks."""
+    captions = run.judged["captions"]
+    store = thumbnails_of(captions, run.source)
+    section = first_of_each(
+        "Hallucinations",
+        "The first captions of each criterion that name what is not there.",
+        captions[captions["flagged"] > 0],
+        _names(run),
+        _made_up,
+        store,
+    )
+    return page_of(
+        run,
+        sentence="Lower is better but for Cover",
+        facts=[
+            *facts_of(run.whole, "chair", _names(run), "CHAIR"),
+            questions_fact(pd.concat(run.judged.values())),
+        ],
+        summary=blocks,
+        details=list(_details(run)),
+        figures=list(_figures(run)),
+        wrong=section,
+        thumbnails=store,
+        definitions=_DEFINITIONS,
+        downloads=_MADE,
+    )
+
+
+def named(split: object) -> str:
+    """What a criterion, or a level of shift, is called."""
+    return str(split).replace("_", "-") if isinstance(split, str) else f"level {split:g}"
+
+
+def _names(run: Scored) -> dict[str, str]:
+    return {str(split): named(split) for split in dict.fromkeys(run.whole["split"])}
+
+
+def _details(run: Scored) -> Iterator[Table]:
+    ways = run.results["unparsed"].dropna()
+    lost = run.results["n_unparsed"].any()
+    for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
+        rows = run.results[run.results["unparsed"] == way]
+        rows = rows[rows[[*LEVELS, PART]].isna().all(axis=1)]
+        for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
+            if rows["metric"].isin(metrics).any():
+                caption = f"{title}, %: {WAYS[way]}"
+                yield metric_table(caption, "criterion", rows, _names(run), metrics)
+    for name, caption in DIFFERENCES.items():
+        if name in run.tables:
+            table = run.tables[name]
+            names = {key: named(key) for key in [*table["a"], *table["b"]]}
+            yield difference_table(caption, table, names, COMPARED)
+    tables = {name: run.tables[name] for name in _PLAIN if name in run.tables}
+    if (run.source / "effectiveness.csv").is_file():
+        tables["effectiveness"] = read_table(run.source / "effectiveness.csv")
+    for name, table in tables.items():
+        table = table.assign(rate=100 * table["rate"]) if "rate" in table else table
+        caption = _PLAIN.get(name, "Distance of the made images to natural ones (CLIP features)")
+        yield plain_table(caption, table.to_dict("records"), _HEADS)
+
+
+def _figures(run: Scored) -> Iterator[PlannedFigure]:
+    names = _names(run)
+    footer = f"{run.title}."
+    answers = {key: f"{group}: {name}" for group, m in ANSWERS.items() for key, name in m.items()}
+    shown = {key: name for key, name in answers.items() if key.endswith(("accuracy", "f1"))}
+    yield from answer_figures(run, CAPTIONS, names, _LEVEL_METRICS, POOLED, "")
+    yield PlannedFigure(
+        "answers",
+        "Yes/no questions",
+        "Accuracy, and F1 with no as the positive class, by criterion.",
+        lambda: bar_panels(run.whole, shown, names, f"{footer} 95% intervals."),
+    )
+    rows = run.first_way
+    far = rows[(rows["split"] == POOLED) & rows[PART].fillna("").str.startswith(DISTANCE)]
+    far = far.assign(distance=far[PART].str.removeprefix(DISTANCE).astype(float))
+    yield PlannedFigure(
+        "distance",
+        "By distance in the graph",
+        "Edges between the two concepts; 1 where they meet. All criteria pooled.",
+        lambda: trend_lines(far, "distance", _LEVEL_METRICS, f"{footer} 95% intervals."),
+    )
+    if "tendencies_matrix" in run.tables:
+        matrix = run.tables["tendencies_matrix"]
+        matrix = matrix.set_index(matrix.columns[0])
+        groups = run.tables["tendencies"]
+        yield PlannedFigure(
+            "tendencies",
+            "What is made up beside what",
+            "The concepts with most hallucinations, by group.",
+            lambda: tendency_matrix(matrix, groups, footer),
+        )
+    if (file := run.source / "features.parquet").exists():
+        yield PlannedFigure(
+            "effectiveness",
+            "Made beside natural images",
+            "CLIP features along their two main directions.",
+            lambda: feature_clouds(_features(file), footer),
+        )
+
+
+def _features(file: Path) -> dict[str, Any]:
+    groups = read_table(file).groupby("set", sort=False)
+    return {str(name): part.drop(columns="set").to_numpy() for name, part in groups}
+
+
+def _made_up(row: Mapping[Any, Any]) -> str:
+    named_there = (", ".join(row[name]) for name in ("flagged_nouns", "truth_words"))
+    made_up, there = named_there
+    return f"{quoted(row['reply'], _LETTERS)} · Made up: {made_up} · In the image: {there}"

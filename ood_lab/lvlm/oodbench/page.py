@@ -1,0 +1,131 @@
+"""How the results of OODBench are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ood_lab.io import read_table
+from ood_lab.lvlm.oodbench.figures import purified_histograms
+from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
+from ood_lab.lvlm.scored import POOLED
+from ood_lab.lvlm.shown import (
+    Headline,
+    Scored,
+    answer_figures,
+    facts_of,
+    metric_table,
+    page_of,
+    questions_fact,
+    wrong_answers,
+)
+from ood_lab.lvlm.yes_no import DEFINITIONS, METRICS, YES_NO, yes_no_tables
+from ood_lab.report.blocks import PlannedFigure, Text
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.lines import curve, curves
+from ood_lab.report.figures.style import style
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import whole
+
+DIVISION = "division.parquet"
+BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
+SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "hard": "hard", POOLED: "pooled"}
+HEADLINES = (
+    Headline("id", "accuracy", "ID Acc"),
+    Headline("ood_s", "accuracy", "OOD-S Acc"),
+    Headline("ood_h", "accuracy", "OOD-H Acc"),
+)
+_LEVEL_METRICS = {"accuracy": "Acc", "yes_rate": "yes-rate", "f1": "F1"}
+_DEFINITIONS = (
+    (
+        "Purified probability",
+        "p_c of an annotated label c: the softmax of an image-text model's scores over c and all "
+        "labels that are absent; the other annotated labels are left out.",
+    ),
+    (
+        "Flagged",
+        "Case 1: an absent label scores higher than the annotated ones. Case 2: p_c is below T. "
+        "How the two go together stands in the manifest.",
+    ),
+    ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
+    (
+        "ID",
+        "Random pairs that are in no OOD split: of objects that are there, as OOD pairs are, "
+        "unless task.id_pairing says otherwise (any: most ask about a category that is absent).",
+    ),
+    *DEFINITIONS,
+    (
+        "BAP",
+        "Basic-to-advanced progression: existence of c1, count of c2, and whether there are more "
+        "of c1 than of c2. Logic is right where the count and the comparison are.",
+    ),
+)
+
+
+def summary(run: Scored) -> Iterator[Table | Text]:
+    """Yes/no questions both ways (once where nothing is unparsed), BAP, then other models."""
+    yield Text(run.title, "title")
+    yield from yes_no_tables(run, METRICS, SPLITS)
+    bap = run.whole[run.whole["metric"].isin(BAP)]
+    if len(bap):
+        notes = ["logic: the count and the comparison are right."]
+        title = "Basic-to-advanced progression, % right"
+        yield metric_table(title, "split", bap, SPLITS, BAP, notes=notes)
+
+
+def page(run: Scored, blocks: list[Any]) -> Page:
+    """The page of a run, which begins with these blocks."""
+    judged = run.judged["judged"]
+    wrong, thumbnails = wrong_answers(judged[judged["task"] == YES_NO], SPLITS, run.source)
+    return page_of(
+        run,
+        sentence="Positive class: yes",
+        facts=[*facts_of(run.whole, "accuracy", SPLITS, "Accuracy"), questions_fact(judged)],
+        summary=blocks,
+        details=[],
+        figures=list(_figures(run)),
+        wrong=wrong,
+        thumbnails=thumbnails,
+        definitions=_DEFINITIONS,
+        downloads=("division.parquet", "audit.csv"),
+    )
+
+
+def _figures(run: Scored) -> Iterator[PlannedFigure]:
+    remark = "Positive class: yes."
+    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, POOLED, remark)
+    bap = whole(run.results[run.results["metric"].isin(BAP)])
+    if len(bap):
+        yield PlannedFigure(
+            "bap",
+            "Basic to advanced",
+            "Basic-to-advanced progression: share of samples that are right.",
+            lambda: bar_panels(bap, BAP, SPLITS, f"{run.title}. 95% intervals."),
+        )
+    file = run.source / DIVISION
+    if file.exists() and "division" in run.manifest:
+        threshold = float(run.manifest["division"]["threshold"])
+        yield PlannedFigure(
+            "purified",
+            "Purified probabilities",
+            "How sure the models of the division are of what is annotated, by category.",
+            lambda: purified_histograms(read_table(file), threshold),
+        )
+    rows = answered(run.judged["judged"])
+    if len(rows):
+        lines = [
+            curve(
+                *risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
+                style(place),
+                SPLITS.get(str(split), str(split)),
+            )
+            for place, (split, part) in enumerate(rows.groupby("split", sort=False))
+        ]
+        labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
+        yield PlannedFigure(
+            "risk_coverage",
+            "Risk over coverage",
+            "Share of wrong answers among those of which the model is most certain.",
+            lambda: curves(lines, labels, f"{run.title}."),
+        )

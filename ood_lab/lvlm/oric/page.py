@@ -1,0 +1,287 @@
+"""How the results of ORIC are shown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.io import read_table
+from ood_lab.lvlm.oric.figures import context_curves, measure_bars, tier_bars
+from ood_lab.lvlm.oric.scoring import WORDING
+from ood_lab.lvlm.shown import (
+    Headline,
+    Scored,
+    answer_figures,
+    difference_table,
+    facts_of,
+    metric_table,
+    page_of,
+    questions_fact,
+    wrong_answers,
+)
+from ood_lab.report.blocks import PlannedFigure, Text
+from ood_lab.report.page import Page
+from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
+from ood_lab.results import PART
+
+#: Metric, and what it is called in tables; in this order.
+METRICS = {
+    "macro_f1": "F1",
+    "macro_precision": "P",
+    "macro_recall": "R",
+    "yes_rate": "yes-rate",
+    "recall_yes": "R yes",
+    "recall_no": "R no",
+    "f1_yes": "F1 yes",
+    "f1_no": "F1 no",
+    "precision_yes": "P yes",
+    "precision_no": "P no",
+    "accuracy": "Acc",
+}
+#: Set of questions, and what it is called.
+SETS = {
+    "oric": "ORIC",
+    "uniform": "uniform",
+    "pos_only": "positives only",
+    "neg_only": "negatives only",
+    "pope_random": "POPE random",
+    "pope_popular": "POPE popular",
+    "pope_adversarial": "POPE adversarial",
+}
+HEADLINES = (
+    Headline("oric", "macro_f1", "ORIC F1"),
+    Headline("pope_random", "macro_f1", "POPE random F1"),
+    Headline("pope_popular", "macro_f1", "POPE popular F1"),
+    Headline("pope_adversarial", "macro_f1", "POPE adversarial F1"),
+)
+#: What is compared between sets, and between models.
+COMPARED = {key: METRICS[key] for key in ("macro_f1", "recall_yes", "recall_no", "yes_rate")}
+_FIGURE_METRICS = {
+    key: METRICS[key]
+    for key in (
+        *("macro_f1", "recall_yes", "recall_no"),
+        *("yes_rate", "precision_yes", "precision_no"),
+    )
+}
+_LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
+#: Sets that figures of lines show: without the ablations.
+_LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
+_LABELS = {"yes": "present", "no": "absent"}
+_COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
+_DEFINITIONS = (
+    (
+        "Positive",
+        "An object that is there, smaller than the median of its image, whose presence the judge "
+        "does not expect from the names of the larger ones.",
+    ),
+    (
+        "Negative",
+        "An object that is not there, among those that a CLIP finds most likely in the image; the "
+        "image is the nearest one to that of the positives.",
+    ),
+    (
+        "uniform, positives only, negatives only",
+        "Ablations: both samplers draw at random, or only that of negatives, or of positives.",
+    ),
+    (
+        "POPE",
+        "Questions from the same annotations as POPE draws them: absent objects at random, the "
+        "most frequent ones, or those most often seen with an object that is there.",
+    ),
+    (
+        "P, R, F1",
+        "Precision, recall and F1 of yes and of no; without a name, their plain mean. Computed "
+        "for each wording of the questions, then averaged.",
+    ),
+    ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
+    (
+        "Unmatched, failed",
+        "Replies in which no answer was found: wrong, but neither yes nor no. Requests without a "
+        "reply are left out.",
+    ),
+    (
+        "Cut",
+        "Replies that reached their longest length. Such a reply counts only where nothing that "
+        "could have followed would change what is read; else it is unmatched.",
+    ),
+    (
+        "P(object | context)",
+        "Mean, over the other objects of the image, of the share of the other images with that "
+        "object that have the one in question too.",
+    ),
+    (
+        "Least distance",
+        "Of a class: the least 1 - cosine of an image with it and one without it; mean over "
+        "classes that are asked about with both answers.",
+    ),
+    ("CLIPScore", "100 times the cosine of image and text; no factor of 2.5, no clamp."),
+    ("Interval", "95% bootstrap intervals that resample images whole."),
+)
+
+
+def summary(run: Scored) -> Iterator[Table | Text]:
+    """Metrics of every set, then how other sets differ."""
+    yield Text(run.title, "title")
+    notes = ["Mean over the wordings of each question; F1, P, R: mean of yes and no."]
+    notes.append("± half of the 95% interval, from resampling images.")
+    yield metric_table(
+        "Answers, %", "questions", run.whole, SETS, METRICS, counts=_COUNTS, notes=notes
+    )
+    found = run.tables.get("differences")
+    if found is not None and len(found):
+        yield difference_table("ORIC minus other questions, points", found, SETS, COMPARED)
+
+
+def page(run: Scored, blocks: list[Any]) -> Page:
+    """The page of a run, which begins with these blocks."""
+    judged = run.judged["judged"]
+    wrong, thumbnails = wrong_answers(judged, SETS, run.source)
+    found = run.source / "analyses.csv"
+    analyses = read_table(found) if found.is_file() else None
+    return page_of(
+        run,
+        sentence="Mean over the wordings of each question",
+        facts=[*facts_of(run.whole, "macro_f1", SETS, "F1"), questions_fact(judged)],
+        summary=blocks,
+        details=list(_details(run, analyses)),
+        figures=list(_figures(run, analyses)),
+        wrong=wrong,
+        thumbnails=thumbnails,
+        definitions=_DEFINITIONS,
+        downloads=("oric_bench.json", "oric_train.json", "audit.csv", "analyses.csv"),
+    )
+
+
+def _details(run: Scored, analyses: pd.DataFrame | None) -> Iterator[Table]:
+    rows = run.results[run.results["split"] == "oric"]
+    single = rows[rows[PART].notna()]
+    numbers = {str(n): str(n) for n in dict.fromkeys(single[PART]) if str(n).startswith(WORDING)}
+    if len(numbers) > 1:
+        title = "ORIC's questions by wording, in %"
+        yield metric_table(title, "questions", single, numbers, METRICS, key=PART, counts=_COUNTS)
+    if analyses is not None:
+        yield _analysis_table(analyses)
+
+
+def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigure]:
+    remark = "Mean over the wordings."
+    yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark)
+    footer = f"{run.title}. 95% intervals that resample images."
+    context = run.tables.get("context")
+    if context is not None:
+        sets = {n: words for n, words in _LINES.items() if (context["split"] == n).any()}
+        yield PlannedFigure(
+            "context",
+            "By P(object | context)",
+            context_words(context),
+            partial(context_curves, context, sets, footer),
+        )
+    if analyses is not None:
+        yield from _of_questions(analyses, run.tables.get("tiers"), footer)
+
+
+def context_words(curve: pd.DataFrame) -> str:
+    """What the answers of all sets say of expected and unexpected objects, and how surely.
+
+    Args:
+        curve: see :func:`ood_lab.lvlm.oric.analyses.curve_of`.
+    """
+    sentences = ["Bins have equally many questions."]
+    for truth, words in (("yes", "Of objects that are there"), ("no", "Of absent objects")):
+        rows = curve[(curve["split"] == "all") & (curve["truth"] == truth)].sort_values("p_context")
+        if len(rows) < 2:
+            continue
+        # An absent object that is seen is a wrong answer.
+        low, high = (_seen(row, truth) for row in rows.iloc[[0, -1]].to_dict("records"))
+        if math.isnan(low[1]) or math.isnan(high[1]):
+            verdict = "there are no intervals to tell them apart"
+        elif low[2] < high[1]:
+            verdict = "expected ones are seen more often"
+        elif high[2] < low[1]:
+            verdict = "expected ones are seen less often"
+        else:
+            verdict = "the intervals overlap"
+        least, most = (
+            percent(value) + ("" if math.isnan(a) else f" [{percent(a)}, {percent(b)}]")
+            for value, a, b in (low, high)
+        )
+        sentences.append(
+            f"{words}, {least}% are seen where they are least expected and {most}% where they are "
+            f"most expected: {verdict}."
+        )
+    return " ".join(sentences)
+
+
+def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
+    """Share of "yes", and its interval."""
+    value, low, high = (float(row[name]) for name in ("accuracy", "ci_low", "ci_high"))
+    return (value, low, high) if truth == "yes" else (1 - value, 1 - high, 1 - low)
+
+
+def _of_questions(
+    found: pd.DataFrame, tiers: pd.DataFrame | None, footer: str
+) -> Iterator[PlannedFigure]:
+    shares = found[found["analysis"] == "tier_share"]
+    recall = tiers if tiers is not None else shares.iloc[:0].assign(tier="")
+    if len(shares):
+        yield PlannedFigure(
+            "tiers",
+            "Sizes of objects",
+            "By the area of the boxes of an object, and how often it is then seen.",
+            partial(tier_bars, shares, recall, SETS, footer),
+        )
+    for name, title in (
+        ("clip_score", "CLIPScore of image and text"),
+        ("p_context", "P(object | other objects of the image)"),
+    ):
+        rows = found[found["analysis"] == name]
+        if len(rows):
+            rows = rows.assign(series=rows["label"].map(_LABELS))
+            caption = "Mean over the questions of each set, by the right answer."
+            yield PlannedFigure(
+                name, title, caption, partial(measure_bars, rows, SETS, title, footer)
+            )
+    rows = found[(found["analysis"] == "min_distance") & (found["key"] == "mean")]
+    if len(rows):
+        title = "Least distance of an image with a class and one without"
+        draw = partial(measure_bars, rows.assign(series=rows["clip"]), SETS, title, footer)
+        yield PlannedFigure(
+            "min_distance", title, "1 - cosine, mean over classes, in each CLIP's space.", draw
+        )
+
+
+def _analysis_table(found: pd.DataFrame) -> Table:
+    """One row per set: sizes, CLIPScores, P(object | context) and least distances."""
+    rows = found[(found["analysis"] != "min_distance") | (found["key"] == "mean")]
+    named = {_heading(row): None for row in rows.to_dict("records")}
+    values = {(row["split"], _heading(row)): row for row in rows.to_dict("records")}
+    splits = [split for split in SETS if (rows["split"] == split).any()]
+    heads = [Head("questions", "ascending"), *(Head(name) for name in named)]
+    cells = [
+        [name_cell(SETS[split], place), *(_value(values.get((split, name))) for name in named)]
+        for place, split in enumerate(splits)
+    ]
+    return Table("What is known of the questions without an answer", heads, cells)
+
+
+def _heading(row: Mapping[Any, Any]) -> str:
+    label = _LABELS.get(row["label"], "")
+    return {
+        "tier_share": f"{row['key']}, %",
+        "clip_score": f"CLIPScore {label}",
+        "p_context": f"P(object | context) {label}",
+        "min_distance": f"least distance, {row['clip']}",
+    }[row["analysis"]]
+
+
+def _value(row: Mapping[Any, Any] | None) -> Cell:
+    if row is None:
+        return Cell(MISSING)
+    factor, digits = {"tier_share": (100, 1), "clip_score": (1, 1)}.get(row["analysis"], (1, 3))
+    value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
+    return number_cell(value, low, high, f"{{:.{digits}f}}".format)

@@ -1,0 +1,336 @@
+"""How the results of question benchmarks are shown: tables, facts, figures and wrong answers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+from PIL import Image
+
+from ood_lab.lvlm.judged import PARSED
+from ood_lab.report.blocks import Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.figures.bars import bar_panels
+from ood_lab.report.figures.heatmap import level_cells
+from ood_lab.report.figures.lines import level_lines
+from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.p_values import P_NOTE, p_text
+from ood_lab.report.page import Page, Section
+from ood_lab.report.pictures import Pictures as Images
+from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.table import Cell, Group, Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.results import whole, why_missing
+
+_SHOWN = 6  # pictures of a set
+
+
+class Headline(NamedTuple):
+    """A number that stands for a benchmark where several are shown: a metric of a set."""
+
+    split: str
+    metric: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run whose answers are scored.
+
+    Attributes:
+        folder: of the run.
+        source: folder that the questions lie in, and their images start from.
+        results: the results table.
+        judged: tables of single answers, by the name of their file.
+        tables: what else was found, by the name of their file.
+        manifest: of the run.
+    """
+
+    folder: Path
+    source: Path
+    results: pd.DataFrame
+    judged: Mapping[str, pd.DataFrame]
+    tables: Mapping[str, pd.DataFrame]
+    manifest: Mapping[str, Any]
+
+    @property
+    def title(self) -> str:
+        """What was asked about what."""
+        return str(self.manifest["title"])
+
+    @property
+    def whole(self) -> pd.DataFrame:
+        """Results of whole sets, the way of treating unparsed answers that comes first."""
+        return whole(self.first_way)
+
+    @property
+    def first_way(self) -> pd.DataFrame:
+        """Results under the way of treating unparsed answers that comes first, where there are two.
+
+        Rows that no unparsed answer can change stay.
+        """
+        if "unparsed" not in self.results:
+            return self.results
+        ways = self.results["unparsed"]
+        return self.results[ways.isna() | (ways == ways.dropna().iloc[0])]
+
+
+def metric_table(
+    caption: str,
+    heading: str,
+    rows: pd.DataFrame,
+    names: Mapping[str, str],
+    metrics: Mapping[str, str],
+    *,
+    key: str = "split",
+    counts: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+) -> Table:
+    """One row per value of ``key``: how many were asked and lost, then its metrics.
+
+    Args:
+        caption: of the table.
+        heading: of its first column.
+        rows: of a results table.
+        names: value of ``key`` and what it is called; in this order, as far as there are rows.
+        metrics: metric and heading.
+        key: column that tells the rows of the table apart.
+        counts: further headings of counts, or other ones.
+        notes: below the table; why a row has no value is added.
+    """
+    rows = rows[rows["metric"].isin(metrics)]
+    found = {(str(row[key]), row["metric"]): row for row in rows.to_dict("records")}
+    first = next((m for m in metrics if any(k[1] == m for k in found)), "")
+    shown = {metric: words for metric, words in metrics.items() if (rows["metric"] == metric).any()}
+    present = [name for name in names if (name, first) in found]
+    unit = str(rows["unit"].iloc[0]).split()[-1] if len(rows) else "unit"
+    headings = {"n": f"{unit}s", "n_asked": "asked"}
+    lost = {"n_unparsed": "unparsed", "n_cut": "cut", "n_failed": "failed"}
+    headings |= {name: words for name, words in lost.items() if rows[name].any()}
+    headings |= {k: v for k, v in (counts or {}).items() if k in headings or k not in lost}
+    heads = [Head(heading, "ascending"), *map(Head, [*headings.values(), *shown.values()])]
+    cells = [
+        [
+            name_cell(names[name], place),
+            *(count_cell(float(found[name, first][count])) for count in headings),
+            *(estimate_cell(found[name, metric]) for metric in shown),
+        ]
+        for place, name in enumerate(present)
+    ]
+    reasons: dict[str, list[str]] = {}
+    for name in present:
+        if all(math.isnan(float(found[name, metric]["value"])) for metric in shown):
+            reasons.setdefault(why_missing(found[name, first]), []).append(names[name])
+    missing = [f"{MISSING} of {', '.join(w)}: {reason}." for reason, w in reasons.items() if reason]
+    read = [] if {*headings} & {*lost} else ["Every question has an answer that could be read."]
+    return Table(caption, heads, cells, notes=[*missing, *notes, *read], spreads=True)
+
+
+def facts_of(
+    rows: pd.DataFrame, metric: str, names: Mapping[str, str], words: str
+) -> list[tuple[str, str, str]]:
+    """One metric of every set for the top of the page, with its interval; then the questions."""
+    facts = []
+    for row in rows[rows["metric"] == metric].to_dict("records"):
+        value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
+        remark = f"95% interval {percent(low)} to {percent(high)}"
+        if math.isnan(value):
+            remark = why_missing(row) or f"too few of {int(row['n_asked']):,} answers to say"
+        elif math.isnan(low):
+            remark = "no interval: too few to resample"
+        shown = MISSING if math.isnan(value) else f"{percent(value)}%"
+        facts.append((f"{words}, {names.get(row['split'], row['split'])}", shown, remark))
+    return facts
+
+
+def questions_fact(judged: pd.DataFrame) -> tuple[str, str, str]:
+    """How many questions were asked, and how many answers were lost."""
+    counts = {word: int((judged["status"] == word).sum()) for word in ("unparsed", "failed")}
+    if "cut" in judged and judged["cut"].any():
+        counts["cut"] = int(judged["cut"].sum())
+    return "Questions", f"{len(judged):,}", ", ".join(f"{n:,} {w}" for w, n in counts.items())
+
+
+def difference_table(
+    caption: str, table: pd.DataFrame, names: Mapping[Any, str], metrics: Mapping[str, str]
+) -> Table:
+    """One row per pair of groups; of every metric the difference with its interval, and p.
+
+    Args:
+        caption: of the table.
+        table: see :func:`ood_lab.metrics.clustered.contrast`.
+        names: group → what it is called; others are called what they are.
+        metrics: metric → what it is called; others are not shown.
+    """
+    pairs = list(dict.fromkeys(zip(table["a"], table["b"], strict=True)))
+    found = {(row["a"], row["b"], row["metric"]): row for row in table.to_dict("records")}
+    shown = {m: words for m, words in metrics.items() if (table["metric"] == m).any()}
+    heads = [Head("pair", "ascending"), *[Head("difference"), Head("p", "ascending")] * len(shown)]
+    cells = [
+        [
+            name_cell(f"{names.get(a, a)} - {names.get(b, b)}", place),
+            *(cell for metric in shown for cell in _difference(found.get((a, b, metric)))),
+        ]
+        for place, (a, b) in enumerate(pairs)
+    ]
+    groups = [Group(), *(Group(words, span=2) for words in shown.values())]
+    return Table(caption, heads, cells, groups, notes=[P_NOTE], spreads=True, split="groups")
+
+
+def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
+    if row is None or math.isnan(row["difference"]):
+        return Cell(MISSING), Cell(MISSING)
+    value, low, high = (100 * float(row[k]) for k in ("difference", "ci_low", "ci_high"))
+    shown = Cell(
+        f"{value:+.1f}", value, f"{low:+.1f} to {high:+.1f}", f" [{low:+.1f}, {high:+.1f}]"
+    )
+    return shown, Cell(p_text(row["p_holm"]), row["p_holm"])
+
+
+def answer_figures(
+    run: Scored,
+    metrics: Mapping[str, str],
+    splits: Mapping[str, str],
+    levels: Mapping[str, str],
+    cells_of: str,
+    remark: str,
+) -> Iterator[PlannedFigure]:
+    """Bars of every set, lines over levels of shift, and the grid of cells.
+
+    Args:
+        run: what is shown.
+        metrics: metric and title of its panel of bars.
+        splits: set and what it is called.
+        levels: metrics over levels, and their titles.
+        cells_of: the set whose cells are shown.
+        remark: below every figure, such as the positive class.
+    """
+    shown = {s: words for s, words in splits.items() if (run.whole["split"] == s).any()}
+    footer = f"{run.title}. {remark}"
+    yield PlannedFigure(
+        "sets",
+        "Sets of questions",
+        "Answers to every set of questions, with 95% intervals.",
+        lambda: bar_panels(run.whole, metrics, shown, f"{footer} 95% intervals."),
+    )
+    yield PlannedFigure(
+        "levels",
+        "By level of shift",
+        "By known level of shift of the image, with 95% intervals.",
+        lambda: level_lines(run.first_way, levels, shown, f"{footer} 95% intervals."),
+    )
+    yield PlannedFigure(
+        "cells",
+        "Semantic × covariate level",
+        f"{splits.get(cells_of, cells_of)}, by the known levels of shift of the image.",
+        lambda: level_cells(run.first_way, levels, cells_of, footer),
+    )
+
+
+def page_of(
+    run: Scored,
+    *,
+    sentence: str,
+    facts: Sequence[tuple[str, str, str]],
+    summary: Sequence[Any],
+    details: Sequence[Any],
+    figures: Sequence[PlannedFigure],
+    wrong: Section,
+    thumbnails: Thumbnails,
+    definitions: Sequence[tuple[str, str]],
+    downloads: Sequence[str] = (),
+) -> Page:
+    """The page of a question benchmark: results, figures, wrong answers, definitions."""
+    files = ["results.csv", "results.parquet", *(f"{name}.csv" for name in run.tables)]
+    files += [f"{name}.parquet" for name in run.judged]
+    files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
+    return Page(
+        title=run.title,
+        sentence=sentence,
+        facts=facts,
+        warnings=run.manifest.get("warnings", []),
+        summary=summary,
+        sections=[Section("More results", details), Section("Figures", figures), wrong],
+        thumbnails=thumbnails.uris,
+        definitions=definitions,
+        manifest=run.manifest,
+        downloads=list(dict.fromkeys(files)),
+    )
+
+
+def thumbnails_of(table: pd.DataFrame, source: Path | None = None) -> Thumbnails:
+    """Small pictures of the images of a table's column ``file``, by the number of the row."""
+    files = table["file"].tolist()
+
+    def load(_: str, row: int) -> Image.Image | None:
+        return Image.open((source or Path()) / files[row]) if files[row] else None
+
+    return Thumbnails(Images(load))
+
+
+def first_of_each(
+    title: str,
+    note: str,
+    rows: pd.DataFrame,
+    names: Mapping[str, str],
+    text: Callable[[Mapping[Any, Any]], str],
+    store: Thumbnails,
+) -> Section:
+    """The first rows of every set with their images, one of each image.
+
+    Args:
+        title: of the section.
+        note: below it.
+        rows: with ``split, file``; the index numbers the rows of ``store``.
+        names: set and what it is called; in this order.
+        text: what a row says.
+        store: of the pictures.
+    """
+    folded: list[Folded] = []
+    for split, words in names.items():
+        part = rows[rows["split"] == split].drop_duplicates("file").iloc[:_SHOWN]
+        items = [
+            Picture(text(row), store.number(split, int(number)))
+            for number, row in zip(part.index, part.to_dict("records"), strict=True)
+        ]
+        if items:
+            folded.append(Folded(words, [Pictures(items)], open=not folded))
+    return Section(title, [Text(note), *folded] if folded else [])
+
+
+def wrong_answers(
+    judged: pd.DataFrame, names: Mapping[str, str], source: Path | None = None
+) -> tuple[Section, Thumbnails]:
+    """The first wrong answers of every set with their images, and the pictures.
+
+    Args:
+        judged: yes/no answers, see :func:`ood_lab.lvlm.judged.judge`.
+        names: set and what it is called; in this order.
+        source: folder that relative paths of images start from.
+    """
+    wrong = judged[(judged["status"] == PARSED) & ~judged["correct"].astype(bool)]
+    store = thumbnails_of(judged, source)
+
+    def text(row: Mapping[Any, Any]) -> str:
+        question = str(row["text"]).split("\n")[0].removeprefix("Question: ")
+        return asked_and_said(question, row["reply"], row["truth"])
+
+    note = "The first of each set of questions, with the model's reply."
+    return first_of_each("Wrong answers", note, wrong, names, text, store), store
+
+
+def asked_and_said(question: str, reply: object, truth: str = "", most: int = 60) -> str:
+    """A question, what the model replied (its first letters), and the right answer if there is one.
+
+    Marks tell them apart where they stand in one paragraph.
+    """
+    right = f" (right: {truth})" if truth else ""
+    return f"Q: {' '.join(question.split())} · Reply: {quoted(reply, most)}{right}"
+
+
+def quoted(reply: object, most: int) -> str:
+    """The first letters of a reply as a quotation on one line."""
+    said = " ".join(str(reply).split())
+    return f"“{said[:most].rstrip()} …”" if len(said) > most else f"“{said}”"

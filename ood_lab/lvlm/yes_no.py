@@ -1,0 +1,173 @@
+"""Yes/no questions, scored in pairs: metrics of every set, and how models differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.axes import LEVELS
+from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.parsers import YES
+from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, places
+from ood_lab.lvlm.shown import Scored, metric_table
+from ood_lab.metrics.clustered import cluster_sums, clustered, contrast
+from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
+from ood_lab.report.table import Table
+from ood_lab.results import whole
+
+WORDS = {
+    "drop_pair": "an unparsed answer removes its pair",
+    "wrong": "an unparsed answer counts as wrong",
+}
+#: ``Question.task`` of a question that is answered by yes or no.
+YES_NO = "yes_no"
+#: What becomes of an answer that cannot be read: its pair is left out, or it counts as wrong.
+Unparsed = Literal["drop_pair", "wrong"]
+WAYS: tuple[Unparsed, ...] = ("drop_pair", "wrong")
+COUNTS = ["tp", "fp", "tn", "fn"]
+#: Metric, and what it is called in tables; in this order.
+METRICS = {
+    "accuracy": "Acc",
+    "precision": "P",
+    "recall": "R",
+    "f1": "F1",
+    "mcc": "MCC",
+    "yes_rate": "yes-rate",
+}
+DEFINITIONS = (
+    (
+        "Question pair",
+        "Each pair is asked about twice, with opposite answers: does the image contain it, does it "
+        "not contain it. Whoever always says yes is right half of the time.",
+    ),
+    (
+        "Acc, P, R, F1, MCC",
+        "Accuracy, precision, recall, F1 and Matthews' correlation with yes as the positive class; "
+        "0 where a denominator is 0. Pooled: counts of all splits together, not a mean of them.",
+    ),
+    ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
+    (
+        "Unparsed, failed",
+        "Replies in which the parser found no answer, and requests without a reply. A failed "
+        "request removes its pair; an unparsed answer removes it or counts as wrong.",
+    ),
+    (
+        "Cut",
+        "Replies that reached their longest length. Such a reply counts only where nothing that "
+        "could have followed would change what is read; else it is unparsed.",
+    ),
+    ("Interval", "95% bootstrap intervals; what belongs together is resampled whole."),
+)
+
+
+def yes_no_rows(
+    judged: pd.DataFrame,
+    splits: Sequence[str],
+    first: Unparsed,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    min_count: int = 10,
+) -> Iterator[dict[str, Any]]:
+    """Rows of a results table; the positive class is "yes".
+
+    The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all pooled, and of every known
+    level of shift and every cell of the two, with unparsed answers treated both ways. A failed
+    request removes its pair either way. Intervals resample pairs. Values are missing where no
+    answer could be read.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        splits: names of the sets, in order.
+        first: the way of treating unparsed answers that comes first.
+        draws: bootstrap resamples.
+        seed: of the draws.
+        min_count: levels and cells with fewer pairs are missing.
+    """
+    rows = judged[judged["task"] == YES_NO]
+    for way in sorted(WAYS, key=lambda each: each != first):
+        for place, part in places(rows, [*splits, POOLED], "pair_id", min_count):
+            kept = part[_kept(part, way)]
+            read = kept if any_read(kept) else kept.iloc[:0]
+            found = clustered(
+                answer_counts(read), yes_no_metrics, read["pair_id"], draws=draws, seed=seed
+            )
+            keys = {**place, "unparsed": way}
+            yield from estimate_rows(keys, found.estimates(), kept["pair_id"].nunique(), part)
+
+
+def answer_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
+    """Which of TP, FP, TN, FN every answer is, ``[N, 4]``; what is not read is wrong."""
+    truth = (rows["truth"] == YES).to_numpy()
+    read = (rows["status"] == PARSED).to_numpy()
+    return outcome_counts(truth, np.where(read, (rows["parsed"] == YES).to_numpy(), ~truth))
+
+
+def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
+    """Counts of every question pair.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        unparsed: what becomes of an answer that cannot be read.
+
+    Returns:
+        One row per pair: ``pair_id, split, category, image`` and the levels, as far as they are
+        known, ``kept, tp, fp, tn, fn``; counts of a pair that is not ``kept`` are 0.
+    """
+    rows = judged[judged["task"] == YES_NO]
+    kept = _kept(rows, unparsed)
+    sums = cluster_sums(answer_counts(rows) * kept.to_numpy()[:, None], rows["pair_id"])
+    first = rows.assign(kept=kept).drop_duplicates("pair_id").reset_index(drop=True)
+    known = ["pair_id", "split", "category", "image", *LEVELS, "kept"]
+    return first[[name for name in known if name in first]].join(pd.DataFrame(sums, columns=COUNTS))
+
+
+def yes_no_tables(
+    run: Scored, metrics: Mapping[str, str], splits: Mapping[str, str]
+) -> Iterator[Table]:
+    """Whole sets, with unparsed answers treated both ways; once where none is unparsed.
+
+    Args:
+        run: with rows of :func:`yes_no_rows`.
+        metrics: metric and heading.
+        splits: set and what it is called.
+    """
+    rows = whole(run.results[run.results["metric"].isin(metrics)])
+    lost = bool(rows["n_unparsed"].any())
+    notes = ["Positive class: yes. ± half of the 95% interval, from resampling question pairs."]
+    for way, part in rows.groupby("unparsed", sort=False):
+        title = "Yes/no questions, %" + (f"; {WORDS[str(way)]}" if lost else "")
+        yield metric_table(title, "split", part, splits, metrics, notes=notes)
+        if not lost:
+            return
+
+
+def model_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How models differ on the same yes/no questions, all sets pooled.
+
+    Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
+    wrong. See :func:`~ood_lab.metrics.clustered.contrast`.
+
+    Args:
+        judged: the answers of all models, with ``model``.
+        draws: bootstrap resamples.
+        seed: of the draws.
+    """
+    rows = judged[judged["task"] == YES_NO]
+    rows = rows[_kept(rows, "wrong")]
+    models = list(dict.fromkeys(rows["model"]))
+    number = rows["model"].map(models.index)
+    sums = cluster_sums(answer_counts(rows), rows["pair_id"], number, len(models))
+    return contrast(models, clustered(sums, yes_no_metrics, draws=draws, seed=seed))
+
+
+def _kept(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:
+    """Which answers count, by row: whole pairs."""
+    lost = rows["status"] == FAILED
+    if unparsed == "drop_pair":
+        lost |= rows["status"] == UNPARSED
+    return ~lost.groupby(rows["pair_id"]).transform("any")

@@ -1,0 +1,145 @@
+"""A table of cells. Who shows it, on the terminal, on a page or in a paper, knows nothing else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from ood_lab.report.protocol import MISSING, percent
+
+Direction = Literal["ascending", "descending"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell shows, and what goes with it; all but the text may be empty.
+
+    Attributes:
+        text: what it shows.
+        sort: what its column is sorted by.
+        interval: its 95% interval in words, ``83.9 to 85.7``.
+        spread: the same in short, behind the text: ``±0.9``.
+        best: it carries the mark of the best of its column.
+        quiet: as the first cell, it sets its row off from the others.
+    """
+
+    text: str
+    sort: float | str = ""
+    interval: str = ""
+    spread: str = ""
+    best: bool = False
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a column; ``first`` = direction of the first click that sorts by it."""
+
+    text: str
+    first: Direction = "descending"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Group:
+    """A title above ``span`` columns; may be empty."""
+
+    text: str = ""
+    note: str = ""
+    span: int = 1
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows × columns of cells.
+
+    Attributes:
+        caption: above it.
+        heads: of the columns.
+        rows: as many cells each as there are heads.
+        groups: above the heads, over all of them; or none.
+        names: how many columns, from the left, say what a row is.
+        notes: below it, a sentence each.
+        sections: titles of parts, by the row that they begin with.
+        spreads: the terminal shows the spread behind every text.
+        split: where the terminal is too narrow, there is a table for every head that groups share,
+            or as many groups in one as go.
+    """
+
+    kind: ClassVar[str] = "table"
+    caption: str
+    heads: Sequence[Head]
+    rows: Sequence[Sequence[Cell]]
+    groups: Sequence[Group] = ()
+    names: int = 1
+    notes: Sequence[str] = ()
+    sections: Mapping[int, str] = field(default_factory=dict)
+    spreads: bool = False
+    split: Literal["heads", "groups"] = "heads"
+
+    @property
+    def has_intervals(self) -> bool:
+        """True when there is something for the page's toggle to show."""
+        return any(cell.interval for row in self.rows for cell in row)
+
+
+def name_cell(text: object, place: float | None = None, quiet: bool = False) -> Cell:
+    """What a row is called, sorted by its name or by a place of its own."""
+    return Cell(str(text), str(text) if place is None else place, quiet=quiet)
+
+
+def count_cell(value: float) -> Cell:
+    """A whole number."""
+    return Cell(MISSING) if math.isnan(value) else Cell(f"{int(value):,}", int(value))
+
+
+def number_cell(
+    value: float,
+    low: float = math.nan,
+    high: float = math.nan,
+    show: Callable[[float], str] = percent,
+    best: bool = False,
+    missing: str = "",
+) -> Cell:
+    """A value with its interval, where there is one.
+
+    Args:
+        value: NaN where it is missing.
+        low: lower end, NaN without an interval.
+        high: upper end.
+        show: value → text; a share as percent.
+        best: carries the mark.
+        missing: why it is missing, where that is known.
+    """
+    if math.isnan(value):
+        return Cell(f"{MISSING}: {missing}" if missing else MISSING)
+    if math.isnan(low) or math.isnan(high):
+        return Cell(show(value), value, best=best)
+    interval = f"{show(low)} to {show(high)}"
+    return Cell(show(value), value, interval, f"±{show((high - low) / 2)}", best)
+
+
+def estimate_cell(
+    row: Mapping[Any, Any], show: Callable[[float], str] = percent, missing: str = ""
+) -> Cell:
+    """:func:`number_cell` of ``value, ci_low, ci_high`` of a row of results."""
+    value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
+    return number_cell(value, low, high, show, missing=missing)
+
+
+def plain_table(
+    caption: str, rows: Sequence[Mapping[Any, Any]], words: Mapping[str, str] | None = None
+) -> Table:
+    """A table as it is: numbers with three digits, texts, and N/A where nothing is known."""
+    keys = list(rows[0]) if rows else []
+    heads = [Head((words or {}).get(str(key), str(key).replace("_", " "))) for key in keys]
+    return Table(caption, heads, [[plain_cell(row[key]) for key in keys] for row in rows])
+
+
+def plain_cell(value: Any) -> Cell:
+    """The cell of any value."""
+    if isinstance(value, float):
+        return Cell(MISSING) if math.isnan(value) else Cell(f"{value:.3g}", value)
+    return Cell(f"{value:,}", value) if isinstance(value, int) else name_cell(value)

@@ -1,0 +1,166 @@
+"""Blocks for the terminal, laid out for the width that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.text import Text as RichText
+
+from ood_lab.report.blocks import Text
+from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack, width_of
+from ood_lab.report.table import Cell, Table
+
+_MAX_HEADER_LINES = 6
+_STYLE = {"note": "dim", "warning": "yellow", "title": "bold", "": ""}
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A rich renderable: ``console.print`` it."""
+
+    blocks: Sequence[Table | Text]
+
+    def __rich_console__(
+        self, console: Console, options: ConsoleOptions
+    ) -> Iterator[RenderableType]:
+        """The blocks, a blank line before every table."""
+        for block in self.blocks:
+            if isinstance(block, Text):
+                yield RichText(block.text, _STYLE[block.style])
+                continue
+            for part in printed_table(block, options.max_width):
+                yield RichText()
+                yield part
+            if block.notes:
+                yield RichText("\n".join(block.notes), "dim")
+
+
+def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
+    """One table, or as many as the width demands.
+
+    Groups of columns stand side by side where there is room. Else, where several groups have the
+    same heads, there is a table for every head, with the groups as its columns; their names are
+    broken into shorter lines, and become numbers where even that is too wide.
+    """
+    names = [_column(table, k) for k in range(table.names)]
+    if not table.groups:
+        columns = [_column(table, k) for k in range(table.names, len(table.heads))]
+        yield from _built(table, [*names[1:], *columns], names[0], width)
+        return
+    spans = _spans(table)
+    for words in (14, 12, 9):
+        columns = [_together(table, span, words) for span in spans]
+        if _fits([*names, *columns], width):
+            yield build([*names, *columns], table.caption, table.sections)
+            return
+    if table.split == "groups":
+        yield from _built(table, columns, names[0], width)
+        return
+    stacks = _stacks(table, spans)
+    for words in (16, 12, 9, 0):
+        laid = [
+            (title, [*names, *(_single(table, k, group, words, number) for k, group, number in of)])
+            for title, of in stacks
+        ]
+        if all(_fits(columns, width) for _, columns in laid):
+            break
+    if not words:
+        titles = dict.fromkeys((n, g[0]) for _, of in stacks for _, g, n in of if n)
+        yield RichText(", ".join(f"S{number}={title}" for number, title in titles))
+    for title, columns in laid:
+        yield from _built(table, columns[1:], columns[0], width, title)
+
+
+_Span = tuple[str, str, int, int]
+
+
+def _spans(table: Table) -> list[_Span]:
+    """Title, note, first column and the one behind the last of every group behind the names."""
+    spans, start = [], 0
+    for group in table.groups:
+        if start >= table.names:
+            spans.append((group.text, group.note, start, start + group.span))
+        start += group.span
+    return spans
+
+
+def _stacks(
+    table: Table, spans: Sequence[_Span]
+) -> list[tuple[str, list[tuple[int, tuple[str, str], int]]]]:
+    """For every head that groups share, its columns with their group and its number.
+
+    What stands alone goes with the last of them.
+    """
+    many = [span for span in spans if span[3] - span[2] > 1]
+    heads = list(dict.fromkeys(table.heads[k].text for s in many for k in range(s[2], s[3])))
+    stacks = []
+    for head in heads:
+        columns = [
+            (k, (text, note), number)
+            for number, (text, note, start, end) in enumerate(spans, 1)
+            for k in range(start, end)
+            if table.heads[k].text == head and end - start > 1
+        ]
+        stacks.append((f"{head}: {table.caption}", columns))
+    alone = [(s[2], (s[0], s[1]), 0) for s in spans if s[3] - s[2] == 1]
+    if not stacks:
+        return [(table.caption, alone)]
+    stacks[-1][1].extend(alone)
+    return stacks
+
+
+def _built(
+    table: Table, columns: Sequence[Column], name: Column, width: int, title: str = ""
+) -> Iterator[Group]:
+    for part in pack([name, *columns], width):
+        yield build(part, title or table.caption, table.sections)
+
+
+def _fits(columns: Sequence[Column], width: int) -> bool:
+    tallest = max(len(column.header) for column in columns)
+    return width_of(columns) <= width and tallest <= _MAX_HEADER_LINES
+
+
+def _column(table: Table, k: int) -> Column:
+    """A column under its own head; the names are not lined up at the right."""
+    head, cells = table.heads[k], [row[k] for row in table.rows]
+    header = (head.text, *([head.note] if head.note else []))
+    if k == 0:
+        return Column(header, [_name(cell) for cell in cells])
+    if k < table.names:
+        return Column(header, [RichText(cell.text) for cell in cells], left=True)
+    return Column(header, _numbers(table, cells))
+
+
+def _together(table: Table, span: _Span, words: int) -> Column:
+    """The columns of a group as one."""
+    text, note, start, end = span
+    parts = [_numbers(table, [row[k] for row in table.rows]) for k in range(start, end)]
+    cells = parts[0]
+    for part in parts[1:]:
+        cells = beside(cells, part)
+    heads = [table.heads[k] for k in range(start, end)]
+    below = [note, "  ".join(head.text for head in heads), *(h.note for h in heads)]
+    title = break_name(text, words) if text else ()
+    return Column((*title, *(line for line in below if line)), cells)
+
+
+def _single(table: Table, k: int, group: tuple[str, str], words: int, number: int) -> Column:
+    """One column of a table for a single head; its group is the header."""
+    cells = _numbers(table, [row[k] for row in table.rows])
+    (text, note), head = group, table.heads[k]
+    if not number:
+        return Column(tuple(line for line in (text, note, head.text, head.note) if line), cells)
+    title = break_name(text, words) if words else (f"S{number}",)
+    return Column((*title, *([note] if note else [])), cells)
+
+
+def _name(cell: Cell) -> RichText:
+    return RichText(cell.text, "italic" if cell.quiet else "bold")
+
+
+def _numbers(table: Table, cells: Sequence[Cell]) -> list[RichText]:
+    texts = [cell.text + (cell.spread if table.spreads else "") for cell in cells]
+    return numbers(texts, {row for row, cell in enumerate(cells) if cell.best})

@@ -1,0 +1,122 @@
+"""The results table of a run: one schema for every task, long form, one row per number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.axes import LEVELS
+from ood_lab.errors import UserError
+from ood_lab.io import read_table, write_csv, write_table
+
+RESULTS = "results.parquet"
+#: Columns of every results table. ``n`` counts what was resampled, which ``unit`` names.
+CORE = (
+    *("kind", "model", "metric", "value", "ci_low", "ci_high", "n", "unit", "seed"),
+    *LEVELS,
+)
+
+
+#: A key that only rows of a part of a set fill, in words: ``wording 2``, ``distance 3``.
+PART = "part"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What the rows of one kind of result have beside the core columns.
+
+    Attributes:
+        name: value of the column ``kind``.
+        unit: what is resampled, in the singular, where a row names nothing else.
+        keys: columns that tell rows apart, then further counts.
+    """
+
+    name: str
+    unit: str
+    keys: tuple[str, ...]
+
+    def table(
+        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str, seed: int
+    ) -> pd.DataFrame:
+        """Rows as a table with the core columns, then the keys; what a row lacks is missing.
+
+        Raises:
+            ValueError: a row has a column that is not declared.
+        """
+        table = rows if isinstance(rows, pd.DataFrame) else pd.DataFrame([dict(r) for r in rows])
+        columns = [*CORE, *self.keys]
+        if unknown := [str(name) for name in table if name not in columns]:
+            raise ValueError(f"results of kind '{self.name}' do not declare {', '.join(unknown)}")
+        unit = table["unit"].fillna(self.unit) if "unit" in table else self.unit
+        return table.assign(kind=self.name, model=model, seed=seed, unit=unit).reindex(
+            columns=columns
+        )
+
+
+#: Shares of right answers of a model, where no detector is scored: ``part`` names what was asked.
+ACCURACY = Kind("accuracy", "image", (PART,))
+
+
+def write_results(results: pd.DataFrame, folder: Path) -> None:
+    """Writes the results of a run as ``results.parquet`` and ``results.csv``.
+
+    Rows of other kinds that the run has written before stay.
+
+    Raises:
+        ValueError: a core column is missing.
+    """
+    if missing := [name for name in CORE if name not in results]:
+        raise ValueError(f"results lack the columns {', '.join(missing)}")
+    if (folder / RESULTS).exists():
+        before = read_results(folder)
+        others = before[~before["kind"].isin(results["kind"])]
+        results = pd.concat([others, results], ignore_index=True) if len(others) else results
+    write_table(results, folder / RESULTS)
+    write_csv(results, folder / "results.csv")
+
+
+def read_results(folder: Path) -> pd.DataFrame:
+    """The results of a finished run.
+
+    Raises:
+        UserError: the file is missing or damaged, or of a version that had other columns.
+    """
+    results = read_table(folder / RESULTS)
+    if missing := [name for name in CORE if name not in results]:
+        raise UserError(
+            f"{folder / RESULTS} was written by an earlier version of ood_lab (it has no column "
+            f"{missing[0]}): repeat the command of that run with force=true; features that were "
+            "extracted and answers that were paid for are read again"
+        )
+    return results
+
+
+def of_kind(results: pd.DataFrame, kind: str) -> pd.DataFrame:
+    """The rows of one kind; only their columns have values."""
+    return results[results["kind"] == kind]
+
+
+def whole(results: pd.DataFrame) -> pd.DataFrame:
+    """The rows of whole sets: those of a level or cell of shift, or of another part, are not."""
+    columns = [name for name in (*LEVELS, PART) if name in results]
+    return results[results[columns].isna().all(axis=1)]
+
+
+def why_missing(row: Mapping[Any, Any]) -> str:
+    """Why a row about answers has no value, from its counts; empty where these do not tell."""
+    asked, unparsed, cut, failed = (
+        int(row[k]) for k in ("n_asked", "n_unparsed", "n_cut", "n_failed")
+    )
+    if not asked:
+        return "nothing was asked"
+    if failed == asked:
+        return "every request failed"
+    if unparsed and unparsed + failed == asked:
+        return "no answer could be read" + (f" ({cut:,} replies were cut)" if cut else "")
+    if not row["n"] and (unparsed or failed):
+        return f"no {row['unit']} has answers that could all be read"
+    return ""

@@ -1,0 +1,140 @@
+"""Your own yes/no questions about your own images, asked and scored like any other benchmark."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.scored import POOLED, question_kind
+from ood_lab.lvlm.shown import (
+    Headline,
+    Scored,
+    answer_figures,
+    facts_of,
+    page_of,
+    questions_fact,
+    wrong_answers,
+)
+from ood_lab.lvlm.yes_no import (
+    DEFINITIONS,
+    METRICS,
+    YES_NO,
+    Unparsed,
+    model_contrasts,
+    yes_no_rows,
+    yes_no_tables,
+)
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import Kind
+from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark, results_options
+
+#: The set of questions that name none.
+_ONLY = "all"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Questions(Benchmark):
+    """Asks a chat model the questions of a file, and scores its answers.
+
+    The file is a ``questions.jsonl`` (docs/lvlm.md): ``question_id, task: yes_no, image, text,
+    answer``; ``pair_id`` of questions that belong together, and in ``meta`` the ``split`` and the
+    levels of shift, as far as they are known. Images lie beside it.
+
+    Args:
+        title: what the benchmark is called.
+        unparsed: which of the two ways of treating unparsed answers comes first.
+
+    Raises:
+        UserError: see :meth:`check` and the models.
+    """
+
+    title: str
+    unparsed: Unparsed
+    headlines: ClassVar[Sequence[Headline]] = (Headline(POOLED, "accuracy", "Acc"),)
+    compared: ClassVar[Mapping[str, str]] = METRICS
+    asks: ClassVar[Sequence[str]] = (YES_NO,)
+
+    @property
+    def name(self) -> str:
+        """The title."""
+        return self.title
+
+    @property
+    def kind(self) -> Kind:
+        """Named after the title."""
+        slug = re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_") or "questions"
+        return question_kind(slug, "question pair", "unparsed")
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError unless there is a file of yes/no questions."""
+        if self.questions is None:
+            raise UserError("task=questions asks those of a file: give task.questions=FILE.jsonl")
+        super().check(ws)
+
+    def build(self, ws: Workspace) -> Sequence[Question]:
+        """Nothing is built: the questions are given."""
+        raise NotImplementedError
+
+    def about(self, ws: Workspace) -> str:
+        """The folder of the questions."""
+        return Path(str(self.questions)).absolute().parent.name
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """See the base class."""
+        table = judge(questions, answers, self.parser)
+        splits = table["split"].fillna(_ONLY) if "split" in table else _ONLY
+        return {"judged": table.assign(split=splits)}
+
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
+    ) -> pd.DataFrame:
+        """See the base class."""
+        table, options = judged["judged"], results_options(ws)
+        splits = list(dict.fromkeys(table["split"]))
+        rows = yes_no_rows(table, splits, self.unparsed, **options)
+        return self.kind.table(rows, model=model, seed=options["seed"])
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class."""
+        return model_contrasts(judged["judged"], **ws.resampling)
+
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """Metrics of every set."""
+        yield Text(run.title, "title")
+        yield from yes_no_tables(run, METRICS, _names(run))
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """Results, figures, and the first wrong answers of each set."""
+        judged, names = run.judged["judged"], _names(run)
+        wrong, thumbnails = wrong_answers(judged, names, run.source)
+        levels = {key: METRICS[key] for key in ("accuracy", "yes_rate", "f1")}
+        remark = "Positive class: yes."
+        return page_of(
+            run,
+            sentence="Positive class: yes",
+            facts=[*facts_of(run.whole, "accuracy", names, "Accuracy"), questions_fact(judged)],
+            summary=blocks,
+            details=[],
+            figures=list(answer_figures(run, METRICS, names, levels, POOLED, remark)),
+            wrong=wrong,
+            thumbnails=thumbnails,
+            definitions=DEFINITIONS,
+        )
+
+
+def _names(run: Scored) -> dict[str, str]:
+    return {str(split): str(split) for split in dict.fromkeys(run.results["split"])}

@@ -40,7 +40,6 @@ class PlannedFigure:
         title: above it on the page.
         caption: below it on the page.
         draw: returns the figure, or None where its inputs show nothing.
-        travels: whether ``draw`` and its inputs are small enough to be sent to another process.
     """
 
     kind: ClassVar[str] = "figure"
@@ -48,7 +47,6 @@ class PlannedFigure:
     title: str
     caption: str
     draw: Callable[[], Figure | None]
-    travels: bool = True
 
     def file(self, folder: Path) -> FigureFile:
         """Where it lies once it is written."""

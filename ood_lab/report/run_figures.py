@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -14,7 +14,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ood_lab.axes import LEVELS
-from ood_lab.cores import usable_cores
 from ood_lab.metrics import risk_coverage, roc_curve, wilson_interval
 from ood_lab.report.blocks import FigureFile, PlannedFigure
 from ood_lab.report.figures.bars import Bar, draw_bars, draw_marks, name_rows
@@ -40,9 +39,6 @@ from ood_lab.report.figures.style import COLOURS, ID_COLOUR, SOFT, WIDTH, Style,
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent, star_sentence
 from ood_lab.report.view import RunView
 
-#: From so many detectors on, drawing takes longer than starting another process.
-_MANY_DETECTORS = 10
-_MAX_HELPERS = 3  # with this process one each for the figures that take the longest
 #: Lines above this number are not told apart: the best ones stand out, the rest is grey.
 _MAX_HIGHLIGHTED = 6
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
@@ -117,7 +113,6 @@ class FigureInputs:
 
 def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
     """All that can be drawn, in reading order."""
-    whole, inputs = inputs, replace(inputs, features={})  # features may be large
     if inputs.view.sets:
         yield PlannedFigure(
             "densities",
@@ -166,8 +161,7 @@ def planned_figures(inputs: FigureInputs) -> Iterator[PlannedFigure]:
         "features",
         "Features",
         "Principal components of the features of all sets together.",
-        partial(feature_scatter, whole),
-        travels=False,
+        partial(feature_scatter, inputs),
     )
     yield PlannedFigure(
         "confusion",
@@ -209,9 +203,7 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     view = RunView(results, significance)
     inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
-    plan = list(planned_figures(inputs))
-    many = len(view.detectors) >= _MANY_DETECTORS
-    return write_all(folder, plan, min(usable_cores() - 1, _MAX_HELPERS) if many else 0)
+    return write_all(folder, list(planned_figures(inputs)))
 
 
 def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile | None:

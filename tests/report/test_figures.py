@@ -1,22 +1,15 @@
 """Figures: written, without warnings, no text over text or off the page, right numbers."""
 
-import os
-import threading
 import warnings
-from functools import partial
-from typing import ClassVar
 
 import matplotlib
 import matplotlib.text
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from report_run import make_run, without_levels
 
-from ood_lab.report.blocks import PlannedFigure
 from ood_lab.report.figures.densities import density
-from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
@@ -123,65 +116,6 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
     assert names == {"densities", "roc", "confusion"}
     (warning,) = [record.message for record in caplog.records]
     assert "figure fpr95_bars is left out (ZeroDivisionError: of an axis)" in warning
-
-
-def test_several_processes_write_the_same_files(tmp_path, monkeypatch):
-    run = make_run(10, 1, levels=0)
-    written = []
-    for cores in (1, 3):
-        monkeypatch.setattr("ood_lab.report.run_figures.usable_cores", lambda n=cores: n)
-        folder = tmp_path / str(cores)
-        files = write_figures(folder, run.results, run.scores, features=features_of(run))
-        written.append([(f.title, f.png.name, f.svg.name) for f in files])
-        written.append({path.name: path.read_bytes() for path in folder.iterdir()})
-    names, alone, names_beside, beside = written
-    assert names == names_beside
-    assert alone == beside
-    assert len(alone) == 10
-
-
-def in_a_helper(own_process, what):
-    """A figure here; in any other process it is ``what`` that happens."""
-    if os.getpid() == own_process:
-        return Figure()
-    if what == "dies":
-        os._exit(1)
-    raise ZeroDivisionError("of an axis")
-
-
-@pytest.mark.parametrize(("what", "left_out"), [("dies", 0), ("fails", 1)])
-def test_a_figure_lost_in_a_helper(tmp_path, caplog, what, left_out):
-    """One that has died has its figures drawn here; a failure is one warning, as it is here."""
-    draw = partial(in_a_helper, os.getpid(), what)
-    plan = [PlannedFigure("first", "", "", draw)]
-    files = write_all(tmp_path, plan, helpers=1)
-    assert len(files) == 1 - left_out
-    assert len(list(tmp_path.iterdir())) == 2 * len(files)
-    warnings = [record.message for record in caplog.records]
-    assert len(warnings) == left_out
-    assert all("figure first is left out (ZeroDivisionError: of an axis)" in w for w in warnings)
-
-
-class Inputs:
-    """Knows in which threads it was packed for another process."""
-
-    threads: ClassVar[list[str]] = []
-
-    def __getstate__(self):
-        self.threads.append(threading.current_thread().name)
-        return {}
-
-    def draw(self):
-        return Figure()
-
-
-def test_shared_inputs_are_packed_once_before_a_figure_is_drawn(tmp_path):
-    """Drawing fills their caches: packed meanwhile, by a thread of the pool, they can be torn."""
-    Inputs.threads.clear()
-    inputs = Inputs()
-    plan = [PlannedFigure(name, "", "", inputs.draw) for name in "abcd"]
-    assert [file.png.stem for file in write_all(tmp_path, plan, helpers=1)] == list("abcd")
-    assert Inputs.threads == [threading.main_thread().name]
 
 
 def test_what_cannot_be_drawn_is_left_out(tmp_path):

@@ -22,8 +22,7 @@ from omegaconf import DictConfig
 from ood_lab.errors import Stopped, UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
-from ood_lab.run.places import check_places
-from ood_lab.run.prepare import prepare
+from ood_lab.run.prepare import check_places, prepare
 from ood_lab.run.process import loading, rank
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import FAILURES, record_failure

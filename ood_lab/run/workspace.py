@@ -349,7 +349,7 @@ class Workspace:
         """Experiment loggers; they live in the run folder."""
         if not (self.is_main and self.cfg.logger):
             return []
-        from ood_lab.run.loggers import make_loggers
+        from ood_lab.run.tracking import make_loggers
 
         return make_loggers(self.cfg, self.run_folder)
 
@@ -417,7 +417,7 @@ class Workspace:
 
             check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
-            from ood_lab.run.loggers import check_login
+            from ood_lab.run.tracking import check_login
 
             check_login(settings["logger"])
 
@@ -502,7 +502,7 @@ class Workspace:
         with self._computing():
             results = task.run(self)
         if self.is_main and results is not None:
-            from ood_lab.run.wandb_log import log_results
+            from ood_lab.run.tracking import log_results
 
             log_results(loggers, results, self.folder)
 

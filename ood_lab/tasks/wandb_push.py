@@ -34,7 +34,7 @@ class WandbPush(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        from ood_lab.run.wandb_log import push_run
+        from ood_lab.run.tracking import push_run
 
         if not ws.is_main:
             return

@@ -16,8 +16,8 @@ from ood_lab.errors import UserError
 from ood_lab.run.commandline import JOB_VARIABLE, rewrite
 from ood_lab.run.compose import _chosen, composed, parsed
 from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.loggers import check_login
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.tracking import check_login
 from ood_lab.run.trainers import check_machine
 from ood_lab.run.values import quoted
 

@@ -16,7 +16,7 @@ from ood_lab.report.view import RunView
 from ood_lab.results import write_results
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import headline
-from ood_lab.run.wandb_log import charts, summary_values
+from ood_lab.run.tracking import charts, summary_values
 from ood_lab.shift.summary import KIND
 
 

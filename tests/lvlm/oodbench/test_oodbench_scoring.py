@@ -193,7 +193,7 @@ def test_pairs_keep_what_results_are_divided_by(judged):
 
 
 def test_wandb_shows_whole_splits_the_first_way(judged):
-    from ood_lab.run.wandb_log import answer_values
+    from ood_lab.run.tracking import answer_values
 
     found = answer_values(results_of(judged, "m", draws=20, min_count=5))
     assert found["ood_h/accuracy"] == pytest.approx(13 / 14)

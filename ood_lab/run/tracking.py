@@ -1,22 +1,30 @@
-"""What a run shows in W&B: summary values, tables, charts, its figures and its report."""
+"""Experiment loggers: whether W&B can be written to, and what a run shows there."""
 
 from __future__ import annotations
 
 import hashlib
+import io
 import math
-from collections.abc import Callable, Iterable, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import wandb
 from lightning.pytorch.loggers import Logger, WandbLogger
+from omegaconf import DictConfig
 
 from ood_lab.axes import LEVELS
+from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json
 from ood_lab.report.view import RunView
 from ood_lab.results import read_results, whole
+from ood_lab.run import nodes
+from ood_lab.run.compose import plain
 from ood_lab.run.folder import RunFolder
+from ood_lab.run.terminal import one_line
 
 #: Headline metrics, and which way they point.
 HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
@@ -171,3 +179,54 @@ def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
     table = wandb.Table(columns=["detector", "fpr95", "dad"], data=known)
     title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
     return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}
+
+
+def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Looks for the API key where a W&B logger is meant to write online.
+
+    Raises:
+        UserError: there is no key, or one of the wrong form.
+    """
+    nodes = [node for node in loggers.values() if _of_wandb(node)]
+    online = os.environ.get("WANDB_MODE", "online") == "online"
+    if online and any(not node.get("offline") for node in nodes):
+        with _refusals_explained():
+            wandb.login()
+
+
+def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
+    """The loggers of the ``logger`` node, which have been told the settings of the run."""
+    settings = plain(cfg)
+    # Lightning passes W&B an option that W&B warns of.
+    with _refusals_explained(), redirect_stderr(io.StringIO()):
+        loggers = [
+            nodes.build(cfg, f"logger.{key}", save_dir=str(run.path), **_named(run, node))
+            for key, node in settings["logger"].items()
+        ]
+        for logger in loggers:
+            logger.log_hyperparams(settings)
+    return loggers
+
+
+def _of_wandb(node: Mapping[str, Any]) -> bool:
+    return str(node.get("_target_", "")).endswith("WandbLogger")
+
+
+def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
+    """The name that W&B shows for a run which the user gives none; W&B would invent one."""
+    return {"name": run.label} if _of_wandb(node) and not node.get("name") else {}
+
+
+@contextmanager
+def _refusals_explained() -> Iterator[None]:
+    """Turns what W&B raises into one line that offers to go on offline."""
+    try:
+        yield
+    except (wandb.errors.Error, ValueError) as error:  # ValueError: a setting that W&B cannot read
+        wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
+        reason = one_line(error).split(" Consider ")[0]
+        raise UserError(
+            f"W&B does not work online ({reason}): log in with `wandb login`, or write offline "
+            "with WANDB_MODE=offline (`wandb sync` uploads it later), or leave W&B out with "
+            "logger=none"
+        ) from error

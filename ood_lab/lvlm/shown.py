@@ -196,6 +196,7 @@ def answer_figures(
     levels: Mapping[str, str],
     cells_of: str,
     remark: str,
+    lines: Mapping[str, str] | None = None,
 ) -> Iterator[PlannedFigure]:
     """Bars of every set, lines over levels of shift, and the grid of cells.
 
@@ -206,6 +207,7 @@ def answer_figures(
         levels: metrics over levels, and their titles.
         cells_of: the set whose cells are shown.
         remark: below every figure, such as the positive class.
+        lines: sets that have a line; None = all of them.
     """
     shown = {s: words for s, words in splits.items() if (run.whole["split"] == s).any()}
     footer = f"{run.title}. {remark}"
@@ -219,7 +221,7 @@ def answer_figures(
         "levels",
         "By level of shift",
         "By known level of shift of the image, with 95% intervals.",
-        lambda: level_lines(run.first_way, levels, shown, f"{footer} 95% intervals."),
+        lambda: level_lines(run.first_way, levels, lines or shown, f"{footer} 95% intervals."),
     )
     yield PlannedFigure(
         "cells",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from ood_lab.report.table import Cell, Group, Head, Table
 SUMMARY = "summary.json"
 #: Of a longer list in the manifest, such as a thousand classes, only the first are shown.
 _LISTED = 40
+#: Pixels of a figure that is 7.2 inches wide.
+_FULL = 900
 
 
 @dataclass(frozen=True)
@@ -161,8 +164,12 @@ def page_template(name: str = "page.html.j2") -> Any:
 
 def embed(figure: FigureFile, folder: Path) -> dict[str, Any]:
     """A figure inside a page of ``folder``, with links to its files."""
-    data = base64.b64encode(figure.svg.read_bytes()).decode()
+    drawn = figure.svg.read_bytes()
+    data = base64.b64encode(drawn).decode()
+    width = re.search(rb'<svg [^>]*width="([0-9.]+)pt"', drawn)
     return {
+        # A narrow figure is not blown up to the width of the others.
+        "width": round(_FULL / 7.2 * float(width[1]) / 72) if width else _FULL,
         "kind": "figure",
         "title": figure.title,
         "caption": figure.caption,

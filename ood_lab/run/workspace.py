@@ -34,10 +34,6 @@ if TYPE_CHECKING:
     from ood_lab.lvlm.annotations import Annotations
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
-    from ood_lab.lvlm.ode.amber import AmberConcepts
-    from ood_lab.lvlm.ode.concepts import Concepts
-    from ood_lab.lvlm.ode.generators.base import Generator
-    from ood_lab.lvlm.oric.judges import CooccurrenceJudge
     from ood_lab.models import Backbone, OwnTraining, TrainingLog
 
 log = logging.getLogger(__name__)
@@ -288,17 +284,12 @@ class Workspace:
         return {name: self.build(f"image_text.{name}") for name in names}
 
     @made_of("concepts")
-    def concepts(self) -> Concepts:
-        """The concepts of ``concepts=...``, or those of the annotations."""
-        from ood_lab.lvlm.ode.concepts import concepts_of
-
-        if not self.cfg.get("concepts"):
-            return concepts_of(self.annotations)
-        source: AmberConcepts = self.build("concepts")
-        return source.read()
+    def concepts(self) -> Any:
+        """What ``concepts=...`` builds; None where the annotations say what there is."""
+        return self.build("concepts") if self.cfg.get("concepts") else None
 
     @made_of("generator")
-    def generator(self) -> Generator:
+    def generator(self) -> Any:
         """What makes the images, ``generator=...``."""
         return self.build("generator")
 
@@ -308,7 +299,7 @@ class Workspace:
         return self.build("lvlm")
 
     @made_of("judge")
-    def judge(self) -> ChatModel | CooccurrenceJudge:
+    def judge(self) -> Any:
         """Who says, for ``judge=...``, what is to be expected."""
         return self.build("judge")
 

@@ -23,6 +23,7 @@ from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import differences
+from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import Construction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
 from ood_lab.lvlm.ode.export import Export, write_export
@@ -140,7 +141,7 @@ class Ode(Benchmark):
 
     def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
         """Tells the manifest the round and how it came about."""
-        concepts, before = ws.concepts, self._before
+        concepts, before = _concepts(ws), self._before
         digest = str(ws.manifest["questions"]["sha256"])
         ws.manifest["ode"] = {
             "concepts": {"name": concepts.name, "identity": concepts.identity},
@@ -178,10 +179,11 @@ class Ode(Benchmark):
         return [replace(each, file=str(root / each.file)) for each in found]
 
     def _made(self, ws: Workspace) -> list[Picture]:
-        before, graphs = self._before, self.construction.graphs(ws.concepts)
+        before, concepts = self._before, _concepts(ws)
+        graphs = self.construction.graphs(concepts)
         if before is not None:
             known_concepts = read_json(before.folder / "manifest.json")["ode"]["concepts"]
-            graphs = before.merged_with(graphs, known_concepts["identity"] == ws.concepts.identity)
+            graphs = before.merged_with(graphs, known_concepts["identity"] == concepts.identity)
         for name, graph in graphs.items():
             write_graphml(graph, ws.folder / f"graph_{name}.graphml")
         write_csv(statistics_table(graphs), ws.folder / "graphs.csv")
@@ -266,13 +268,13 @@ class Ode(Benchmark):
 
     def about(self, ws: Workspace) -> str:
         """The concepts."""
-        return ws.concepts.name
+        return _concepts(ws).name
 
     def judged(
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
     ) -> Mapping[str, pd.DataFrame]:
         """Captions, and answers to the other questions."""
-        rules = Rules.of(ws.concepts, self.similarity)
+        rules = Rules.of(_concepts(ws), self.similarity)
         ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
         others = [q for q in questions if q.task != GENERATIVE]
         return {
@@ -327,6 +329,12 @@ class Ode(Benchmark):
     def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """See the base class."""
         return page(run, blocks)
+
+
+def _concepts(ws: Workspace) -> Concepts:
+    """The concepts of ``concepts=...``, or those of the annotations."""
+    source = ws.concepts
+    return concepts_of(ws.annotations) if source is None else source.read()
 
 
 def _splits(judged: Mapping[str, pd.DataFrame]) -> list[str]:

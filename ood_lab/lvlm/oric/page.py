@@ -170,7 +170,7 @@ def _details(run: Scored, analyses: pd.DataFrame | None) -> Iterator[Table]:
 
 def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigure]:
     remark = "Mean over the wordings."
-    yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark)
+    yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark, _LINES)
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
     if context is not None:

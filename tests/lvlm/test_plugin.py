@@ -1,0 +1,127 @@
+"""A benchmark that the package does not know: a folder of questions, and a YAML beside it."""
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from PIL import Image
+from test_packages import ROOT
+from wandb_offline import read_run
+
+from ood_lab.results import CORE, read_results
+
+YAML = """# @package _global_
+# Colours of plain images.
+defaults:
+  - questions
+task:
+  title: Colours
+  questions: {questions}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The folder of the questions and their images, with a configuration folder."""
+    folder = tmp_path_factory.mktemp("colours")
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(40):
+        red = number % 2 == 0
+        pixels = rng.integers(0, 90, (32, 32, 3), np.uint8)
+        pixels[..., 0 if red else 2] += 150
+        Image.fromarray(pixels).save(folder / f"{number}.png")
+        meta = {"split": "plain" if number < 20 else "shifted", "semantic_level": number % 4 // 2}
+        for word, answer in (("", "yes"), ("not ", "no")):
+            rows.append(
+                {
+                    "question_id": f"{number}/{answer}",
+                    "task": "yes_no",
+                    "image": f"{number}.png",
+                    "text": f"Is this image {word}{'red' if red else 'blue'}? (yes or no)",
+                    "answer": answer,
+                    "pair_id": str(number),
+                    "meta": meta,
+                }
+            )
+    questions = folder / "questions.jsonl"
+    questions.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "conf" / "task").mkdir(parents=True)
+    (folder / "conf" / "task" / "colours.yaml").write_text(YAML.format(questions=questions))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(place):
+    """Two models that were asked: one at random, one that always says yes."""
+
+    def run(*arguments):
+        given = ("--config-dir", str(place / "conf"), "task=colours", "metrics.min_count=5")
+        assert call("eval.py", *given, f"paths.outputs={place / 'out'}", *arguments) == 0
+        return run_folders(place / "out")[-1]
+
+    first = run("lvlm=random")
+    return first, run("lvlm=constant", f"task.against=[{first}]")
+
+
+def test_it_has_a_table_with_intervals_in_the_one_schema(runs):
+    results = read_results(runs[0])
+    assert list(results)[: len(CORE)] == list(CORE)
+    assert set(results["kind"]) == {"colours"}
+    assert set(results["split"]) == {"plain", "shifted", "pooled"}
+    assert set(results["semantic_level"].dropna()) == {0, 1}
+    pooled = results[(results["split"] == "pooled") & results["semantic_level"].isna()]
+    row = pooled[pooled["metric"] == "accuracy"].iloc[0]
+    judged = pd.read_parquet(runs[0] / "judged.parquet")
+    assert row["value"] == pytest.approx(judged["correct"].mean())
+    assert row["ci_low"] < row["value"] < row["ci_high"]
+    assert (row["n"], row["unit"], row["n_asked"]) == (40, "question pair", 80)
+
+
+def test_it_has_a_page_with_figures_and_wrong_answers(runs):
+    page = (runs[0] / "colours.html").read_text()
+    assert "Colours: random on " in page
+    assert page.count("data:image/svg+xml") >= 2
+    assert "Q: Is this image" in page
+    assert (runs[0] / "figures" / "sets.png").exists()
+
+
+def test_models_are_compared_on_the_same_questions(runs):
+    table = pd.read_csv(runs[1] / "models.csv").set_index("metric")
+    # Whoever always says yes is right half of the time.
+    assert table.loc["accuracy", "value_a"] == 0.5
+    assert table.loc["recall", "difference"] == pytest.approx(
+        1 - read_results(runs[0]).query("split == 'pooled' and metric == 'recall'")["value"].iloc[0]
+    )
+    assert "Models on the same questions" in (runs[1] / "colours.html").read_text()
+
+
+def test_wandb_has_its_numbers(runs):
+    shown = read_run(runs[0])
+    assert {"pooled/accuracy", "shifted/mcc"} <= set(shown["summary"])
+    assert len(shown["table"]["data"]) == len(read_results(runs[0]))
+
+
+def test_it_is_shown_again_and_stands_on_the_board_of_benchmarks(place, runs, capsys):
+    again = ("--config-dir", str(place / "conf"), "task=colours", "metrics.min_count=5")
+    assert call("eval.py", *again, "lvlm=random", f"paths.outputs={place / 'out'}") == 0
+    shown = capsys.readouterr().out
+    assert "Yes/no questions, %" in shown
+    assert "asked 80" not in shown
+    board = ("task=benchmarks", f"runs={place / 'out'}", f"paths.outputs={place / 'board'}")
+    assert call("eval.py", *board) == 0
+    assert "Colours on " in capsys.readouterr().out
+    (folder,) = run_folders(place / "board")
+    table = pd.read_csv(folder / "benchmarks.csv")
+    assert set(table["model"]) == {"random", "constant"}
+    assert set(table["benchmark"]) == {"Colours"}
+
+
+def test_no_benchmark_is_named_outside_its_own_folder():
+    """Neither the pages, nor the W&B log, nor what shows finished runs knows one."""
+    for package in ("report", "run", "notebook"):
+        for path in (ROOT / package).rglob("*.py"):
+            assert not re.findall(r"(?i)\b(oodbench|oric|ode)\b", path.read_text()), path

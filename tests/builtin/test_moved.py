@@ -1,0 +1,21 @@
+"""Runs that were made before the builtin images had a package of their own."""
+
+import pytest
+from hydra.utils import get_object
+
+from ood_lab.io import _MOVED, read_config
+
+CLASSES = {
+    "ood_lab.data.vessels_module.": "VesselsDataModule",
+    "ood_lab.data.scenes_module.": "ScenesDataModule",
+    "ood_lab.data.vessels.": "LightAugment",
+    "ood_lab.lvlm.annotations.scenes.": "ScenesAnnotations",
+    "ood_lab.lvlm.ode.generators.renderer.": "SceneRenderer",
+}
+
+
+@pytest.mark.parametrize("old", _MOVED)
+def test_their_configurations_name_what_is_there_now(old, tmp_path):
+    name = f"{old}{CLASSES.get(old, '')}"
+    (tmp_path / "config.yaml").write_text(f"data:\n  _target_: {name}\npaths: {{}}\n")
+    assert callable(get_object(read_config(tmp_path)["data"]["_target_"]))

@@ -14,7 +14,7 @@ from wandb_offline import read_run
 
 import ood_lab.detectors
 from ood_lab.errors import UserError
-from ood_lab.metrics import COLUMNS
+from ood_lab.results import CORE
 
 SMOKE = ("experiment=smoke",)
 

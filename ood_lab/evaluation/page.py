@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.features.bank import FeatureBank
-from ood_lab.report.html import write_report
+from ood_lab.report.detection import write_report
 from ood_lab.report.optional import optional
 from ood_lab.report.run_figures import write_dating_figure, write_figures
 from ood_lab.report.shown import reads_of

@@ -21,12 +21,11 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
-from ood_lab.report.console import console_tables
-from ood_lab.report.html import write_report
-from ood_lab.report.html_tables import main_table
+from ood_lab.report.detection import detection_blocks, main_table, write_report
 from ood_lab.report.page import page_template
 from ood_lab.report.protocol import fpr95_sentence
 from ood_lab.report.run_figures import write_figures
+from ood_lab.report.terminal import Printed
 from ood_lab.report.view import RunView
 from ood_lab.results import write_results
 
@@ -126,14 +125,14 @@ class Outcome:
         """The tables of a run, 80 columns wide."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
         protocol = self.results.attrs["protocol"]
-        tables = console_tables(
+        blocks = detection_blocks(
             self.results,
             protocol=protocol,
             significance=self.best,
             reads=self._reads,
             refused=self.refused,
         )
-        console.print(tables)
+        console.print(Printed(blocks))
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 

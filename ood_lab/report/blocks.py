@@ -19,7 +19,7 @@ class Text:
 
     kind: ClassVar[str] = "text"
     text: str
-    style: Literal["", "title", "note", "warning"] = ""
+    style: Literal["", "title", "note", "warning", "finding"] = ""
 
 
 class FigureFile(NamedTuple):

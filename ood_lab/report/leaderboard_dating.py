@@ -11,7 +11,7 @@ import pandas as pd
 from ood_lab.report.leaderboard import aggregate, once
 from ood_lab.report.leaderboard_best import mark_best
 from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.leaderboard_table import WideTable, differing
+from ood_lab.report.leaderboard_table import differing
 from ood_lab.report.protocol import MISSING, percent
 from ood_lab.report.table import Cell, Group, Head, Table
 
@@ -41,7 +41,7 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     return named.merge(source, on=["run", "ood"], how="left")[_COLUMNS]
 
 
-def dating_wide(rows: pd.DataFrame) -> WideTable | None:
+def dating_wide(rows: pd.DataFrame) -> Table | None:
     """One row per model; overall accuracy of every level, for all images and by category."""
     if rows.empty:
         return None
@@ -69,7 +69,7 @@ def dating_wide(rows: pd.DataFrame) -> WideTable | None:
         groups.append(Group(subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
     heads = [Head(name, "ascending") for name in names] + [Head(level) for _, level in columns]
     caption = "Dating: overall accuracy (micro) in % by level, on the ID test set."
-    return WideTable(Table(caption, heads, shown, groups), len(names), _notes(rows))
+    return Table(caption, heads, shown, groups, len(names), _notes(rows))
 
 
 def _any(rows: pd.DataFrame, subset: str, level: str) -> bool:

@@ -1,10 +1,9 @@
-"""The leaderboard as one table of cells, from which every format is written."""
+"""The leaderboard as one table, from which every format is written."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,21 +19,8 @@ _SHOWN = {"auroc": Head("AUROC"), "fpr95": Head("FPR95", "ascending")}
 _KEY = ["run", "detector"]
 
 
-@dataclass(frozen=True)
-class WideTable:
-    """``table`` starts with ``names`` columns that say what a row is; ``notes`` explain it.
-
-    ``warnings`` are to be read first.
-    """
-
-    table: Table
-    names: int
-    notes: tuple[str, ...]
-    warnings: tuple[str, ...] = ()
-
-
 @lru_cache(maxsize=1)  # the terminal and the files show the same one
-def wide_table(board: Leaderboard) -> WideTable:
+def wide_table(board: Leaderboard) -> Table:
     """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
     return _Layout(board).table()
 
@@ -94,7 +80,7 @@ class _Layout:
             index=named.index,
         )
 
-    def table(self) -> WideTable:
+    def table(self) -> Table:
         names = self._names()
         groups, heads, columns = (
             [Group("", "", len(names))],
@@ -129,8 +115,7 @@ class _Layout:
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
         caption = f"In %, {tested}. {fpr95_sentence(self.board.protocol)}."
         rows = list(zip(*columns, strict=True))
-        table = Table(caption, heads, rows, groups)
-        return WideTable(table, len(names), self._notes(), self.board.warnings)
+        return Table(caption, heads, rows, groups, len(names), self._notes(), each="{}, %")
 
     def _names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""

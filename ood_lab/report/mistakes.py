@@ -10,34 +10,18 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ood_lab.report.pictures import Pictures
+from ood_lab.report.blocks import Folded, Picture, Pictures
+from ood_lab.report.pictures import Pictures as Images
 
 _SIDE = 112
 _SHOWN = 6
-
-
-@dataclass(frozen=True)
-class Mistake:
-    """One image; ``thumbnail`` is the number of its picture, None where there is none."""
-
-    text: str
-    thumbnail: int | None
-
-
-@dataclass(frozen=True)
-class DetectorMistakes:
-    """ID images scored as most OOD and OOD images scored as most ID, worst first."""
-
-    detector: str
-    id_as_ood: list[Mistake]
-    ood_as_id: list[Mistake]
 
 
 @dataclass
 class Thumbnails:
     """Pictures as data URIs; one that several detectors share is kept once."""
 
-    pictures: Pictures
+    pictures: Images
     uris: list[str] = field(default_factory=list)
     _numbers: dict[tuple[str, int], int | None] = field(default_factory=dict)
 
@@ -59,19 +43,22 @@ class Thumbnails:
         return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def find_mistakes(
+def mistake_blocks(
     scores: pd.DataFrame,
     detectors: Sequence[str],
     sets: Sequence[str],
     id_dataset: str,
     classes: Sequence[str],
     thumbnails: Thumbnails,
-) -> list[DetectorMistakes]:
-    """The most confident mistakes of every detector on the ID test set and the OOD ``sets``."""
+) -> list[Folded]:
+    """The most confident mistakes of every detector on the ID test set and the OOD ``sets``.
+
+    ID images that are scored as most OOD, and OOD images scored as most ID, worst first.
+    """
     test = scores[scores["dataset"] == id_dataset].reset_index(drop=True)
     ood = scores[scores["dataset"].isin(sets)].reset_index(drop=True)
 
-    def mistake(row: pd.Series, detector: str, others: np.ndarray, above: bool) -> Mistake:
+    def mistake(row: pd.Series, detector: str, others: np.ndarray, above: bool) -> Picture:
         value = row[detector]
         share = np.mean(others < value) if above else np.mean(others > value)
         who = f"{row['dataset']} #{row['index']}"
@@ -80,20 +67,20 @@ def find_mistakes(
         side = "above" if above else "below"
         whom = "OOD" if above else "ID"
         text = f"{who}: {what}; score {value:.4g}, {side} {100 * share:.0f}% of {whom}"
-        return Mistake(text, thumbnails.number(row["dataset"], int(row["index"])))
+        return Picture(text, thumbnails.number(row["dataset"], int(row["index"])))
 
     found = []
     for detector in detectors:
         id_scores, ood_scores = test[detector].to_numpy(), ood[detector].to_numpy()
         highest = np.argsort(-id_scores, kind="stable")[:_SHOWN]
         lowest = np.argsort(ood_scores, kind="stable")[:_SHOWN]
-        found.append(
-            DetectorMistakes(
-                detector,
-                [mistake(test.iloc[i], detector, ood_scores, above=True) for i in highest],
-                [mistake(ood.iloc[i], detector, id_scores, above=False) for i in lowest],
-            )
-        )
+        id_as_ood = [mistake(test.iloc[i], detector, ood_scores, above=True) for i in highest]
+        ood_as_id = [mistake(ood.iloc[i], detector, id_scores, above=False) for i in lowest]
+        strips = [
+            Pictures(id_as_ood, "ID images scored as most OOD"),
+            Pictures(ood_as_id, "OOD images scored as most ID"),
+        ]
+        found.append(Folded(detector, strips))
     return found
 
 

@@ -54,7 +54,7 @@ class Page:
     sentence: str = ""
     facts: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
-    summary: Sequence[Table | Text] = ()
+    summary: Sequence[Block] = ()
     sections: Sequence[Section] = ()
     thumbnails: Sequence[str] = ()
     definitions: Sequence[tuple[str, str]] = ()
@@ -112,7 +112,7 @@ def _tables(blocks: Sequence[Any]) -> Iterator[Table]:
             yield from _tables(block.blocks)
 
 
-def write_summary(blocks: Sequence[Table | Text], folder: Path, part: str) -> None:
+def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:
     """Keeps what a run shows first, so that it can be shown again.
 
     Args:
@@ -121,8 +121,17 @@ def write_summary(blocks: Sequence[Table | Text], folder: Path, part: str) -> No
         part: of the run that shows them; the others are kept.
     """
     known = read_json(folder / SUMMARY) if (folder / SUMMARY).exists() else {}
-    known[part] = [{"kind": block.kind, **asdict(block)} for block in blocks]
+    known[part] = [{"kind": block.kind, **asdict(block)} for block in printed(blocks)]
     write_text(json.dumps(known, ensure_ascii=False, default=_plain), folder / SUMMARY)
+
+
+def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
+    """What of these blocks a terminal can show."""
+    for block in blocks:
+        if isinstance(block, Table | Text):
+            yield block
+        elif isinstance(block, Folded):
+            yield from printed(block.blocks)
 
 
 def read_summary(folder: Path) -> list[Table | Text]:
@@ -146,7 +155,6 @@ def _block(found: dict[str, Any]) -> Table | Text:
     found["heads"] = [Head(**head) for head in found["heads"]]
     found["groups"] = [Group(**group) for group in found["groups"]]
     found["rows"] = [[Cell(**cell) for cell in row] for row in found["rows"]]
-    found["sections"] = {int(row): title for row, title in found["sections"].items()}
     return Table(**found)
 
 
@@ -194,9 +202,3 @@ def flatten(value: Any, prefix: str = "") -> list[tuple[str, str]]:
             texts = [*texts[:_LISTED], f"... ({len(texts):,} in all)"]
         return [(prefix, ", ".join(texts) or "none")]
     return [(prefix, "none" if value is None or value == {} else str(value))]
-
-
-def save_page(path: Path, text: str) -> Path:
-    """Writes a page as a whole or not at all."""
-    write_text(text, path)
-    return path

@@ -191,7 +191,7 @@ def write_figures(
         results: long results table of one model and seed.
         scores: scores table, higher = more OOD.
         protocol: which FPR95 the results hold; stands below every figure.
-        significance: see :func:`ood_lab.report.console.console_tables`.
+        significance: see :func:`ood_lab.report.detection.detection_blocks`.
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores`` and ``features``.

@@ -10,19 +10,21 @@ from typing import Any
 import pandas as pd
 from rich.console import Console
 
-from ood_lab.io import read_json, read_table
-from ood_lab.report.console import console_tables
-from ood_lab.report.page import SUMMARY, read_summary
+from ood_lab.io import read_json
+from ood_lab.report.detection import detection_blocks
+from ood_lab.report.page import SUMMARY, read_summary, write_summary
 from ood_lab.report.protocol import finding_sentences
 from ood_lab.report.terminal import Printed
-from ood_lab.results import read_results
+from ood_lab.results import RESULTS, read_results
 
 log = logging.getLogger(__name__)
 
 
-def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None) -> None:
-    """Prints the tables of a run."""
-    table = console_tables(
+def show(
+    results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None, folder: Path
+) -> None:
+    """Prints the tables of a run that scored detectors, and keeps them to be shown again."""
+    blocks = detection_blocks(
         results,
         protocol=manifest["protocol"],
         significance=best,
@@ -31,7 +33,8 @@ def show(results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame 
         title=manifest["title"],
         findings=manifest.get("findings", ()),
     )
-    Console().print(table)
+    write_summary(blocks, folder, "detection")
+    Console().print(Printed(blocks))
     show_warnings(manifest)
 
 
@@ -48,15 +51,17 @@ def show_warnings(manifest: Mapping[str, Any]) -> None:
 
 
 def show_run(folder: Path) -> None:
-    """Prints the tables of a finished run."""
-    results, best = folder / "results.parquet", folder / "best.parquet"
+    """Prints the tables of a finished run.
+
+    Raises:
+        UserError: the run is of an earlier version.
+    """
     manifest = read_json(folder / "manifest.json")
-    if not results.exists() and not (folder / SUMMARY).exists():
-        for sentence in finding_sentences(manifest.get("findings", ())):
-            log.warning(sentence)
-        return
     if (folder / SUMMARY).exists():
         Console().print(Printed(read_summary(folder)))
         show_warnings(manifest)
-    else:
-        show(read_results(folder), manifest, read_table(best) if best.exists() else None)
+        return
+    for sentence in finding_sentences(manifest.get("findings", ())):
+        log.warning(sentence)
+    if (folder / RESULTS).exists():
+        read_results(folder)  # says how to make it again

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from ood_lab.report.protocol import MISSING, percent
 
@@ -35,11 +35,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Head:
-    """The head of a column; ``first`` = direction of the first click that sorts by it."""
+    """The head of a column.
+
+    Attributes:
+        text: what it says.
+        first: direction of the first click that sorts by it.
+        note: below it.
+        page_only: the terminal has no room for it.
+    """
 
     text: str
     first: Direction = "descending"
     note: str = ""
+    page_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,11 @@ class Table:
         groups: above the heads, over all of them; or none.
         names: how many columns, from the left, say what a row is.
         notes: below it, a sentence each.
-        sections: titles of parts, by the row that they begin with.
+        sections: parts of the rows in the terminal, by their title; empty = there are none.
         spreads: the terminal shows the spread behind every text.
         split: where the terminal is too narrow, there is a table for every head that groups share,
             or as many groups in one as go.
+        each: caption of the table of a head, with ``{}`` for the head.
     """
 
     kind: ClassVar[str] = "table"
@@ -75,14 +84,33 @@ class Table:
     groups: Sequence[Group] = ()
     names: int = 1
     notes: Sequence[str] = ()
-    sections: Mapping[int, str] = field(default_factory=dict)
+    sections: Mapping[str, Sequence[int]] = field(default_factory=dict)
     spreads: bool = False
     split: Literal["heads", "groups"] = "heads"
+    each: str = "{}"
 
     @property
     def has_intervals(self) -> bool:
         """True when there is something for the page's toggle to show."""
         return any(cell.interval for row in self.rows for cell in row)
+
+
+class Span(NamedTuple):
+    """A group with its first column and the one behind its last."""
+
+    text: str
+    note: str
+    start: int
+    end: int
+
+
+def spans_of(table: Table) -> list[Span]:
+    """The groups of a table with their columns; without groups, all columns are one."""
+    spans, start = [], 0
+    for group in table.groups or [Group(span=len(table.heads))]:
+        spans.append(Span(group.text, group.note, start, start + group.span))
+        start += group.span
+    return spans
 
 
 def name_cell(text: object, place: float | None = None, quiet: bool = False) -> Cell:

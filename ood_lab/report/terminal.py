@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text as RichText
 
-from ood_lab.report.blocks import Text
+from ood_lab.report.blocks import Block, Text
 from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack, width_of
-from ood_lab.report.table import Cell, Table
+from ood_lab.report.page import printed
+from ood_lab.report.table import Cell, Span, Table, spans_of
 
 _MAX_HEADER_LINES = 6
-_STYLE = {"note": "dim", "warning": "yellow", "title": "bold", "": ""}
+_STYLE = {"note": "dim", "warning": "yellow", "finding": "yellow", "title": "bold", "": ""}
 
 
 @dataclass(frozen=True)
 class Printed:
     """A rich renderable: ``console.print`` it."""
 
-    blocks: Sequence[Table | Text]
+    blocks: Sequence[Block]
 
     def __rich_console__(
         self, console: Console, options: ConsoleOptions
     ) -> Iterator[RenderableType]:
         """The blocks, a blank line before every table."""
-        for block in self.blocks:
+        for block in printed(self.blocks):
             if isinstance(block, Text):
                 yield RichText(block.text, _STYLE[block.style])
                 continue
@@ -44,19 +45,23 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
     same heads, there is a table for every head, with the groups as its columns; their names are
     broken into shorter lines, and become numbers where even that is too wide.
     """
-    names = [_column(table, k) for k in range(table.names)]
+    table, starts = _in_sections(table)
+    shown = [k for k in range(table.names) if not table.heads[k].page_only]
+    names = [_column(table, k) for k in shown]
     if not table.groups:
         columns = [_column(table, k) for k in range(table.names, len(table.heads))]
-        yield from _built(table, [*names[1:], *columns], names[0], width)
+        yield from _built([*names[1:], *columns], names[0], width, table.caption, starts)
         return
-    spans = _spans(table)
+    spans = [span for span in spans_of(table) if span.start >= table.names]
     for words in (14, 12, 9):
         columns = [_together(table, span, words) for span in spans]
         if _fits([*names, *columns], width):
-            yield build([*names, *columns], table.caption, table.sections)
+            yield build([*names, *columns], table.caption, starts)
             return
+    if len(names) > 1:
+        names = [_joined(table, shown, width)]
     if table.split == "groups":
-        yield from _built(table, columns, names[0], width)
+        yield from _built(columns, names[0], width, table.caption, starts)
         return
     stacks = _stacks(table, spans)
     for words in (16, 12, 9, 0):
@@ -70,24 +75,20 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
         titles = dict.fromkeys((n, g[0]) for _, of in stacks for _, g, n in of if n)
         yield RichText(", ".join(f"S{number}={title}" for number, title in titles))
     for title, columns in laid:
-        yield from _built(table, columns[1:], columns[0], width, title)
+        yield from _built(columns[1:], columns[0], width, title, starts)
 
 
-_Span = tuple[str, str, int, int]
-
-
-def _spans(table: Table) -> list[_Span]:
-    """Title, note, first column and the one behind the last of every group behind the names."""
-    spans, start = [], 0
-    for group in table.groups:
-        if start >= table.names:
-            spans.append((group.text, group.note, start, start + group.span))
-        start += group.span
-    return spans
+def _joined(table: Table, shown: Sequence[int], width: int) -> Column:
+    """All that says what a row is as one column, cut where it leaves no room for a number."""
+    head = " · ".join(table.heads[k].text for k in shown)
+    texts = [" · ".join(row[k].text for k in shown if row[k].text) for row in table.rows]
+    room = max(24, width - 16)
+    cut = [text if len(text) <= room else f"{text[: room - 1]}…" for text in (head, *texts)]
+    return Column((cut[0],), [RichText(text) for text in cut[1:]])
 
 
 def _stacks(
-    table: Table, spans: Sequence[_Span]
+    table: Table, spans: Sequence[Span]
 ) -> list[tuple[str, list[tuple[int, tuple[str, str], int]]]]:
     """For every head that groups share, its columns with their group and its number.
 
@@ -103,7 +104,7 @@ def _stacks(
             for k in range(start, end)
             if table.heads[k].text == head and end - start > 1
         ]
-        stacks.append((f"{head}: {table.caption}", columns))
+        stacks.append((table.each.format(head), columns))
     alone = [(s[2], (s[0], s[1]), 0) for s in spans if s[3] - s[2] == 1]
     if not stacks:
         return [(table.caption, alone)]
@@ -112,10 +113,22 @@ def _stacks(
 
 
 def _built(
-    table: Table, columns: Sequence[Column], name: Column, width: int, title: str = ""
+    columns: Sequence[Column], name: Column, width: int, title: str, starts: Mapping[int, str]
 ) -> Iterator[Group]:
     for part in pack([name, *columns], width):
-        yield build(part, title or table.caption, table.sections)
+        yield build(part, title, starts)
+
+
+def _in_sections(table: Table) -> tuple[Table, dict[int, str]]:
+    """The table with the rows of a section together, and the title of each by its first row."""
+    if not table.sections:
+        return table, {}
+    order = [row for rows in table.sections.values() for row in rows]
+    first, starts = 0, {}
+    for title, rows in table.sections.items():
+        starts[first] = title
+        first += len(rows)
+    return replace(table, rows=[table.rows[row] for row in order]), starts
 
 
 def _fits(columns: Sequence[Column], width: int) -> bool:
@@ -134,7 +147,7 @@ def _column(table: Table, k: int) -> Column:
     return Column(header, _numbers(table, cells))
 
 
-def _together(table: Table, span: _Span, words: int) -> Column:
+def _together(table: Table, span: Span, words: int) -> Column:
     """The columns of a group as one."""
     text, note, start, end = span
     parts = [_numbers(table, [row[k] for row in table.rows]) for k in range(start, end)]

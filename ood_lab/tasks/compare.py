@@ -15,7 +15,8 @@ from ood_lab.report.finished import finished_runs
 from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import FinishedRun, comparable_groups, read_run, why_apart
-from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.report.page import write_summary
+from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,9 @@ class Compare(Task):
             notes = [apart[name]] if name in apart else list(apart.values())
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
-            console.print(terminal(wide_table(board), title, console.width))
+            blocks = terminal(board, title)
+            write_summary(blocks, ws.folder, name)
+            console.print(Printed(blocks))
         for line in apart.values():
             log.warning("%s", line)
         ws.manifest["runs"] = {n: [str(run.path) for run in group] for n, group in groups.items()}

@@ -176,7 +176,7 @@ class Score(Task):
         write_results(results, ws.folder)
         if dating is not None:
             write_results(dating, ws.folder)
-        show(results, manifest, best)
+        show(results, manifest, best, ws.folder)
         if self.report:
             with optional("report.html"):
                 write_page(ws.folder, ws.data, banks, scores, results, best, manifest, dating)

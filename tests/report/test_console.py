@@ -8,13 +8,14 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.metrics import Evaluation, results_of
-from ood_lab.report.console import console_tables
+from ood_lab.report.detection import detection_blocks
+from ood_lab.report.terminal import Printed
 from ood_lab.report.view import RunView
 
 
 def show(results, width=120, **options):
     console = Console(width=width, record=True, file=open("/dev/null", "w"), no_color=True)  # noqa: SIM115
-    console.print(console_tables(results, **options))
+    console.print(Printed(detection_blocks(results, **options)))
     return console.export_text()
 
 
@@ -113,7 +114,7 @@ def test_the_protocol_is_named(run, protocol, words):
 
 def test_unknown_protocol_is_refused(run):
     with pytest.raises(UserError, match=r"metrics\.protocol=hendryks"):
-        console_tables(run.results, protocol="hendryks")
+        detection_blocks(run.results, protocol="hendryks")
 
 
 def test_accuracy_n_dad_and_refusals_are_shown(run):
@@ -146,15 +147,16 @@ def test_level_tables_hold_correlation_and_sensitivity_in_points(run):
     text = show(run.results)
     assert "by semantic level (grid)" in text
     row = run.results[(run.results.detector == "vim")].set_index("metric").value
-    line = [row for row in text.splitlines() if row.startswith("vim")][1]
-    assert f"{row['correlation_semantic_auroc']:+.2f}" in line
-    assert f"{100 * row['sensitivity_covariate_auroc']:.1f}" in line
+    lines = [line for line in text.splitlines() if line.startswith("vim")]
+    for axis, line in zip(("semantic", "covariate"), lines[1:], strict=True):
+        assert f"{row[f'correlation_{axis}_auroc']:+.2f}" in line
+        assert f"{100 * row[f'sensitivity_{axis}_auroc']:.1f}" in line
 
 
 def test_two_models_in_one_table_are_refused(run):
     other = run.results.assign(model="vit")
     with pytest.raises(ValueError, match="model"):
-        console_tables(pd.concat([run.results, other]))
+        detection_blocks(pd.concat([run.results, other]))
 
 
 def test_a_long_table_has_sections_by_what_is_read():

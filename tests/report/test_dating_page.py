@@ -11,7 +11,7 @@ from report_run import make_run
 
 from ood_lab.evaluation.dating import KIND
 from ood_lab.metrics import dating_table
-from ood_lab.report.html import write_report
+from ood_lab.report.detection import write_report
 from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows
 from ood_lab.report.leaderboard_files import write_leaderboard
@@ -47,8 +47,8 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
     page = tmp_path / "report.html"
     write_report(page, run.results, run.scores, dating=dating, dating_figure=figure)
     text = page.read_text()
-    section = text[text.index('id="dating"') : text.index('id="protocol"')]
-    assert 'href="#dating"' in text
+    section = text[text.index("<h2>Dating") : text.index("<h2>Definitions")]
+    assert ">Dating</a>" in text
     for row in dating[dating.metric == "recall"].itertuples():
         assert f">{100 * row.value:.1f}<" in section
         assert f"{100 * row.ci_low:.1f} to {100 * row.ci_high:.1f}" in section
@@ -56,7 +56,7 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
     assert "derived: the parent of the predicted class" in section
     assert section.count("data:image/svg+xml") == 1
     plain = write_report(tmp_path / "r.html", run.results, run.scores).read_text()
-    assert 'id="dating"' not in plain
+    assert "<h2>Dating" not in plain
 
 
 @pytest.mark.parametrize("classes", [1, 3, 60])
@@ -112,7 +112,7 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
     assert shown[0][2].endswith("†**")
     assert shown[1][1] == "N/A"
     assert "Dating: overall accuracy" in files["leaderboard.tex"].read_text()
-    assert 'id="dating"' in files["leaderboard.html"].read_text()
+    assert "<h2>Dating" in files["leaderboard.html"].read_text()
 
 
 def test_seeds_are_one_row(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 from report_run import make_run, without_levels
 
 from ood_lab.data.files import load_rgb
-from ood_lab.report.html import write_report
+from ood_lab.report.detection import write_report
 from ood_lab.report.page import flatten
 from ood_lab.report.run_figures import write_figures
 
@@ -61,6 +61,7 @@ def small():
 def text(small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     figures = write_figures(folder / "figures", small.results, small.scores)
+    (folder / "results.csv").touch()
     path = write_report(
         folder / "report.html",
         small.results,
@@ -106,12 +107,12 @@ def test_headline_protocol_manifest_and_warnings_are_there(text, small):
 
 
 def test_only_what_has_values_is_shown_and_defined(small, text, tmp_path):
-    whole = re.findall("<dt>([A-Z].*?)</dt>", text[text.index("<h2>Protocol") :])
+    whole = re.findall("<dt>([A-Z].*?)</dt>", text[text.index("<h2>Definitions") :])
     assert "Correlation" in whole
     one = small.results[small.results.ood.isna() | small.results.ood.isin(["grid", small.sets[0]])]
     results = without_levels(one[one.metric != "dad"])
     page = write_report(tmp_path / "report.html", results, small.scores).read_text()
-    known = re.findall("<dt>([A-Z].*?)</dt>", page[page.index("<h2>Protocol") :])
+    known = re.findall("<dt>([A-Z].*?)</dt>", page[page.index("<h2>Definitions") :])
     assert set(whole) - set(known) == {"DAD", "Correlation", "Sensitivity"}
     assert "No level of grid has enough images" in page
     assert "by semantic level" not in page

@@ -17,6 +17,7 @@ from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.leaderboard_files import terminal, write_leaderboard
 from ood_lab.report.leaderboard_runs import comparable_groups, read_run, why_apart
 from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.report.terminal import Printed
 from ood_lab.report.view import RunView
 
 KNN = [(0.70, 0.80), (0.72, 0.80), (0.77, 0.80)]
@@ -46,10 +47,10 @@ def swept(tmp_path_factory):
 def test_a_column_without_any_value_is_left_out(tmp_path):
     path = write_run(tmp_path / "name/dddd", {"knn": (0.8, 0.9)}, half=float("nan"))
     wide = wide_table(make_leaderboard([read_run(path)]))
-    assert "AUROC ±" not in [head.text for head in wide.table.heads]
+    assert "AUROC ±" not in [head.text for head in wide.heads]
     assert not any(note.startswith("95% sampling") for note in wide.notes)
-    assert all(cell.text != "N/A" for row in wide.table.rows for cell in row)
-    assert sum(group.span for group in wide.table.groups) == len(wide.table.heads)
+    assert all(cell.text != "N/A" for row in wide.rows for cell in row)
+    assert sum(group.span for group in wide.groups) == len(wide.heads)
 
 
 def test_seeds_become_mean_and_std_apart_from_the_interval(swept):
@@ -74,7 +75,7 @@ def test_learnt_values_are_no_settings(swept):
 
 def test_other_settings_of_a_detector_are_other_rows(tmp_path, swept):
     other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, k=50)
-    table = wide_table(board_of(*swept, other)).table
+    table = wide_table(board_of(*swept, other))
     position = [head.text for head in table.heads].index("settings")
     shown = [(row[0].text, row[position].text) for row in table.rows]
     assert sorted(shown) == [("a_b", ""), ("knn", "k=5"), ("knn", "k=50")]
@@ -82,13 +83,13 @@ def test_other_settings_of_a_detector_are_other_rows(tmp_path, swept):
 
 def test_what_follows_from_another_model_is_no_choice(tmp_path, swept):
     other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, k=50, model="wide")
-    table = wide_table(board_of(*swept, other)).table
+    table = wide_table(board_of(*swept, other))
     assert "settings" not in [head.text for head in table.heads]
     # Unless it was asked for.
     config = yaml.safe_load((other / "config.yaml").read_text())
     config["detector"]["knn"]["k"] = 50
     (other / "config.yaml").write_text(yaml.safe_dump(config))
-    table = wide_table(board_of(*swept, other)).table
+    table = wide_table(board_of(*swept, other))
     position = [head.text for head in table.heads].index("settings")
     assert {row[position].text for row in table.rows} == {"", "k=5", "k=50"}
 
@@ -97,7 +98,7 @@ def test_a_narrow_terminal_still_shows_the_means(tmp_path, swept):
     name = "a_model_with_a_name_that_is_longer_than_the_whole_terminal_is_wide_of_80_columns_or_so"
     other = write_run(tmp_path / "name" / "bbbb", {"knn": KNN[0]}, model=name)
     console = Console(width=80, record=True)
-    console.print(terminal(wide_table(board_of(*swept, other)), "title", 80))
+    console.print(Printed(terminal(board_of(*swept, other), "title")))
     text = console.export_text()
     assert "…" in text
     assert max(map(len, text.splitlines())) <= 80
@@ -194,7 +195,7 @@ def test_a_network_at_chance_carries_no_mark_and_is_told(tmp_path):
     warning = "n/lost/seed=0: ID accuracy 9.0% is no better than chance (10.0%, the share"
     write_leaderboard(board, tmp_path)
     console = Console(width=200, file=io.StringIO())
-    console.print(terminal(wide_table(board), "all", 200))
+    console.print(Printed(terminal(board, "all")))
     page = (tmp_path / "leaderboard.html").read_text()
     assert f'<p class="warning">{warning}' in page
     for text in (console.file.getvalue(), (tmp_path / "leaderboard.md").read_text()):
@@ -237,7 +238,7 @@ def test_every_format_holds_the_numbers_and_the_protocol(tmp_path, swept):
     np.testing.assert_allclose(csv.value, board.rows.value)
     assert set(csv.protocol) == {"openood"}
     console = Console(file=io.StringIO(), width=160)
-    console.print(terminal(wide_table(board), "title", console.width))
+    console.print(Printed(terminal(board, "title")))
     shown = console.file.getvalue()
     for text in (*(p.read_text() for p in files[1:]), shown):
         plain = text.replace(r"$\pm$", "±")

@@ -84,7 +84,7 @@ def test_a_leaderboard_has_the_figure_and_tells_trainings_apart(board, tmp_path)
     assert (tmp_path / "leaderboard_shots.png").stat().st_size > 5000
     assert tmp_path / "leaderboard_shots.csv" in files
     assert "Number of training images" in (tmp_path / "leaderboard.html").read_text()
-    wide = wide_table(board).table
+    wide = wide_table(board)
     position = [head.text for head in wide.heads].index("training")
     shown = {row[position].text for row in wide.rows}
     assert "background=replaced; shots=16" in shown

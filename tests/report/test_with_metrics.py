@@ -6,9 +6,9 @@ from report_run import make_run
 from rich.console import Console
 
 from ood_lab.metrics import Evaluation, best_detectors, results_of
-from ood_lab.report.console import console_tables
-from ood_lab.report.html import write_report
+from ood_lab.report.detection import detection_blocks, write_report
 from ood_lab.report.run_figures import write_figures
+from ood_lab.report.terminal import Printed
 from ood_lab.report.view import RunView
 
 
@@ -24,7 +24,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert view.get("auroc", "vim", "grid", 0, 2).n_ood == 2
 
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(console_tables(results, significance=best))
+    console.print(Printed(detection_blocks(results, significance=best)))
     text = console.export_text()
     shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
     # Of every column the best as it is shown, tested or not, and those not significantly worse.
@@ -61,7 +61,7 @@ def test_an_interval_left_out_has_its_reason_in_the_table_and_on_the_page(tmp_pa
     scores = scores[rank < scores["dataset"].map(kept).fillna(10**6)]
     results = results_of(Evaluation(scores, run.detectors, draws=50), "resnet")
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    console.print(console_tables(results, intervals=True))
+    console.print(Printed(detection_blocks(results, intervals=True)))
     page = write_report(tmp_path / "r.html", results, scores).read_text()
     for text in (console.export_text(), page):
         assert (

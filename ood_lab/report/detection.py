@@ -1,0 +1,367 @@
+"""What the page and the terminal show of a run that scored detectors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.axes import AXES, Axis
+from ood_lab.metrics import higher_is_better
+from ood_lab.report.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.dating import dating_notes, dating_tables
+from ood_lab.report.mistakes import Thumbnails, mistake_blocks
+from ood_lab.report.page import Page, Section
+from ood_lab.report.pictures import LoadImage, Pictures
+from ood_lab.report.protocol import (
+    definitions_of,
+    finding_sentences,
+    fpr95_sentence,
+    percent,
+    star_sentence,
+)
+from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.view import Estimate, RunView
+from ood_lab.words import counted
+
+_LABELS = {
+    "auroc": "AUROC",
+    "fpr95": "FPR95",
+    "fpr95_ood": "FPR95 (openood)",
+    "fpr95_id": "FPR95 (hendrycks)",
+    "aupr_in": "AUPR in",
+    "aupr_out": "AUPR out",
+}
+_SHOWN = ("auroc", "fpr95")
+
+
+def detection_blocks(
+    results: pd.DataFrame,
+    *,
+    protocol: str = "openood",
+    significance: pd.DataFrame | None = None,
+    reads: Mapping[str, str] | None = None,
+    refused: Mapping[str, str] | None = None,
+    intervals: bool = False,
+    title: str | None = None,
+    findings: Sequence[Mapping[str, Any]] = (),
+) -> list[Block]:
+    """What a run shows first: detectors × OOD sets, then levels, and what was left out.
+
+    Args:
+        results: a results table of one model and seed.
+        protocol: ``openood`` or ``hendrycks``: which FPR95 the table holds.
+        significance: rows ``detector, ood, best`` and optionally ``metric`` (default
+            ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
+            without ``ood`` in that of the mean.
+        reads: detector → what it looks at; a table of many detectors has a section for each.
+        refused: detector → why it could not work here.
+        intervals: the terminal shows the half-width of the 95% interval in every cell.
+        title: what was run, first in the headline.
+        findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
+
+    Raises:
+        UserError: unknown protocol.
+        ValueError: the table holds several models or seeds.
+    """
+    fpr95_sentence(protocol)
+    view = RunView(results, significance, reads, findings)
+    blocks: list[Block] = [Text(_headline(view, title), "title")]
+    if view.csid_accuracies:
+        blocks.append(Text(_spectrum(view)))
+    if view.detectors and view.sets:
+        blocks.append(main_table(view, _notes(view, protocol, intervals), intervals))
+        blocks += [Folded(table.caption, [table]) for table in _level_tables(view, intervals)]
+    blocks += [Text(sentence, "note") for sentence in view.left_out]
+    blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
+    blocks += [Text(f"refused {n}: {reason}", "note") for n, reason in (refused or {}).items()]
+    return blocks
+
+
+def write_report(
+    path: Path | str,
+    results: pd.DataFrame,
+    scores: pd.DataFrame,
+    *,
+    figures: Sequence[FigureFile] = (),
+    manifest: Mapping[str, Any] | None = None,
+    protocol: str = "openood",
+    significance: pd.DataFrame | None = None,
+    reads: Mapping[str, str] | None = None,
+    refused: Mapping[str, str] | None = None,
+    load_image: LoadImage | None = None,
+    classes: Sequence[str] = (),
+    id_dataset: str = "test",
+    downloads: Sequence[str] = (),
+    title: str = "OOD detection report",
+    dating: pd.DataFrame | None = None,
+    dating_figure: FigureFile | None = None,
+) -> Path:
+    """Writes ``report.html``, with styles, script and images inside.
+
+    Args:
+        path: the file to write; replaced as a whole.
+        results: a results table of one model and seed.
+        scores: scores table, higher = more OOD.
+        figures: what :func:`ood_lab.report.run_figures.write_figures` returned; embedded.
+        manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
+            and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
+            on the page; sets with findings are marked.
+        protocol: which FPR95 the results hold.
+        significance: see :func:`detection_blocks`.
+        reads: detector → what it looks at, a column of the first table.
+        refused: detector → why it could not work here.
+        load_image: ``(dataset, index)`` → PIL image, encoded bytes or None; without it the
+            most confident mistakes are left out.
+        classes: names of the ID classes, position = label.
+        id_dataset: the ID test set in ``scores``.
+        downloads: files beside the report, by relative name.
+        title: what was run.
+        dating: the dating table, where the ID classes have levels or a category.
+        dating_figure: its figure.
+
+    Raises:
+        UserError: unknown protocol.
+        ValueError: the results hold several models or seeds.
+    """
+    path, given = Path(path), dict(manifest or {})
+    findings, warnings = given.pop("findings", []), given.pop("warnings", [])
+    view = RunView(results, significance, reads, findings)
+    shown = bool(view.detectors and view.sets)
+    pictures = Pictures(load_image or (lambda *_: None))
+    store, mistakes = Thumbnails(pictures), []
+    if load_image is not None and shown:
+        mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
+    options: dict[str, Any] = {"protocol": protocol, "significance": significance}
+    blocks = detection_blocks(results, reads=reads, refused=refused, findings=findings, **options)
+    blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
+    details = [*_failure_tables(view), _all_metrics(view)] if shown else []
+    page = Page(
+        title=title,
+        sentence=fpr95_sentence(protocol) if shown else "",
+        facts=_facts(view),
+        warnings=[
+            *finding_sentences(findings),
+            *([warnings] if isinstance(warnings, str) else warnings),
+        ],
+        summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
+        sections=[
+            Section("Dating", _dating(dating, dating_figure)),
+            Section("Figures", figures),
+            Section("Most confident mistakes", mistakes),
+        ],
+        thumbnails=store.uris,
+        definitions=definitions_of(results),
+        manifest=given,
+        downloads=downloads,
+    ).write(path)
+    pictures.warn(path.name)
+    return page
+
+
+def _dating(dating: pd.DataFrame | None, figure: FigureFile | None) -> list[Block]:
+    if dating is None:
+        return []
+    notes = [Text(note) for note in dating_notes(dating)]
+    return [*notes, *dating_tables(dating), *([figure] if figure else [])]
+
+
+def _headline(view: RunView, title: str | None) -> str:
+    """What was run, accuracy and n."""
+    accuracy = view.get("id_accuracy", None)
+    parts = [title] if title else []
+    if not math.isnan(accuracy.value):
+        ends = f" [{percent(accuracy.low)}, {percent(accuracy.high)}]"
+        parts.append(f"ID accuracy {percent(accuracy.value)}%{ends * accuracy.has_interval}")
+    return " · ".join([*parts, f"{view.marked('test', 'ID test')} n = {view.n_id:,}"])
+
+
+def _spectrum(view: RunView) -> str:
+    """Accuracy on the sets with shifted covariates, and its distance to that on ID test."""
+    own = view.get("id_accuracy", None).value
+    parts = [
+        f"{view.marked(name)} {percent(found.value)}% ({100 * (found.value - own):+.1f})"
+        for name, found in view.csid_accuracies
+    ]
+    return f"ID accuracy under shifted covariates: {', '.join(parts)}"
+
+
+def _facts(view: RunView) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the numbers at the top of the page."""
+    facts = []
+    accuracy = view.get("id_accuracy", None)
+    if not math.isnan(accuracy.value):
+        ends = f"95% interval {percent(accuracy.low)} to {percent(accuracy.high)}"
+        remark = ends if accuracy.has_interval else ""
+        facts.append(("ID accuracy", f"{percent(accuracy.value)}%", remark))
+    for name, found in view.csid_accuracies:
+        drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
+        facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
+    if view.detectors and view.sets:
+        best = view.detectors[0]
+        auroc, fpr95 = (percent(view.mean(m, best).value) for m in _SHOWN)
+        mean = "mean " if len(view.sets) > 1 else ""
+        title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
+        facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))
+        n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
+        order = f", {view.order}" if view.order else ""
+        facts.append(("OOD sets", str(len(view.sets)), f"{counted(n_ood, 'image')}{order}"))
+    n = len(view.detectors)
+    scored = f"{n} detector{'s' * (n > 1)}" if n else ""
+    facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))
+    return facts
+
+
+# Tables
+
+
+def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False) -> Table:
+    """Detectors × OOD sets: AUROC and FPR95 of each, their means, DAD."""
+    heads = [Head("detector", "ascending")]
+    columns: list[list[Cell]] = [[name_cell(d) for d in view.detectors]]
+    if any(map(view.reads, view.detectors)):
+        heads.append(Head("reads", "ascending", page_only=True))
+        columns.append([name_cell(view.reads(d)) for d in view.detectors])
+    names, groups = len(heads), [Group(span=len(heads))]
+
+    def add(group: Group, metrics: Mapping[str, Sequence[Estimate]], ood: str | None) -> None:
+        groups.append(group)
+        for name, cells in metrics.items():
+            columns.append(_cells(view, name, ood, cells))
+            heads.append(_head("auroc" if name.endswith("auroc") else "fpr95"))
+
+    for ood in view.sets:
+        n = view.get("auroc", view.detectors[0], ood).n_ood
+        group = Group(view.marked(ood), f"n {n:,}", 2)
+        add(group, {m: [view.get(m, d, ood) for d in view.detectors] for m in _SHOWN}, ood)
+    for of in view.groups:
+        named = {m: f"mean_{of}_{m}" for m in _SHOWN}
+        cells = {k: [view.get(k, d) for d in view.detectors] for k in named.values()}
+        add(Group(f"{of} mean", span=2), cells, None)
+    if len(view.sets) > 1:
+        cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in _SHOWN}
+        add(Group("mean", span=2), cells, None)
+    if view.most_dad:
+        dads = [view.get("dad", d) for d in view.detectors]
+        if not all(math.isnan(dad.value) for dad in dads):
+            groups.append(Group())
+            heads.append(Head("DAD", note=f"of {view.most_dad}"))
+            columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
+    order = f", OOD sets {view.order}" if view.order else ""
+    parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
+    return Table(
+        f"AUROC and FPR95 in %{order}",
+        heads,
+        list(zip(*columns, strict=True)),
+        groups,
+        names,
+        notes,
+        parts if len(parts) > 1 else {},
+        spreads=intervals,
+        each=f"{{}} in %{order}",
+    )
+
+
+def _cells(
+    view: RunView, metric: str, ood: str | None, estimates: Sequence[Estimate]
+) -> list[Cell]:
+    """A column, with the marks of its best."""
+    values = {d: e.value for d, e in zip(view.detectors, estimates, strict=True)}
+    best = view.best(metric, ood, values)
+    return [_cell(e, best=d in best) for d, e in zip(view.detectors, estimates, strict=True)]
+
+
+def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool = False) -> Cell:
+    return number_cell(estimate.value, estimate.low, estimate.high, show, best)
+
+
+def _head(metric: str) -> Head:
+    return Head(_LABELS[metric], "descending" if higher_is_better(metric) else "ascending")
+
+
+def _notes(view: RunView, protocol: str, intervals: bool) -> list[str]:
+    notes = [f"{fpr95_sentence(protocol)}."]
+    if view.has_marks:
+        notes.append(f"Sorted by mean AUROC. {star_sentence(view.has_significance)}")
+    elif len(view.detectors) > 1:
+        notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
+    if view.most_dad:
+        notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
+    halves = [f"{_LABELS[m]} ±{100 * h:.1f}" for m in _SHOWN if (h := _half(view, m))]
+    if halves and not intervals:
+        notes.append(f"95% intervals: {', '.join(halves)} points (median half-width).")
+    return [*notes, *view.interval_notes]
+
+
+def _half(view: RunView, metric: str) -> float:
+    cells = [view.get(metric, d, s).half_width for d in view.detectors for s in view.sets]
+    known = [h for h in cells if not math.isnan(h)]
+    return float(np.median(known)) if known else 0.0
+
+
+def _level_tables(view: RunView, intervals: bool = False) -> list[Table]:
+    """AUROC by level with correlation and sensitivity, one table per set and axis."""
+    return [
+        _level_table(view, ood, axis, levels, intervals)
+        for ood in view.level_sets
+        for axis in AXES
+        if (levels := view.levels(ood, axis))
+    ]
+
+
+def _level_table(
+    view: RunView, ood: str, axis: Axis, levels: Sequence[float], intervals: bool
+) -> Table:
+    n = [view.at_level("auroc", view.detectors[0], ood, axis, x).n_ood for x in levels]
+    heads = [Head("detector", "ascending")]
+    heads += [Head(f"{x:g}", note=f"n {k:,}") for x, k in zip(levels, n, strict=True)]
+    heads += [Head("correl-", note="ation"), Head("points", note="per level")]
+    rows = []
+    for d in view.detectors:
+        cells = [_cell(view.at_level("auroc", d, ood, axis, level)) for level in levels]
+        correlation = view.get(f"correlation_{axis}_auroc", d, ood)
+        sensitivity = view.get(f"sensitivity_{axis}_auroc", d, ood)
+        cells.append(_cell(correlation, "{:+.2f}".format))
+        cells.append(_cell(sensitivity, lambda v: f"{100 * v:.1f}"))
+        rows.append([name_cell(d), *cells])
+    caption = f"AUROC in % by {axis} level ({view.marked(ood)})"
+    return Table(caption, heads, rows, spreads=intervals)
+
+
+def _all_metrics(view: RunView) -> Table:
+    """One row per detector and OOD set with every metric the results hold, both FPR95."""
+    known = set(view.table["metric"])
+    metrics = [m for m in _LABELS if m in known and m != "fpr95"]
+    metrics = metrics if "fpr95_ood" in metrics else [*metrics, "fpr95"]
+    heads = [Head("detector", "ascending"), Head("OOD set", "ascending"), Head("n")]
+    rows = []
+    for detector in view.detectors:
+        for place, ood in enumerate(view.sets):
+            cells = [view.get(metric, detector, ood) for metric in metrics]
+            # Sets are sorted by their place in the shift order, not by name.
+            start = [name_cell(detector), name_cell(view.marked(ood), place)]
+            rows.append([*start, count_cell(cells[0].n_ood), *map(_cell, cells)])
+    return Table("All metrics in %", [*heads, *map(_head, metrics)], rows, names=2)
+
+
+def _failure_tables(view: RunView) -> list[Table]:
+    """AURC and E-AURC of ID errors, and of them with each OOD set; none where there is nothing."""
+    places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
+    if not places:
+        return []
+    heads, groups = [Head("detector", "ascending")], [Group()]
+    columns = [[name_cell(d) for d in view.detectors]]
+    for place in places:
+        first = view.get("aurc", view.detectors[0], place)
+        name = "ID errors" if place is None else f"ID + {view.marked(place)}"
+        groups.append(Group(name, f"n {first.n_id + first.n_ood:,}", 2))
+        for metric, label in (("aurc", "AURC"), ("e_aurc", "E-AURC")):
+            cells = [view.get(metric, d, place) for d in view.detectors]
+            columns.append(_cells(view, metric, place, cells))
+            heads.append(Head(label, "ascending"))
+    title = "Failure detection: area under the risk-coverage curve in %"
+    return [Table(title, heads, list(zip(*columns, strict=True)), groups)]

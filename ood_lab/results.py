@@ -74,7 +74,10 @@ def write_results(results: pd.DataFrame, folder: Path) -> None:
     if (folder / RESULTS).exists():
         before = read_results(folder)
         others = before[~before["kind"].isin(results["kind"])]
-        results = pd.concat([others, results], ignore_index=True) if len(others) else results
+        if len(others):
+            results = pd.concat([others, results], ignore_index=True)
+            counts = [str(name) for name in results if str(name).startswith("n_")]
+            results = results.astype(dict.fromkeys(counts, "Int64"))  # rows of one kind lack some
     write_table(results, folder / RESULTS)
     write_csv(results, folder / "results.csv")
 

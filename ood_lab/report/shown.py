@@ -54,14 +54,14 @@ def show_run(folder: Path) -> None:
     """Prints the tables of a finished run.
 
     Raises:
-        UserError: the run is of an earlier version.
+        UserError: its results are damaged, or of an earlier version.
     """
     manifest = read_json(folder / "manifest.json")
+    if (folder / RESULTS).exists():
+        read_results(folder)  # whole, and of this version
     if (folder / SUMMARY).exists():
         Console().print(Printed(read_summary(folder)))
         show_warnings(manifest)
         return
     for sentence in finding_sentences(manifest.get("findings", ())):
         log.warning(sentence)
-    if (folder / RESULTS).exists():
-        read_results(folder)  # says how to make it again

@@ -20,7 +20,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json
 from ood_lab.report.view import RunView
-from ood_lab.results import read_results, whole
+from ood_lab.results import RESULTS, read_results, whole
 from ood_lab.run import nodes
 from ood_lab.run.compose import plain
 from ood_lab.run.folder import RunFolder
@@ -85,12 +85,15 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
     return wandb.Table(columns=list(frame.columns), data=[list(row) for row in rows])
 
 
-def log_results(loggers: Sequence[Logger], results: pd.DataFrame, folder: Path) -> None:
+def log_results(loggers: Sequence[Logger], folder: Path) -> None:
     """Writes the results and what lies in the run folder to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
     table.
     """
+    if not (folder / RESULTS).exists():
+        return
+    results = read_results(folder)
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
     values: dict[str, float] = {}
     for kind, rows in kinds.items():
@@ -119,7 +122,7 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
         reinit="finish_previous",
     )
     logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    log_results([logger], read_results(path), path)
+    log_results([logger], path)
     wandb.finish()
 
 

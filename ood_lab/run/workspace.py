@@ -495,7 +495,7 @@ class Workspace:
         if self.is_main and results is not None:
             from ood_lab.run.tracking import log_results
 
-            log_results(loggers, results, self.folder)
+            log_results(loggers, self.folder)
 
     def _computing(self) -> AbstractContextManager[None]:
         """Detectors compute where ``detector_device`` says, which the manifest notes."""

@@ -14,6 +14,7 @@ from ood_lab.report.page import printed
 from ood_lab.report.table import Cell, Span, Table, spans_of
 
 _MAX_HEADER_LINES = 6
+_SHORT = 6  # letters of a name that need no number instead
 _STYLE = {"note": "dim", "warning": "yellow", "finding": "yellow", "title": "bold", "": ""}
 
 
@@ -72,7 +73,8 @@ def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
         if all(_fits(columns, width) for _, columns in laid):
             break
     if not words:
-        titles = dict.fromkeys((n, g[0]) for _, of in stacks for _, g, n in of if n)
+        named = ((n, group[0]) for _, of in stacks for _, group, n in of)
+        titles = dict.fromkeys((n, text) for n, text in named if n and len(text) >= _SHORT)
         yield RichText(", ".join(f"S{number}={title}" for number, title in titles))
     for title, columns in laid:
         yield from _built(columns[1:], columns[0], width, title, starts)
@@ -166,7 +168,7 @@ def _single(table: Table, k: int, group: tuple[str, str], words: int, number: in
     (text, note), head = group, table.heads[k]
     if not number:
         return Column(tuple(line for line in (text, note, head.text, head.note) if line), cells)
-    title = break_name(text, words) if words else (f"S{number}",)
+    title = break_name(text, words) if words or len(text) < _SHORT else (f"S{number}",)
     return Column((*title, *([note] if note else [])), cells)
 
 

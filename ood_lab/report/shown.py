@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from ood_lab.io import read_json
 from ood_lab.report.detection import detection_blocks
 from ood_lab.report.page import SUMMARY, read_summary, write_summary
-from ood_lab.report.protocol import finding_sentences
+from ood_lab.report.protocol import finding_sentences, percent
+from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.terminal import Printed
 from ood_lab.results import RESULTS, read_results
 
@@ -36,6 +37,29 @@ def show(
     write_summary(blocks, folder, "detection")
     Console().print(Printed(blocks))
     show_warnings(manifest)
+
+
+def show_accuracies(
+    results: pd.DataFrame, title: str, folder: Path, show: Callable[[float], str] = percent
+) -> None:
+    """Prints what a model that was trained or measured gets right, and keeps it.
+
+    Args:
+        results: a results table of :data:`~ood_lab.results.ACCURACY`.
+        title: of the table.
+        folder: of the run.
+        show: value → text.
+    """
+    rows = []
+    for row in results.to_dict("records"):
+        name = name_cell(str(row["metric"]).replace("_", " "))
+        value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
+        rows.append([name, number_cell(value, low, high, show), count_cell(float(row["n"]))])
+    heads = [Head("metric", "ascending"), Head("value"), Head("n")]
+    known = 3 if results["n"].notna().any() else 2
+    blocks = [Table(title, heads[:known], [row[:known] for row in rows], spreads=True)]
+    write_summary(blocks, folder, "accuracies")
+    Console().print(Printed(blocks))
 
 
 def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:

@@ -13,10 +13,7 @@ from ood_lab.builtin.vessels.scene import RENDERER
 from ood_lab.clip import ClipBackbone, save_clip
 from ood_lab.errors import UserError
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import write_summary
-from ood_lab.report.table import Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.report.terminal import Printed
+from ood_lab.report.shown import show_accuracies
 from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
@@ -64,17 +61,7 @@ class ClipReport(Task):
         }
         save_clip(clip, place, self.like, about)
         ws.manifest |= {"title": f"zero-shot accuracies of {ws.model['name']}", "clip": str(place)}
-        _show(results, ws.folder, place)
+        show_accuracies(results, "Zero-shot, %", ws.folder)
+        load = f"load it with clip=open_clip clip.name=local-dir:{place}"
+        Console().print(load, soft_wrap=True)
         return results
-
-
-def _show(results: pd.DataFrame, folder: Path, place: Path) -> None:
-    rows = [
-        [name_cell(row["metric"]), estimate_cell(row), count_cell(row["n"])]
-        for row in results.to_dict("records")
-    ]
-    heads = [Head("metric", "ascending"), Head("%"), Head("n")]
-    blocks: list[Table | Text] = [Table("Zero-shot", heads, rows, spreads=True)]
-    blocks.append(Text(f"load it with clip=open_clip clip.name=local-dir:{place}"))
-    write_summary(blocks, folder, "clip_report")
-    Console().print(Printed(blocks))

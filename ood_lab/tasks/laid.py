@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
-from rich.table import Table
 
 from ood_lab.evaluation.encoder import FILES
+from ood_lab.report.shown import show_accuracies
 from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import (
@@ -57,7 +54,9 @@ class TrainLaid(Task):
         rows = [{"metric": metric, "value": value} for metric, value in shares.items()]
         results = ACCURACY.table(rows, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
-        _show(shares, place)
+        title = "LAID, on words that were held out"
+        show_accuracies(results, title, ws.folder, "{:.4f}".format)
+        log.info("measure with task.laid=%s", place.parent)
         return results
 
 
@@ -65,12 +64,3 @@ def _texts(ws: Workspace, node: str) -> list[str]:
     """A list of texts from a configuration node: a list, a file, or a function that makes one."""
     found = ws.build(node)
     return read_texts(found) if isinstance(found, str) else list(found)
-
-
-def _show(found: Mapping[str, float], place: Path) -> None:
-    table = Table("", title="LAID, on words that were held out", title_justify="left", box=None)
-    table.add_column("value", justify="right")
-    for key, value in found.items():
-        table.add_row(key.replace("_", " "), f"{value:.4f}")
-    Console().print(table)
-    log.info("measure with task.laid=%s", place.parent)

@@ -12,7 +12,6 @@ from typing import Annotated, Any
 import pandas as pd
 from annotated_types import Interval
 from rich.console import Console
-from rich.table import Table
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
@@ -39,6 +38,9 @@ from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.report.page import write_summary
+from ood_lab.report.table import Cell, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
@@ -192,16 +194,18 @@ def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
     title = f"{counted(len(table), 'image')}, {unreadable:,} of them unreadable"
     if manifest["images"]["passed_over"]:
         title += "; other files were passed over (see the warning above)"
-    shown = Table("detector", title=title)
-    for heading in ("held-out ID", "p-value at most", "so score above", "flagged as OOD"):
-        shown.add_column(heading, justify="right")
-    for name, found in manifest["detectors"].items():
-        shown.add_row(
-            name,
-            f"{found['held_out']:,}",
-            f"{found['alpha']:g}",
-            f"{found['threshold_score']:.4g}",
-            f"{found['flagged']:,} ({found['share_flagged']:.1%})",
-        )
-    Console().print(shown)
+    rows = [
+        [
+            name_cell(name),
+            count_cell(found["held_out"]),
+            number_cell(found["alpha"], show="{:g}".format),
+            number_cell(found["threshold_score"], show="{:.4g}".format),
+            Cell(f"{found['flagged']:,} ({found['share_flagged']:.1%})", found["flagged"]),
+        ]
+        for name, found in manifest["detectors"].items()
+    ]
+    heads = ("held-out ID", "p-value at most", "so score above", "flagged as OOD")
+    blocks = [Table(title, [Head("detector", "ascending"), *map(Head, heads)], rows)]
+    write_summary(blocks, file.parent, "predict")
+    Console().print(Printed(blocks))
     log.info("predictions: %s", file)

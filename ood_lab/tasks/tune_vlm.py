@@ -12,7 +12,6 @@ import pandas as pd
 import torch
 from annotated_types import Ge
 from rich.console import Console
-from rich.table import Table
 
 from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.vlm.held_out import held_out_accuracy
@@ -21,6 +20,7 @@ from ood_lab.io import write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.training.data import Chats
 from ood_lab.lvlm.training.module import VlmTuning
+from ood_lab.report.shown import show_accuracies
 from ood_lab.results import ACCURACY, write_results
 from ood_lab.run import checkpoints
 from ood_lab.run.compose import command_to_repeat
@@ -86,7 +86,7 @@ class TuneVlm(Task):
         shares = held_out_accuracy(TransformersChat(str(place), batch_size=64), self.scenes)
         results = ACCURACY.table(shares, model=ws.model["name"], seed=ws.seed)
         write_results(results, ws.folder)
-        _show(shares)
+        show_accuracies(results, "Held-out scenes, %", ws.folder)
         return results
 
 
@@ -100,12 +100,3 @@ def _about(ws: Workspace, results: pd.DataFrame | None) -> dict[str, object]:
         "accuracy": {metric: round(share, 4) for metric, share in shares.items()},
         "versions": ws.manifest.get("versions", {}),
     }
-
-
-def _show(shares: pd.DataFrame) -> None:
-    table = Table("", "right, %", "95% interval", "n", title="held-out scenes", box=None)
-    for row in shares.to_dict("records"):
-        interval = f"{100 * row['ci_low']:.1f} to {100 * row['ci_high']:.1f}"
-        name = str(row["metric"]).replace("_", " ")
-        table.add_row(name, f"{100 * row['value']:.1f}", interval, f"{row['n_id']:,}")
-    Console().print(table)

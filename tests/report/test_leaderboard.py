@@ -11,6 +11,7 @@ import yaml
 from finished_runs import IDENTITY, write_run
 from rich.console import Console
 
+from ood_lab.errors import UserError
 from ood_lab.io import write_table
 from ood_lab.metrics import Evaluation, best_detectors, results_of
 from ood_lab.report.leaderboard import make_leaderboard
@@ -270,3 +271,11 @@ def test_the_page_sorts_and_loads_nothing(tmp_path, swept):
     assert "http" not in text
     assert 'data-sort="0.73' in text
     assert str(swept[1]) in text
+
+
+def test_a_run_of_an_earlier_version_is_refused_with_what_to_do(tmp_path):
+    run = write_run(tmp_path / "name" / "aaaa", {"knn": KNN[0]})
+    old = pd.read_parquet(run / "results.parquet").drop(columns=["kind", "n", "unit"])
+    old.to_parquet(run / "results.parquet")
+    with pytest.raises(UserError, match=r"earlier version of ood_lab .* force=true"):
+        read_run(run)

@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.chance import at_chance
-from ood_lab.metrics.comparison import best_detectors, higher_is_better, significance_of
+from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
 from ood_lab.metrics.intervals import (
@@ -26,6 +26,7 @@ from ood_lab.metrics.ood import (
     roc_curve,
     tie_share,
 )
+from ood_lab.metrics.record import Metric, known_metrics, metric_of
 from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.selective import aurc, e_aurc, risk_coverage
 from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
@@ -44,6 +45,7 @@ __all__ = [
     "FEWEST_FOR_THRESHOLD",
     "REVERSED",
     "Evaluation",
+    "Metric",
     "Protocol",
     "SortedScores",
     "accuracy_of",
@@ -63,8 +65,9 @@ __all__ = [
     "e_aurc",
     "exceedance_interval",
     "fpr_at_tpr",
-    "higher_is_better",
     "holm",
+    "known_metrics",
+    "metric_of",
     "percentile_interval",
     "results_of",
     "risk_coverage",

@@ -10,6 +10,7 @@ import pandas as pd
 
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.record import FPR95, metric_of
 from ood_lab.metrics.significance import (
     best_group,
     bootstrap_p_values,
@@ -17,13 +18,6 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-
-TESTED = ("auroc", "fpr95", "aupr_in", "aupr_out")
-
-
-def higher_is_better(metric: str) -> bool:
-    """Whether more of a metric, or of a mean of it, is better; DAD counts as such."""
-    return metric.endswith(("auroc", "aupr_in", "aupr_out", "accuracy", "dad"))
 
 
 def significance_of(evaluation: Evaluation) -> pd.DataFrame:
@@ -49,11 +43,15 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     """Which detectors are best, or not significantly worse than the best, on each set.
 
     Returns:
-        ``ood, metric, detector, value, best``; ``ood`` is None for ``dad`` and means.
+        ``ood, metric, detector, value, best``; ``ood`` is None for means. Of metrics that rank.
     """
     rows = []
     for ood, metric, values, p_values in _tests(evaluation):
-        best = best_group(values, p_values, higher_is_better=higher_is_better(metric), alpha=alpha)
+        record = metric_of(metric)
+        if not record.ranks:
+            continue
+        higher = record.better == "higher"
+        best = best_group(values, p_values, higher_is_better=higher, alpha=alpha)
         rows += [
             {"ood": ood, "metric": metric, "detector": d, "value": v, "best": bool(b)}
             for d, v, b in zip(evaluation.detectors, values, best, strict=True)
@@ -65,7 +63,7 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
     """Set, metric, values ``[D]`` and unadjusted p-values ``[D, D]``."""
     sets = evaluation.sets
     for group, ood in enumerate(evaluation.ood_names):
-        for metric in TESTED:
+        for metric in _tested(evaluation):
             values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
                 block = evaluation.matrix(evaluation.rows_of(ood))
@@ -73,11 +71,17 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():
-        for metric in TESTED:
+        for metric in _tested(evaluation):
             yield None, f"{mean}_{metric}", *_means_test(evaluation, metric, names)
     if evaluation.has_dad:
         values, draws = evaluation.dad()
         yield None, "dad", values, bootstrap_p_values(values, draws)
+
+
+def _tested(evaluation: Evaluation) -> list[str]:
+    """The headline FPR95, and of the other metrics those that detectors are tested by."""
+    names = [metric.name for metric in evaluation.metrics if metric.tested]
+    return [*names[:1], FPR95.name, *names[1:]]
 
 
 def _means_test(evaluation: Evaluation, metric: str, names: list[str]) -> tuple[Floats, Floats]:

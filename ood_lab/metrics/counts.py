@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.metrics.ood import AuprMethod, Floats, Ints, precision_area
+from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores, precision_area
 
 TPR = 0.95
 Counts = NDArray[np.int32]
@@ -53,7 +53,8 @@ class Groups:
         return self.size.take(self.member).astype(np.float64), self.start.take(self.member)
 
 
-class Draws(NamedTuple):
+@dataclass(frozen=True)
+class Draws:
     """Counts of B draws in the sorted order of one detector, and running sums from zero.
 
     ``id [B, n]``, ``ood [B, m]``, ``id_run [B, n + 1]``, ``ood_run [B, m + 1]``.
@@ -63,6 +64,15 @@ class Draws(NamedTuple):
     ood: NDArray
     id_run: NDArray
     ood_run: NDArray
+
+    @cached_property
+    def real(self) -> Draws:
+        """The same as float32.
+
+        It holds counts up to 2^24 exactly and halves the traffic of many divisions.
+        """
+        parts = (self.id, self.ood, self.id_run, self.ood_run)
+        return Draws(*(counts.astype(np.float32) for counts in parts))
 
 
 class RankedScores:
@@ -84,30 +94,38 @@ class RankedScores:
         self._id_ranks = _ranks_around(TPR, np.array([self.n]))
         self._ood_ranks = _ranks_around(1 - TPR, groups.size)
 
-    def metrics(
-        self, id_counts: Counts, ood_counts: Counts, aupr_method: AuprMethod | None
-    ) -> Floats:
-        """Metrics of B draws from their counts in sample order, ``[B, n]`` and ``[B, m]``.
+    def draws(self, id_counts: Counts, ood_counts: Counts) -> Draws:
+        """The counts of B draws in the order of the scores.
 
-        Returns:
-            ``[3 or 5, B, G]``: AUROC, FPR95 with ID positive, with OOD positive and, when there is
-            a method for it, AUPR with ID positive, with OOD positive.
+        Args:
+            id_counts: in sample order, ``[B, n]``.
+            ood_counts: ``[B, m]``.
         """
         id_sorted = id_counts.take(self._id_order, axis=1)
         ood_sorted = ood_counts.take(self._ood_order, axis=1)
-        draws = Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
-        values = [
-            self._auroc(draws),
-            self._id_ranks.between(self._accepted(draws, self._id_ranks)),
-            self._ood_ranks.between(self._rejected(draws, self._ood_ranks)),
-        ]
-        if aupr_method is not None:
-            # float32 holds counts up to 2^24 exactly and halves the traffic of the many divisions.
-            real = Draws(*(counts.astype(np.float32) for counts in draws))
-            values += [self._aupr_in(real, aupr_method), self._aupr_out(real, aupr_method)]
-        return np.stack(values)
+        return Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
 
-    def _auroc(self, draws: Draws) -> Floats:
+    def each_resampled(self, draws: Draws, value: Callable[[SortedScores], float]) -> Floats:
+        """Any function of two sorted samples, of every draw and group, ``[B, G]``: slow."""
+        ends = np.append(self.groups.start[1:], self._ood.size)
+        found = np.empty((len(draws.id), ends.size))
+        for b, (own, other) in enumerate(zip(draws.id, draws.ood, strict=True)):
+            resampled = np.repeat(self._id, own)
+            for g, (start, end) in enumerate(zip(self.groups.start, ends, strict=True)):
+                group = np.repeat(self._ood[start:end], other[start:end])
+                found[b, g] = value(SortedScores(resampled, group))
+        return found
+
+    def fpr95_id(self, draws: Draws) -> Floats:
+        """FPR95 with ID positive, ``[B, G]``."""
+        return self._id_ranks.between(self._accepted(draws, self._id_ranks))
+
+    def fpr95_ood(self, draws: Draws) -> Floats:
+        """FPR95 with OOD positive, ``[B, G]``."""
+        return self._ood_ranks.between(self._rejected(draws, self._ood_ranks))
+
+    def auroc(self, draws: Draws) -> Floats:
+        """AUROC, ``[B, G]``."""
         credit = draws.id_run.take(self._below, axis=1)
         if self._tied:
             credit = (credit + draws.id_run.take(self._up_to, axis=1)) / 2
@@ -129,7 +147,9 @@ class RankedScores:
         below = self._below[threshold].reshape(target.shape)
         return 1 - _take(draws.id_run, below) / self.n
 
-    def _aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
+    def aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
+        """AUPR with ID positive, ``[B, G]``."""
+        draws = draws.real
         own_start, own_end = self._id_among_id
         ood_start, ood_end = self._id_among_ood
         before_group = draws.ood_run[:, self.groups.start, None]
@@ -143,7 +163,9 @@ class RankedScores:
         )
         return np.einsum("bgn,bn->bg", area, draws.id) / self.n
 
-    def _aupr_out(self, draws: Draws, method: AuprMethod) -> Floats:
+    def aupr_out(self, draws: Draws, method: AuprMethod) -> Floats:
+        """AUPR with OOD positive, ``[B, G]``."""
+        draws = draws.real
         own_start, own_end = self._ood_among_ood
         group_end = draws.ood_run[:, self.groups.start + self.groups.size].take(
             self.groups.member, axis=1

@@ -13,6 +13,7 @@ from annotated_types import Interval
 from ood_lab.arguments import Count
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores
+from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling import bootstrap
 from ood_lab.metrics.shift import dad
 from ood_lab.metrics.uncertainty import group_ends
@@ -43,6 +44,7 @@ class Evaluation:
         draws: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
         level_sets: sets to break down by level; default all that have levels.
+        extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
 
     Raises:
         ValueError: a missing column or set, no OOD set, or NaN scores; the message names it.
@@ -62,6 +64,7 @@ class Evaluation:
         draws: Draws = 1000,
         min_count: Count = 10,
         level_sets: Sequence[str] | None = None,
+        extra: Sequence[str] = (),
     ) -> None:
         if protocol not in _HEADLINE:
             raise ValueError(f"protocol: expected 'openood' or 'hendrycks', got {protocol!r}")
@@ -72,6 +75,7 @@ class Evaluation:
         self.detectors = list(detectors)
         self.shift_levels = _shift_levels(shift_order, self.groups)
         self.protocol = protocol
+        self.metrics = (*OF_SETS, *load_metrics(extra))
         self.headline_fpr = _HEADLINE[protocol]
         self.seed, self.draws, self.min_count = seed, draws, min_count
         self._aupr_method = _AUPR_METHOD[protocol]
@@ -107,7 +111,7 @@ class Evaluation:
     def sets(self) -> Measured:
         """Every OOD set as a whole."""
         blocks = [self.matrix(self.rows_of(name)) for name in self.ood_names]
-        return self._measure(blocks, self._aupr_method, min_count=1)
+        return self._measure(blocks, self.metrics, min_count=1)
 
     @cached_property
     def levels(self) -> list[LevelCells]:
@@ -120,7 +124,9 @@ class Evaluation:
                 blocks.append([self.matrix(block) for block in rows])
         if not blocks:
             return []
-        together = self._measure([b for of_set in blocks for b in of_set], None, self.min_count)
+        metrics = [metric for metric in self.metrics if metric.of_levels]
+        flat = [block for of_set in blocks for block in of_set]
+        together = self._measure(flat, metrics, self.min_count)
         ends = np.cumsum([len(of_set) for of_set in blocks])
         return [
             LevelCells(name, cells, together.groups(end - len(cells), end))
@@ -163,23 +169,24 @@ class Evaluation:
             dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
         )
 
-    def _measure(
-        self, blocks: list[Floats], aupr_method: AuprMethod | None, min_count: int
-    ) -> Measured:
+    def _measure(self, blocks: list[Floats], metrics: Sequence[Metric], min_count: int) -> Measured:
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
-        values = _point_values(self.id_matrix, [blocks[g] for g in enough], aupr_method)
+        kept = [blocks[g] for g in enough]
+        values = _point_values(self.id_matrix, kept, metrics, self._aupr_method)
         draws = {}
         if enough:
             draws = bootstrap(
                 self.id_matrix,
-                [blocks[g] for g in enough],
+                kept,
                 draws=self.draws,
                 seed=self.seed,
-                aupr_method=aupr_method,
+                aupr_method=self._aupr_method,
+                metrics=metrics,
             )
         shape = (len(self.detectors), len(blocks))
         measured = Measured([len(block) for block in blocks], self.headline_fpr, {}, {}, {})
-        for metric in values:
+        for record in metrics:
+            metric = record.name
             measured.values[metric] = np.full(shape, np.nan)
             measured.draws[metric] = np.full((*shape, self.draws), np.nan)
             measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
@@ -188,7 +195,7 @@ class Evaluation:
                 of_group = draws[metric][:, place]
                 measured.draws[metric][:, g] = of_group
                 low[:, g], high[:, g] = group_ends(
-                    metric, values[metric][:, place], of_group, self.id_matrix, blocks[g]
+                    record.rule, values[metric][:, place], of_group, self.id_matrix, blocks[g]
                 )
         measured.values["fpr95"] = measured.values[self.headline_fpr]
         measured.draws["fpr95"] = measured.draws[self.headline_fpr]
@@ -213,28 +220,19 @@ def sets_of_means(
 
 
 def _point_values(
-    id_matrix: Floats, blocks: list[Floats], aupr_method: AuprMethod | None
+    id_matrix: Floats, blocks: list[Floats], metrics: Sequence[Metric], method: AuprMethod
 ) -> dict[str, Floats]:
     """The metrics themselves, ``[D, G]`` each."""
     id_sorted = np.sort(id_matrix, axis=0).T
     pairs = [
-        [SortedScores(id_column, np.sort(block[:, d])) for block in blocks]
+        SortedScores(id_column, np.sort(block[:, d]))
         for d, id_column in enumerate(id_sorted)
+        for block in blocks
     ]
-    shape = (len(pairs), len(blocks))
-
-    def table(metric: str, *args: object) -> Floats:
-        found = [getattr(pair, metric)(*args) for row in pairs for pair in row]
-        return np.array(found, dtype=np.float64).reshape(shape)
-
-    values = {
-        "auroc": table("auroc"),
-        "fpr95_id": table("fpr_at_tpr", 0.95, "id"),
-        "fpr95_ood": table("fpr_at_tpr", 0.95, "ood"),
-    }
-    if aupr_method is not None:
-        values["aupr_in"] = table("aupr", "in", aupr_method)
-        values["aupr_out"] = table("aupr", "out", aupr_method)
+    values = {}
+    for metric in metrics:
+        found = [] if metric.point is None else [metric.point(pair, method) for pair in pairs]
+        values[metric.name] = np.array(found, np.float64).reshape(len(id_sorted), len(blocks))
     return values
 
 

@@ -9,6 +9,7 @@ import pandas as pd
 
 from ood_lab.axes import AXES
 from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.record import metric_of
 from ood_lab.metrics.uncertainty import Ends, mean_ends
 
 
@@ -49,7 +50,7 @@ class Measured:
         own = (self.ends[metric][0][:, members], self.ends[metric][1][:, members])
         n_ood = [self.n_ood[member] for member in members]
         definition = self.headline_fpr if metric == "fpr95" else metric
-        return mean_ends(definition, values, draws, own, n_id, n_ood)
+        return mean_ends(metric_of(definition).rule, values, draws, own, n_id, n_ood)
 
 
 @dataclass(frozen=True)

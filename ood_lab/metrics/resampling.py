@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from ood_lab.cores import usable_cores
 from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.ood import AuprMethod, Floats
+from ood_lab.metrics.record import OF_SETS, Metric
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
@@ -30,10 +31,11 @@ def bootstrap(
     *,
     draws: int = 1000,
     seed: int = 0,
-    aupr_method: AuprMethod | None = None,
+    aupr_method: AuprMethod = "trapezoid",
+    metrics: Sequence[Metric] = OF_SETS,
     threads: int | None = None,
 ) -> dict[str, Floats]:
-    """Draws of AUROC, both FPR95 and AUPR for D detectors on G OOD groups.
+    """Draws of metrics for D detectors on G OOD groups.
 
     Each draw resamples ``n`` ID samples and, group by group, ``m_g`` OOD samples with replacement.
     FPR95 takes its threshold at rank ``0.95 n + 1/2``, between two order statistics, because the
@@ -45,11 +47,12 @@ def bootstrap(
         draws: number of draws B.
         seed: the draws of a seed do not depend on ``threads``; the ID resamples are the same for
             every call with the same n.
-        aupr_method: also draw ``aupr_in`` and ``aupr_out``, which costs several times the rest.
+        aupr_method: of ``aupr_in`` and ``aupr_out``.
+        metrics: to draw; AUPR costs several times the rest.
         threads: default one, or for large draws one per core, at most 8.
 
     Returns:
-        ``auroc, fpr95_id, fpr95_ood`` (and ``aupr_in, aupr_out``), each ``[D, G, B]``.
+        ``[D, G, B]`` by the name of each metric.
 
     Raises:
         ValueError: no group, an empty array, NaN, ``draws < 1``, or detectors that do not match.
@@ -75,15 +78,15 @@ def bootstrap(
             [id_groups.resample(draw_generator(seed, draw, 0)) for draw in numbers]
         )
         ood_counts = np.stack([groups.resample(draw_generator(seed, draw, 1)) for draw in numbers])
-        return np.stack([r.metrics(id_counts, ood_counts, aupr_method) for r in ranked])
+        drawn = [(r, r.draws(id_counts, ood_counts)) for r in ranked]
+        return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in drawn])
 
     samples = len(id_matrix) + len(ood_matrix)
     size = max(1, _BATCH_SAMPLES // samples)
     batches = [range(first, min(first + size, draws)) for first in range(0, draws, size)]
     drawn = np.concatenate(in_threads(draw_batch, batches, samples, threads), axis=2)
     # drawn is [D, metric, B, G]
-    names = ["auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"]
-    return {name: drawn[:, i].swapaxes(1, 2) for i, name in enumerate(names[: drawn.shape[1]])}
+    return {metric.name: drawn[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
 
 
 def in_threads(

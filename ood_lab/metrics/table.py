@@ -13,16 +13,13 @@ from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import bootstrap_interval, percentile_interval, wilson_interval
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.record import FPR95, metric_of
 from ood_lab.metrics.selective import FailureCell, failure_cells
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
 from ood_lab.results import Kind
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
 KIND = Kind("detection", "image", ("detector", "ood", "shift_level", "n_id", "n_ood"))
-SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
-# The AUPR depends on the share of OOD samples, so it does not compare cells of different sizes.
-LEVEL_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood")
-TREND_METRICS = ("auroc", "fpr95")
 TRENDS: dict[str, Callable[..., Any]] = {
     "correlation": shift_correlation,
     "sensitivity": shift_sensitivity,
@@ -98,6 +95,12 @@ def _table(
     return table
 
 
+def _names(evaluation: Evaluation, of_levels: bool = False) -> list[str]:
+    """The metrics of a set, or of a level, with the headline FPR95 in its place."""
+    names = [m.name for m in evaluation.metrics if m.of_levels or not of_levels]
+    return [*names[:1], FPR95.name, *names[1:]]
+
+
 def _rows(
     evaluation: Evaluation, metric: str, values: Floats, ends: tuple[Floats, Floats], **common: Any
 ) -> Iterator[Row]:
@@ -157,7 +160,7 @@ def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
     for group, name in enumerate(evaluation.ood_names):
-        yield from _group_rows(evaluation, evaluation.sets, group, SET_METRICS, ood=name)
+        yield from _group_rows(evaluation, evaluation.sets, group, _names(evaluation), ood=name)
 
 
 def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -165,7 +168,7 @@ def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
     for mean, names in evaluation.means.items():
         members = evaluation.places(names)
         n_ood = sum(measured.n_ood[member] for member in members)
-        for metric in SET_METRICS:
+        for metric in _names(evaluation):
             values, draws = evaluation.mean(metric, names)
             ends = measured.mean_ends(metric, members, values, draws, evaluation.n_id)
             yield from _rows(evaluation, f"{mean}_{metric}", values, ends, ood=None, n_ood=n_ood)
@@ -186,10 +189,15 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
         for cell, numbers in enumerate(of_set.cells[level_columns].to_numpy()):
             levels = dict(zip(level_columns, numbers, strict=True))
             yield from _group_rows(
-                evaluation, of_set.measured, cell, LEVEL_METRICS, ood=of_set.ood, **levels
+                evaluation,
+                of_set.measured,
+                cell,
+                _names(evaluation, True),
+                ood=of_set.ood,
+                **levels,
             )
     for axis in of_set.axes:
-        for metric in LEVEL_METRICS:
+        for metric in _names(evaluation, True):
             yield from _axis_rows(evaluation, of_set, axis, metric)
 
 
@@ -211,7 +219,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
             n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},
         )
-    if metric not in TREND_METRICS or len(levels) < 2:
+    if not metric_of(metric).headline or len(levels) < 2:
         return
     for name, trend in TRENDS.items():
         low, high = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)

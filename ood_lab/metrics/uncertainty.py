@@ -16,6 +16,7 @@ from ood_lab.metrics.intervals import (
     percentile_interval,
 )
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.record import Rule
 
 Ends = tuple[Floats, Floats]
 # Of means over groups: in so small a group the draws spread too little, whatever the metric.
@@ -23,54 +24,55 @@ _FEWEST_OF_A_MEAN = 10
 
 
 def group_ends(
-    metric: str, values: Floats, draws: Floats, id_matrix: Floats, ood_matrix: Floats
+    rule: Rule, values: Floats, draws: Floats, id_matrix: Floats, ood_matrix: Floats
 ) -> Ends:
     """Both ends of the 95% intervals on one group, ``[D]`` each.
 
     - ``auroc``: :func:`~ood_lab.metrics.intervals.auroc_interval`.
-    - ``fpr95_*``: the percentiles of the draws; those of order statistics and proportions
-      (:func:`~ood_lab.metrics.intervals.exceedance_interval`) where a group has fewer than 100
-      images, or the draws are all the same.
-    - ``aupr_*``: the percentiles of the draws; NaN where a group has fewer than 100 images.
+    - ``threshold_*`` (FPR95): the percentiles of the draws; those of order statistics and
+      proportions (:func:`~ood_lab.metrics.intervals.exceedance_interval`) where a group has fewer
+      than 100 images, or the draws are all the same.
+    - ``percentile`` (AUPR): the percentiles of the draws; NaN where a group has fewer than 100
+      images.
 
     Args:
-        metric: its name; FPR95 with its definition.
+        rule: of the metric.
         values: ``[D]``.
         draws: ``[D, B]``.
         id_matrix: ID scores, ``[n, D]``.
         ood_matrix: scores of the group, ``[m, D]``.
     """
     n = min(len(id_matrix), len(ood_matrix))
-    if metric == "auroc":
+    if rule == "auroc":
         return auroc_interval(values, draws, n)
-    if not metric.startswith("fpr95"):
+    if rule == "percentile":
         return bootstrap_interval(draws, n)
     low, high = percentile_interval(draws, n)
     failing = np.full(len(values), n < FEWEST) | (low == high)
     if failing.any():
         sides = (ood_matrix[:, failing], id_matrix[:, failing])
-        if metric == "fpr95_id":
+        if rule == "threshold_id":
             sides = (-id_matrix[:, failing], -ood_matrix[:, failing])
         low[failing], high[failing] = exceedance_interval(*sides)
     return low, high
 
 
 def mean_ends(
-    metric: str, values: Floats, draws: Floats, own: Ends, n_id: int, n_ood: Sequence[int]
+    rule: Rule, values: Floats, draws: Floats, own: Ends, n_id: int, n_ood: Sequence[int]
 ) -> Ends:
     """Both ends of the 95% intervals of a mean over G groups, ``[D]`` each.
 
     The percentiles of the draws, which share the ID resample; but
 
-    - where a group has fewer than 10 images, ``auroc`` and ``fpr95_*`` have the means of the
-      groups' own ends, which are wide; so none for ``auroc`` where one has a single image;
+    - where a group has fewer than 10 images, ``auroc`` and ``threshold_*`` (FPR95) have the means
+      of the groups' own ends, which are wide; so none for ``auroc`` where one has a single image;
     - ``auroc`` near 0 or 1 has the interval of an AUROC of all images together;
-    - ``fpr95_*`` has these means also where a threshold rests on fewer than 100 images, or the
-      draws are all the same;
-    - ``aupr_*`` has none where a group has fewer than 100 images.
+    - ``threshold_*`` (FPR95) has these means also where a threshold rests on fewer than 100
+      images, or the draws are all the same;
+    - ``percentile`` (AUPR) has none where a group has fewer than 100 images.
 
     Args:
-        metric: its name; FPR95 with its definition.
+        rule: of the metric.
         values: the means, ``[D]``.
         draws: those of the draws, ``[D, B]``.
         own: the ends of the groups, ``[D, G]`` each.
@@ -81,7 +83,7 @@ def mean_ends(
     if not n_ood:
         return nothing, nothing
     n = min(n_id, *n_ood)
-    if metric == "auroc":
+    if rule == "auroc":
         if n < _FEWEST_OF_A_MEAN:
             return own[0].mean(axis=1), own[1].mean(axis=1)
         pooled = min(n_id, sum(n_ood))
@@ -90,10 +92,10 @@ def mean_ends(
             auroc_interval(values, draws, pooled),
             percentile_interval(draws, n),
         )
-    if not metric.startswith("fpr95"):
+    if rule == "percentile":
         return bootstrap_interval(draws, n)
     low, high = percentile_interval(draws, n)
-    few = (n_id if metric == "fpr95_id" else min(n_ood)) < FEWEST or n < _FEWEST_OF_A_MEAN
+    few = (n_id if rule == "threshold_id" else min(n_ood)) < FEWEST or n < _FEWEST_OF_A_MEAN
     # Ends that are missing are 0 and 1.
     means = (
         np.nan_to_num(own[0], nan=0.0).mean(axis=1),

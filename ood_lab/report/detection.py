@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.metrics import higher_is_better
+from ood_lab.metrics import metric_of
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.mistakes import Thumbnails, mistake_blocks
@@ -27,16 +27,6 @@ from ood_lab.report.protocol import (
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.view import Estimate, RunView
 from ood_lab.words import counted
-
-_LABELS = {
-    "auroc": "AUROC",
-    "fpr95": "FPR95",
-    "fpr95_ood": "FPR95 (openood)",
-    "fpr95_id": "FPR95 (hendrycks)",
-    "aupr_in": "AUPR in",
-    "aupr_out": "AUPR out",
-}
-_SHOWN = ("auroc", "fpr95")
 
 
 def detection_blocks(
@@ -203,10 +193,11 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
         best = view.detectors[0]
-        auroc, fpr95 = (percent(view.mean(m, best).value) for m in _SHOWN)
+        means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
-        facts.append((title, best, f"{mean}AUROC {auroc}%, {mean}FPR95 {fpr95}%"))
+        told = (f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
+        facts.append((title, best, ", ".join(told)))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""
         facts.append(("OOD sets", str(len(view.sets)), f"{counted(n_ood, 'image')}{order}"))
@@ -227,34 +218,36 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
         heads.append(Head("reads", "ascending", page_only=True))
         columns.append([name_cell(view.reads(d)) for d in view.detectors])
     names, groups = len(heads), [Group(span=len(heads))]
+    shown = view.headlines
 
     def add(group: Group, metrics: Mapping[str, Sequence[Estimate]], ood: str | None) -> None:
         groups.append(group)
         for name, cells in metrics.items():
             columns.append(_cells(view, name, ood, cells))
-            heads.append(_head("auroc" if name.endswith("auroc") else "fpr95"))
+            heads.append(_head(name))
 
     for ood in view.sets:
         n = view.get("auroc", view.detectors[0], ood).n_ood
-        group = Group(view.marked(ood), f"n {n:,}", 2)
-        add(group, {m: [view.get(m, d, ood) for d in view.detectors] for m in _SHOWN}, ood)
+        group = Group(view.marked(ood), f"n {n:,}", len(shown))
+        add(group, {m: [view.get(m, d, ood) for d in view.detectors] for m in shown}, ood)
     for of in view.groups:
-        named = {m: f"mean_{of}_{m}" for m in _SHOWN}
+        named = {m: f"mean_{of}_{m}" for m in shown}
         cells = {k: [view.get(k, d) for d in view.detectors] for k in named.values()}
-        add(Group(f"{of} mean", span=2), cells, None)
+        add(Group(f"{of} mean", span=len(shown)), cells, None)
     if len(view.sets) > 1:
-        cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in _SHOWN}
-        add(Group("mean", span=2), cells, None)
+        cells = {f"mean_{m}": [view.mean(m, d) for d in view.detectors] for m in shown}
+        add(Group("mean", span=len(shown)), cells, None)
     if view.most_dad:
         dads = [view.get("dad", d) for d in view.detectors]
         if not all(math.isnan(dad.value) for dad in dads):
             groups.append(Group())
             heads.append(Head("DAD", note=f"of {view.most_dad}"))
             columns.append([_cell(dad, "{:.0f}".format) for dad in dads])
+    titles = " and ".join(metric_of(m).title for m in shown)
     order = f", OOD sets {view.order}" if view.order else ""
     parts = {t: [view.detectors.index(d) for d in names] for t, names in view.sections}
     return Table(
-        f"AUROC and FPR95 in %{order}",
+        f"{titles} in %{order}",
         heads,
         list(zip(*columns, strict=True)),
         groups,
@@ -280,7 +273,8 @@ def _cell(estimate: Estimate, show: Callable[[float], str] = percent, best: bool
 
 
 def _head(metric: str) -> Head:
-    return Head(_LABELS[metric], "descending" if higher_is_better(metric) else "ascending")
+    record = metric_of(metric)
+    return Head(record.title, "ascending" if record.better == "lower" else "descending")
 
 
 def _notes(view: RunView, protocol: str, intervals: bool) -> list[str]:
@@ -291,7 +285,9 @@ def _notes(view: RunView, protocol: str, intervals: bool) -> list[str]:
         notes.append("Sorted by mean AUROC. None is marked as best: see the warning.")
     if view.most_dad:
         notes.append("DAD = pairs of sets in which the larger shift has the lower FPR95.")
-    halves = [f"{_LABELS[m]} ±{100 * h:.1f}" for m in _SHOWN if (h := _half(view, m))]
+    halves = [
+        f"{metric_of(m).title} ±{100 * h:.1f}" for m in view.headlines if (h := _half(view, m))
+    ]
     if halves and not intervals:
         notes.append(f"95% intervals: {', '.join(halves)} points (median half-width).")
     return [*notes, *view.interval_notes]
@@ -334,9 +330,8 @@ def _level_table(
 
 def _all_metrics(view: RunView) -> Table:
     """One row per detector and OOD set with every metric the results hold, both FPR95."""
-    known = set(view.table["metric"])
-    metrics = [m for m in _LABELS if m in known and m != "fpr95"]
-    metrics = metrics if "fpr95_ood" in metrics else [*metrics, "fpr95"]
+    named = {"fpr95_ood", "fpr95_id"} <= set(view.set_metrics)
+    metrics = [m for m in view.set_metrics if m != "fpr95" or not named]
     heads = [Head("detector", "ascending"), Head("OOD set", "ascending"), Head("n")]
     rows = []
     for detector in view.detectors:

@@ -13,8 +13,6 @@ from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.protocol import finding_sentences, percent
 from ood_lab.report.view import Estimate
 
-#: Of every OOD set; ``fpr95`` is the headline one under the protocol.
-SET_METRICS = ("auroc", "fpr95", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out")
 MEAN = "mean"
 COLUMNS = [
     *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric"),
@@ -143,7 +141,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
     yield row("id_accuracy", None, None)
     present = set(view.table["metric"])
     for detector in view.detectors:
-        for metric in (m for m in SET_METRICS if m in present):
+        for metric in view.set_metrics:
             yield from (row(metric, detector, ood) for ood in view.sets)
             if len(view.sets) > 1:
                 yield row(metric, detector, MEAN, view.mean(metric, detector))
@@ -215,6 +213,6 @@ def _pairs(runs: Sequence[FinishedRun], rows: pd.DataFrame) -> Pairs:
 def _column(metric: str, ood: str | None, groups: Sequence[str]) -> tuple[str, str | None]:
     """Metric and set of the column of a number: ``mean_near_auroc`` is AUROC of ``mean near``."""
     for mean, column in (*((f"{MEAN}_{g}", f"{MEAN} {g}") for g in groups), (MEAN, MEAN)):
-        if metric.startswith(f"{mean}_") and metric.removeprefix(f"{mean}_") in SET_METRICS:
+        if metric.startswith(f"{mean}_"):
             return metric.removeprefix(f"{mean}_"), column
     return metric, ood

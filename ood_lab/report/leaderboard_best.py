@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.metrics import higher_is_better
+from ood_lab.metrics import metric_of
 from ood_lab.report.view import marked
 
 #: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
@@ -16,8 +16,6 @@ Pairs = Mapping[tuple[Any, ...], bool]
 Row = Mapping[Any, Any]
 
 ALPHA = 0.05
-#: DAD describes and does not rank; the accuracy belongs to the model, not to the detector.
-_UNRANKED = ("dad", "id_accuracy")
 RULE = (
     "Compared with the best value of the column. Detectors of one run with one seed: the paired "
     "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
@@ -39,13 +37,14 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
         unmarked: runs whose rows are neither marked nor compared with.
     """
     best = pd.Series(False, index=rows.index)
-    left_out = rows["metric"].isin(_UNRANKED) | rows["run"].isin(unmarked)
+    ranks = rows["metric"].map(lambda name: metric_of(name).ranks).astype(bool)
+    left_out = ~ranks | rows["run"].isin(unmarked)
     ranked = rows[~left_out & rows["value"].notna()]
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
     for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
         metric = str(name)
         values = column["value"]
-        leader = values.idxmax() if higher_is_better(metric) else values.idxmin()
+        leader = values.idxmax() if metric_of(metric).better == "higher" else values.idxmin()
         records = column.to_dict("index")
         not_worse = {
             index

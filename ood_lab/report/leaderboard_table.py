@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.metrics import metric_of
 from ood_lab.report.leaderboard import MEAN, Leaderboard
 from ood_lab.report.leaderboard_best import RULE
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
 from ood_lab.report.table import Cell, Group, Head, Table
 
-_SHOWN = {"auroc": Head("AUROC"), "fpr95": Head("FPR95", "ascending")}
 _KEY = ["run", "detector"]
 
 
@@ -32,6 +32,11 @@ def differing(settings: pd.Series) -> pd.Series:
     return items.map(lambda pairs: "; ".join(p for p in pairs if p not in common))
 
 
+def _head(metric: str) -> Head:
+    record = metric_of(metric)
+    return Head(record.title, "ascending" if record.better == "lower" else "descending")
+
+
 class _Layout:
     """Look-ups by run, detector, metric and set, and the columns made of them."""
 
@@ -42,6 +47,7 @@ class _Layout:
         self.cells = {(r["run"], r["detector"], r["metric"], r["ood"]): r for r in records}
         self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
         self.rows = self._ordered(rows)
+        self.shown = {m: _head(m) for m in board.runs[0].view.headlines}
         self.seeds = int(rows["n_seeds"].max())
 
     def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
@@ -96,7 +102,7 @@ class _Layout:
                 columns.extend(cells for _, cells in known)
 
         def add_set(ood: str, note: str) -> None:
-            metrics = ((head, self._column(m, ood)) for m, head in _SHOWN.items())
+            metrics = ((head, self._column(m, ood)) for m, head in self.shown.items())
             add((f"{ood}{self.board.mark(ood)}", note), *metrics)
 
         first, *others = dict.fromkeys([self.summary, *self.board.sets])
@@ -109,7 +115,9 @@ class _Layout:
         add(("", ""), (Head("ID acc."), self._column("id_accuracy", None)))
         for ood in others:
             add_set(ood, f"n {self._n_ood(ood):,}")
-        halves = [(Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in _SHOWN.items()]
+        halves = [
+            (Head(f"{h.text} ±", "ascending"), self._halves(m)) for m, h in self.shown.items()
+        ]
         add(("95% sampling", "median half-width"), *halves)
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
@@ -176,7 +184,9 @@ class _Layout:
         notes = ["Bold or *: best of its column or not significantly worse. " + RULE]
         if self.seeds > 1:
             notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
-        halves = self.board.rows.loc[self.board.rows["metric"].isin(_SHOWN), "sampling_half_width"]
+        halves = self.board.rows.loc[
+            self.board.rows["metric"].isin(list(self.shown)), "sampling_half_width"
+        ]
         if halves.notna().any():
             notes.append(
                 "95% sampling: half-width of the bootstrap interval over images (mean over seeds); "

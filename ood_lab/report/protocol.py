@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.errors import UserError
+from ood_lab.metrics import known_metrics, metric_of
 
 FPR95 = {
     "openood": "FPR95 = share of ID rejected when 95% of OOD is caught (openood)",
@@ -17,56 +18,12 @@ FPR95 = {
 #: Shown for a cell with too few samples; never 0.
 MISSING = "N/A"
 
-DEFINITIONS = (
-    ("Score", "One number per image, higher = more OOD, in any range; ties count half."),
-    (
-        "AUROC",
-        "Probability that a random OOD image scores above a random ID image; 50% is chance, "
-        "higher is better.",
-    ),
-    (
-        "FPR95 (openood)",
-        "fpr95_ood: share of ID images rejected at the threshold that catches 95% of the OOD "
-        "images (OOD is the positive class); lower is better.",
-    ),
-    (
-        "FPR95 (hendrycks)",
-        "fpr95_id: share of OOD images accepted at the threshold that keeps 95% of the ID images "
-        "(ID is the positive class); lower is better.",
-    ),
-    (
-        "AUPR",
-        "Area under precision and recall, with ID (aupr_in) or OOD (aupr_out) as the positive "
-        "class; depends on the ratio of ID to OOD images.",
-    ),
-    (
-        "DAD",
-        "Number of pairs of OOD sets in which the set with the larger declared shift has the "
-        "lower FPR95: the sum over j < k of 1[s_j > s_k], from 0 to n(n-1)/2 (larger shifts are "
-        "always easier). It describes how a detector follows the shift, not how good it is.",
-    ),
-    (
-        "Correlation",
-        "Pearson correlation between shift level and AUROC (or FPR95), levels without enough "
-        "images left out. It has no interval: sampling weakens it in every draw.",
-    ),
-    (
-        "Sensitivity",
-        "By how many percentage points AUROC (or FPR95) moves a shift level: the absolute "
-        "least-squares slope; the sign is that of the correlation.",
-    ),
-    (
-        "AURC",
-        "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
-        "the share of failures among them, where the highest scores are rejected first; lower is "
-        "better. A failure is a wrong prediction on ID, and every OOD image. E-AURC is how far it "
-        "lies above that of the best order.",
-    ),
-    (
-        "Interval",
-        "95%, stratified bootstrap over images; FPR95 of fewer than 100 images from order "
-        "statistics and proportions: sampling error of this run, not the spread over seeds.",
-    ),
+#: What a number of a detector is, whatever the metric; before and behind the metrics.
+_SCORE = ("Score", "One number per image, higher = more OOD, in any range; ties count half.")
+_INTERVAL = (
+    "Interval",
+    "95%, stratified bootstrap over images; FPR95 of fewer than 100 images from order statistics "
+    "and proportions: sampling error of this run, not the spread over seeds.",
 )
 
 
@@ -86,27 +43,20 @@ def finding_sentences(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     ]
 
 
-#: Metrics that a definition is of, by the beginning of their name; the others are of any.
-_METRICS = {
-    "AUROC": "auroc",
-    "FPR95 (openood)": "fpr95",
-    "FPR95 (hendrycks)": "fpr95",
-    "AUPR": "aupr_",
-    "DAD": "dad",
-    "Correlation": "correlation_",
-    "Sensitivity": "sensitivity_",
-    "AURC": "aurc",
-}
-
-
 def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     """The definitions of what a results table has values of, in order; none without detectors."""
-    known = set(results.loc[results["value"].notna() & results["detector"].notna(), "metric"])
-    return [
-        (word, meaning)
-        for word, meaning in DEFINITIONS
-        if any(str(metric).startswith(_METRICS.get(word, "")) for metric in known)
-    ]
+    known = results.loc[results["value"].notna() & results["detector"].notna(), "metric"].unique()
+    if not len(known):
+        return []
+    meant: dict[str, list[str]] = {}
+    for record in known_metrics():
+        # The headline FPR95 is one of two: both are explained.
+        shown = any(
+            metric_of(str(name)) is record or record.name.startswith(f"{name}_") for name in known
+        )
+        if record.meaning and shown:
+            meant.setdefault(record.meaning, []).append(record.title)
+    return [_SCORE, *((", ".join(titles), m) for m, titles in meant.items()), _INTERVAL]
 
 
 def fpr95_sentence(protocol: str) -> str:

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, higher_is_better, sets_of_means
+from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, sets_of_means
 from ood_lab.report.protocol import DAGGER
-from ood_lab.results import of_kind
+from ood_lab.results import of_kind, whole
 
 _Key = TypeVar("_Key")
 
@@ -50,9 +50,9 @@ def marked(values: Mapping[_Key, float], metric: str, not_worse: Collection[_Key
     none where there is one value.
     """
     shown = {key: round(value, 3) for key, value in values.items() if not math.isnan(value)}
-    if len(shown) < 2:
+    if len(shown) < 2 or not metric_of(metric).ranks:
         return set()
-    best = (max if higher_is_better(metric) else min)(shown.values())
+    best = (max if metric_of(metric).better == "higher" else min)(shown.values())
     return {key for key, value in shown.items() if value == best or key in not_worse}
 
 
@@ -212,6 +212,18 @@ class RunView:
     ) -> Estimate:
         """The estimate of one cell; all NaN where the table has no such row."""
         return self._index.get((metric, detector, ood, semantic, covariate), Estimate())
+
+    @cached_property
+    def set_metrics(self) -> list[str]:
+        """The metrics that compare ID with an OOD set, in the order of the results."""
+        rows = self.table[self.table["ood"].isin(self.sets) & self.table["detector"].notna()]
+        names = whole(rows)["metric"].drop_duplicates()
+        return [name for name in names if metric_of(name).of_sets]
+
+    @property
+    def headlines(self) -> list[str]:
+        """The metrics of the first table: AUROC, the headline FPR95, and what was added."""
+        return [name for name in self.set_metrics if metric_of(name).headline]
 
     def mean(self, metric: str, detector: str) -> Estimate:
         """Mean over ``sets``; the number of the only one where there is one.

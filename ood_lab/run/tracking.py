@@ -19,6 +19,7 @@ from omegaconf import DictConfig
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json
+from ood_lab.metrics import metric_of
 from ood_lab.report.view import RunView
 from ood_lab.results import RESULTS, read_results, whole
 from ood_lab.run import nodes
@@ -26,26 +27,22 @@ from ood_lab.run.compose import plain
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.terminal import one_line
 
-#: Headline metrics, and which way they point.
-HEADLINES = {"auroc": "higher is better", "fpr95": "lower is better"}
-
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
 
     Levels stay in the table: 500 scalars per run would bury the dashboard.
-    ``mean/<detector>/auroc`` and ``/fpr95`` are the means of the run's tables, for sorting runs and
-    as the goal of a sweep.
+    ``mean/<detector>/auroc``, ``/fpr95`` and so on are the means of the run's tables, for sorting
+    runs and as the goal of a sweep.
     """
     view = RunView(results)
     values = {
         f"mean/{detector}/{metric}": mean
-        for metric in HEADLINES
+        for metric in view.headlines
         for detector in view.detectors
         if not math.isnan(mean := view.mean(metric, detector).value)
     }
-    whole = results[results.semantic_level.isna() & results.covariate_level.isna()]
-    for row in whole.to_dict("records"):
+    for row in whole(results).to_dict("records"):
         parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
     return values
@@ -146,7 +143,8 @@ def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
     """
     found: dict[str, wandb.plot.CustomChart] = {}
     view = RunView(results)
-    for metric, direction in HEADLINES.items():
+    for metric in view.headlines:
+        direction = metric_of(metric).direction
         means = {d: view.mean(metric, d).value for d in view.detectors}
         known = sorted((value, d) for d, value in means.items() if not math.isnan(value))
         if known:

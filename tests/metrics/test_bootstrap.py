@@ -15,6 +15,7 @@ from ood_lab.metrics import (
     wilson_interval,
 )
 from ood_lab.metrics.counts import Groups, RankedScores
+from ood_lab.metrics.record import OF_SETS
 
 
 def at_rank(scores, rank, share):
@@ -57,7 +58,8 @@ def test_counts_give_the_metrics_of_the_resampled_arrays(method, tied):
     id_counts = np.stack([Groups.of([53]).resample(rng) for _ in range(6)])
     ood_counts = np.stack([groups.resample(rng) for _ in range(6)])
     ranked = RankedScores(id_scores, np.concatenate(blocks), groups)
-    got = ranked.metrics(id_counts, ood_counts, method)
+    drawn = ranked.draws(id_counts, ood_counts)
+    got = np.stack([metric.draws(ranked, drawn, method) for metric in OF_SETS])
     splits = np.cumsum(sizes)[:-1]
     for b in range(6):
         resampled_id = np.repeat(id_scores, id_counts[b])

@@ -1,0 +1,235 @@
+"""One record per metric: what it is called and means, which way it points, and how it is computed.
+
+Whoever shows, ranks, draws or explains a number reads its record. A metric of your own is a record,
+too: name it in ``metrics.extra`` as ``my_module.MY_METRIC``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Literal
+
+from ood_lab.errors import UserError
+from ood_lab.metrics.counts import Draws, RankedScores
+from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+
+#: Which interval it has, see :func:`ood_lab.metrics.uncertainty.group_ends`.
+Rule = Literal["auroc", "threshold_ood", "threshold_id", "percentile"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of one score on ID and OOD images, or of a model.
+
+    Attributes:
+        name: in the column ``metric`` of the results.
+        title: the head of its columns.
+        meaning: its definition, in a sentence or two.
+        better: which way it points; None = it describes and does not rank.
+        point: the value of a pair of sorted samples; None where it follows from other metrics.
+        drawn: the values of B resamples of all groups, ``[B, G]``; None = ``point`` of each.
+        rule: which interval it has.
+        headline: it stands in the first table of a run.
+        of_levels: it compares cells of a grid, whose sizes differ.
+        tested: detectors are tested against each other by it.
+        of_detector: a number of a detector: the best of a column is marked.
+        of_sets: it compares ID with every OOD set.
+    """
+
+    name: str
+    title: str
+    meaning: str = ""
+    better: Literal["higher", "lower"] | None = "higher"
+    point: Callable[[SortedScores, AuprMethod], float] | None = None
+    drawn: Callable[[RankedScores, Draws, AuprMethod], Floats] | None = None
+    rule: Rule = "percentile"
+    headline: bool = False
+    of_levels: bool = True
+    tested: bool = False
+    of_detector: bool = True
+    of_sets: bool = True
+
+    @property
+    def ranks(self) -> bool:
+        """Whether the best of a column of detectors can be told."""
+        return self.better is not None and self.of_detector
+
+    @property
+    def direction(self) -> str:
+        """In words."""
+        return f"{self.better} is better" if self.better else "neither more nor less is better"
+
+    def draws(self, ranked: RankedScores, draws: Draws, method: AuprMethod) -> Floats:
+        """The values of B resamples, ``[B, G]``."""
+        if self.drawn is not None:
+            return self.drawn(ranked, draws, method)
+        point = self.point
+        if point is None:
+            raise TypeError(f"{self.name} is not computed from scores")
+        return ranked.each_resampled(draws, lambda pair: point(pair, method))
+
+
+AUROC = Metric(
+    "auroc",
+    "AUROC",
+    "Probability that a random OOD image scores above a random ID image; 50% is chance, higher is "
+    "better.",
+    point=lambda pair, _: pair.auroc(),
+    drawn=lambda ranked, draws, _: ranked.auroc(draws),
+    rule="auroc",
+    headline=True,
+    tested=True,
+)
+#: ``fpr95_ood`` or ``fpr95_id``, as ``metrics.protocol`` has it.
+FPR95 = Metric("fpr95", "FPR95", better="lower", headline=True, tested=True)
+FPR95_ID = Metric(
+    "fpr95_id",
+    "FPR95 (hendrycks)",
+    "fpr95_id: share of OOD images accepted at the threshold that keeps 95% of the ID images (ID "
+    "is the positive class); lower is better.",
+    better="lower",
+    point=lambda pair, _: pair.fpr_at_tpr(0.95, "id"),
+    drawn=lambda ranked, draws, _: ranked.fpr95_id(draws),
+    rule="threshold_id",
+)
+FPR95_OOD = Metric(
+    "fpr95_ood",
+    "FPR95 (openood)",
+    "fpr95_ood: share of ID images rejected at the threshold that catches 95% of the OOD images "
+    "(OOD is the positive class); lower is better.",
+    better="lower",
+    point=lambda pair, _: pair.fpr_at_tpr(0.95, "ood"),
+    drawn=lambda ranked, draws, _: ranked.fpr95_ood(draws),
+    rule="threshold_ood",
+)
+_AUPR = (
+    "Area under precision and recall, with ID (aupr_in) or OOD (aupr_out) as the positive class; "
+    "depends on the ratio of ID to OOD images."
+)
+AUPR_IN = Metric(
+    "aupr_in",
+    "AUPR in",
+    _AUPR,
+    point=lambda pair, method: pair.aupr("in", method),
+    drawn=lambda ranked, draws, method: ranked.aupr_in(draws, method),
+    of_levels=False,
+    tested=True,
+)
+AUPR_OUT = Metric(
+    "aupr_out",
+    "AUPR out",
+    _AUPR,
+    point=lambda pair, method: pair.aupr("out", method),
+    drawn=lambda ranked, draws, method: ranked.aupr_out(draws, method),
+    of_levels=False,
+    tested=True,
+)
+DAD = Metric(
+    "dad",
+    "DAD",
+    "Number of pairs of OOD sets in which the set with the larger declared shift has the lower "
+    "FPR95: the sum over j < k of 1[s_j > s_k], from 0 to n(n-1)/2 (larger shifts are always "
+    "easier). It describes how a detector follows the shift, not how good it is.",
+    better=None,
+    of_sets=False,
+)
+CORRELATION = Metric(
+    "correlation",
+    "Correlation",
+    "Pearson correlation between shift level and AUROC (or FPR95), levels without enough images "
+    "left out. It has no interval: sampling weakens it in every draw.",
+    better=None,
+    of_sets=False,
+)
+SENSITIVITY = Metric(
+    "sensitivity",
+    "Sensitivity",
+    "By how many percentage points AUROC (or FPR95) moves a shift level: the absolute "
+    "least-squares slope; the sign is that of the correlation.",
+    better=None,
+    of_sets=False,
+)
+AURC = Metric(
+    "aurc",
+    "AURC",
+    "Area under the risk-coverage curve: the mean, over all shares of images that are kept, of "
+    "the share of failures among them, where the highest scores are rejected first; lower is "
+    "better. A failure is a wrong prediction on ID, and every OOD image. E-AURC is how far it "
+    "lies above that of the best order.",
+    better="lower",
+    of_sets=False,
+)
+E_AURC = Metric("e_aurc", "E-AURC", better="lower", of_sets=False)
+ID_ACCURACY = Metric(
+    "id_accuracy",
+    "ID accuracy",
+    "Share of the ID test images that are given their class.",
+    of_detector=False,
+    of_sets=False,
+)
+ACCURACY = Metric("accuracy", "accuracy", "Share of all images that are right.", of_sets=False)
+RECALL = Metric(
+    "recall", "recall", "Share of the images of a class that are given that class.", of_sets=False
+)
+
+#: Of every OOD set, in the order of the results; the headline FPR95 is one of the two.
+OF_SETS = (AUROC, FPR95_ID, FPR95_OOD, AUPR_IN, AUPR_OUT)
+_KNOWN = {
+    metric.name: metric
+    for metric in (
+        *(AUROC, FPR95, FPR95_OOD, FPR95_ID, AUPR_IN, AUPR_OUT, DAD),
+        *(CORRELATION, SENSITIVITY, AURC, E_AURC, ID_ACCURACY, ACCURACY, RECALL),
+    )
+}
+
+
+def metric_of(name: str) -> Metric:
+    """The record of a metric, of a mean of it, or of its trend over levels.
+
+    A metric that nobody has loaded has its name for a title, and no direction.
+    """
+    if name in _KNOWN:
+        return _KNOWN[name]
+    for trend in (CORRELATION, SENSITIVITY):
+        if name.startswith(f"{trend.name}_"):
+            return trend
+    if name.startswith(f"{ID_ACCURACY.name}_"):
+        return ID_ACCURACY
+    if found := re.fullmatch(r"mean_(?:.*?_)??(" + "|".join(map(re.escape, _KNOWN)) + ")", name):
+        return _KNOWN[found[1]]
+    return Metric(name, name, better=None, headline=True)
+
+
+def known_metrics() -> tuple[Metric, ...]:
+    """All records, in the order in which they are shown."""
+    return tuple(_KNOWN.values())
+
+
+def load_metrics(names: Iterable[str]) -> tuple[Metric, ...]:
+    """Metrics from outside the package, which are known from here on.
+
+    Args:
+        names: ``module.NAME`` of each, as Python would import it.
+
+    Raises:
+        UserError: there is no such record, it has no ``point``, or its name is taken.
+    """
+    found = []
+    for name in names:
+        module, _, attribute = str(name).rpartition(".")
+        try:
+            metric = getattr(import_module(module), attribute)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise UserError(
+                f"metrics.extra: there is no {name} ({error}): give module.NAME of a record that "
+                "Python can import"
+            ) from error
+        if not isinstance(metric, Metric) or metric.point is None:
+            raise UserError(f"metrics.extra: {name} is not a Metric with a `point`")
+        if _KNOWN.setdefault(metric.name, metric) is not metric:
+            raise UserError(f"metrics.extra: {name} has the name '{metric.name}' of another metric")
+        found.append(metric)
+    return tuple(found)

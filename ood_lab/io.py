@@ -36,7 +36,7 @@ _MOVED = {
 
 @contextmanager
 def replaced(path: Path | str) -> Iterator[Path]:
-    """A path to write to, which becomes ``path`` once that has gone well; nobody sees half of it.
+    """A path to write to, which becomes ``path`` once it is complete.
 
     Folders are made as needed. Several processes may write the same file: the last one stays.
     """

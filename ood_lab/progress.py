@@ -25,7 +25,7 @@ class Pace:
     """How fast some work goes on.
 
     Args:
-        total: how much there is to do; None where nobody knows.
+        total: how much there is to do; None where that is unknown.
         done: how much of it was done before.
         every: seconds without a line after which one is :attr:`due`.
     """
@@ -46,7 +46,7 @@ class Pace:
         return self.elapsed / max(1, done - self._done)
 
     def left(self, done: int) -> str:
-        """The time that the rest takes, as ``3 min 20 s left``; empty where nobody knows."""
+        """The time that the rest takes, as ``3 min 20 s left``; empty where it is unknown."""
         if self.total is None or not self._done < done < self.total:
             return ""
         return f"{duration(self.each(done) * (self.total - done))} left"

@@ -16,7 +16,7 @@ from ood_lab.hints import nearest
 KNOWN = ("path", "label", "category", "shape", "mask", *LEVELS)
 #: Columns that hold the class in other people's tables.
 CLASS_NAMES = ("class", "classes", "labels", "target", "targets", "category_name", "y")
-#: Columns that this package's own tables have, and numbers of rows: nobody misses them.
+#: Columns that this package's own tables have, and row numbers: never reported missing.
 _OWN = re.compile(r"category_name|index|dataset|unnamed: \d+|__index_level_\d+__")
 #: Least similarity of a name to one that is read.
 _CLOSE = 0.75

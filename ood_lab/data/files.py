@@ -35,7 +35,7 @@ def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
     """Decodes the (first) image of a file as 8-bit RGB, the way a person sees it.
 
     - The EXIF orientation is applied: a photo that the camera stored on its side would otherwise
-      be a covariate shift that nobody meant.
+      be an unintended covariate shift.
     - Transparency is composited on white.
     - 16-bit grey is scaled by 255/65535 (PIL alone would clip it to white).
     - CMYK, palette and grey images are converted by PIL.

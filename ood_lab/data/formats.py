@@ -14,7 +14,7 @@ _NOT_PHOTOS = {"BUFR", "EPS", "GRIB", "HDF5", "MPEG", "WMF"}
 #: Endings of what telephones store, and what it takes to open it.
 HEIF = (".heic", ".heif", ".hif")
 READ_HEIF = "pip install pillow-heif reads HEIC"
-#: Files that lie beside images and that nobody takes for one.
+#: Files that commonly lie beside images and are not images.
 _COMPANIONS = (
     *(".csv", ".tsv", ".txt", ".lst", ".json", ".jsonl", ".xml", ".yaml", ".yml", ".parquet"),
     *(".md", ".rst", ".html", ".log", ".ini", ".db", ".pdf", ".py", ".sh", ".zip", ".tar", ".gz"),
@@ -44,7 +44,7 @@ def image_extensions() -> frozenset[str]:
 
 
 def passed_over(names: Iterable[str]) -> str:
-    """What was passed over in a folder of images, and the remedy; empty where nobody misses it.
+    """What was passed over in a folder of images, and the remedy; empty if nothing was.
 
     Args:
         names: of the files that are no images to PIL.

@@ -1,7 +1,7 @@
 """Moments of the features that several detectors estimate, in float64 and by row blocks.
 
 Blocks are summed on the computing device; every result lies on the CPU. ``chosen`` are the numbers
-of the rows that count, ``[n] int64``, so that nobody has to copy them out of a bank; None = all.
+of the rows that count, ``[n] int64``, so that they need not be copied out of a bank; None = all.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ class PublishedRow:
         return 1 if self.metric.startswith(PLAIN_METRICS) else 100
 
     def protocol(self) -> Iterator[tuple[Field, Any]]:
-        """The protocol fields that bear on this number; None = it needs one nobody states."""
+        """The protocol fields that bear on this number; None = it needs one that is not stated."""
         depends_on_fpr = self.metric == "dad" or self.metric.endswith("fpr95")
         several_sets = self.ood in ("all", "mean")
         relevant = {

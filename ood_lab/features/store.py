@@ -262,7 +262,7 @@ class BankStore:
         os.replace(source, target)
 
     def _sweep(self) -> None:
-        """Removes what killed processes left: folders whose lock nobody holds."""
+        """Removes what killed processes left behind: folders whose lock is free."""
         for path in self._partial.glob("*-*"):
             with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
                 if try_lock(handle.fileno()):

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from ood_lab.lvlm.chat.base import Reply
 from ood_lab.progress import Pace
 
-#: Cost of the tokens of a reply; None where nobody knows.
+#: Cost of the tokens of a reply; None where it is unknown.
 CostOf = Callable[[Mapping[str, int]], float | None]
 
 

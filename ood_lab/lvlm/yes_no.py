@@ -42,7 +42,7 @@ DEFINITIONS = (
     (
         "Question pair",
         "Each pair is asked about twice, with opposite answers: does the image contain it, does it "
-        "not contain it. Whoever always says yes is right half of the time.",
+        "not contain it. A model that always says yes is right half of the time.",
     ),
     (
         "Acc, P, R, F1, MCC",

@@ -1,7 +1,7 @@
 """One record per metric: what it is called and means, which way it points, and how it is computed.
 
-Whoever shows, ranks, draws or explains a number reads its record. A metric of your own is a record,
-too: name it in ``metrics.extra`` as ``my_module.MY_METRIC``.
+Code that shows, ranks, draws or explains a number reads its record. A metric of your own is a
+record, too: name it in ``metrics.extra`` as ``my_module.MY_METRIC``.
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ _KNOWN = {
 def metric_of(name: str) -> Metric:
     """The record of a metric, of a mean of it, or of its trend over levels.
 
-    A metric that nobody has loaded has its name for a title, and no direction.
+    A metric that has not been loaded has its name as its title, and no direction.
     """
     if name in _KNOWN:
         return _KNOWN[name]

@@ -203,7 +203,7 @@ def _as_saved(data_config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _words(key: str, value: tuple[float, ...], own: bool) -> str:
-    """A setting that nobody stated, and where it is from."""
+    """A setting that was not given, and where its value comes from."""
     origin = "that of all images" if own and key == "input_size" else "as for ImageNet"
     shown = f"{value[2]} × {value[1]}" if key == "input_size" else ", ".join(map(str, value))
     return f"{shown} ({origin})"

@@ -115,7 +115,7 @@ def make_classifier(
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:
     """Says what serves few photographs better than a network that learns from nothing.
 
-    Of a network of the user's own nobody knows what its constructor loads; builtin data is drawn.
+    What the constructor of a user's own network loads is unknown; builtin data is drawn.
     """
     n = len(data.splits["train"])
     if n >= FEW_PHOTOS or not data.sources or cfg.model.get("net"):

@@ -45,7 +45,7 @@ def quick_exit() -> Iterator[None]:
     them; the operating system takes the memory back at once. For the program that the process was
     started with: handlers that were registered before do not run.
     """
-    status = 1  # of an error that nobody foresaw: its traceback is printed before handlers run
+    status = 1  # of an unforeseen error: its traceback is printed before handlers run
 
     def leave() -> None:
         logging.shutdown()

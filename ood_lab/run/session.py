@@ -132,7 +132,7 @@ def _leave_frameworks(failed: bool) -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """A full disk or a name that no file can have: the user's affair, whoever noticed it first."""
+    """Reports a full disk or an impossible file name as a user error, wherever it was noticed."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         full = UserError(

@@ -83,7 +83,7 @@ class TerminalHandler(logging.Handler):
 
 
 class LogFile(logging.FileHandler):
-    """A log that never ends a run: whoever writes the results reports a full disk."""
+    """A log that never ends a run: a full disk is reported where results are written."""
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Says nothing of what the disk refuses."""
@@ -110,7 +110,7 @@ def configure_logging() -> None:
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
     for message in _IGNORED:
         warnings.filterwarnings("ignore", message=message)
-    if "SLURM_JOB_ID" not in os.environ:  # the command is there, but nobody asked for it
+    if "SLURM_JOB_ID" not in os.environ:  # the command exists, but was not requested
         warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ.setdefault("WANDB_SILENT", "true")
 
@@ -135,7 +135,7 @@ def log_file(folder: Path) -> Iterator[None]:
 
 
 def _record_of(error: BaseException) -> logging.LogRecord:
-    """A record of the error; the traceback belongs to errors that nobody foresaw."""
+    """A record of the error; the traceback belongs to unforeseen errors."""
     text = one_line(error) or type(error).__name__
     trace = None
     if isinstance(error, KeyboardInterrupt):

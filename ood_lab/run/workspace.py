@@ -120,7 +120,7 @@ class Workspace:
         self.unfinished: str | None = None
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
-    #: Of a LightningModule that trains itself; shared by whoever builds it.
+    #: Of a LightningModule that trains itself; shared by everything that builds it.
     own_training: OwnTraining | None = None
 
     # What is known of a job before anything is built.

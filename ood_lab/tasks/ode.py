@@ -127,13 +127,17 @@ class Ode(Benchmark):
         if makes:
             if not given.get("generator"):
                 raise UserError(
-                    "nobody makes the images: choose generator=renderer, diffusers or openai"
+                    "no generator is chosen to make the images: choose generator=renderer, "
+                    "diffusers or openai"
                 )
             ws.generator.check()
             if not self.foreign_clip:
                 refuse_foreign(ws.settings, ("generator", "annotations"), ("image_text",))
         if makes and self.filter is not None and not given.get("image_text"):
-            raise UserError("task.filter needs eyes: choose image_text=[...], or task.filter=null")
+            raise UserError(
+                "task.filter needs an image-text model to look at the images: choose "
+                "image_text=[...], or task.filter=null"
+            )
 
     @property
     def _before(self) -> Round | None:

@@ -1,4 +1,4 @@
-"""ORIC: do chat models see what nobody expects, and only what is there?"""
+"""ORIC: do chat models see unexpected objects, and only objects that are there?"""
 
 from __future__ import annotations
 

@@ -216,6 +216,6 @@ def later(run: Path | None) -> str:
 def known_columns(
     scores: pd.DataFrame, axes: Sequence[str], accuracy: float | None
 ) -> pd.DataFrame:
-    """The scores without the levels nobody asked for, and without predictions that mean nothing."""
+    """The scores without unrequested levels and without predictions that mean nothing."""
     unasked = [level for level in LEVELS if level not in axes]
     return scores.drop(columns=unasked + (["pred"] if accuracy is None else []))

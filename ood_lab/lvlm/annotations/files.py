@@ -33,7 +33,7 @@ def absolute(path: str | os.PathLike[str]) -> Path:
 def read_json(file: Path, kind: type[T], name: str, hint: str = "") -> T:
     """Reads a JSON file into dataclasses; fields that they lack are skipped unread.
 
-    COCO's 450 MB of training instances are mostly outlines that nobody asked for: they never
+    COCO's 450 MB of training instances are mostly outlines that are not needed: they never
     become Python objects.
 
     Args:

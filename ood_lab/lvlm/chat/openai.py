@@ -197,7 +197,7 @@ class OpenAIChat:
             if in_a_row >= self.give_up_after:
                 raise UserError(
                     f"{in_a_row} requests in a row failed, the last with: {reply.error}. Answers "
-                    "that came before are kept; repeat the command when the server is well"
+                    "that came before are kept; repeat the command once the server responds again"
                 )
         if used:
             log.info("%s", self._bill(used))

@@ -103,7 +103,7 @@ class OpenAIServer:
         """Asks the server for its models.
 
         Raises:
-            UserError: nobody answers, the key is refused, or what answers is no such server.
+            UserError: there is no response, the key is refused, or what answers is no such server.
         """
         import openai
 

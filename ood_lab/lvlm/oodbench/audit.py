@@ -58,7 +58,7 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
 
 
 def without_rejected(audited: pd.DataFrame) -> pd.DataFrame:
-    """Pairs that nobody has rejected, without the column ``verdict``.
+    """Pairs that have not been rejected, without the column ``verdict``.
 
     Rejected pairs are in no split: not in an OOD one, where they do not belong, nor in ID, which
     would make ID of what the models overlook.
@@ -81,7 +81,7 @@ def write_audit(audited: pd.DataFrame, files: Mapping[int | str, str], path: Pat
 
 
 def read_ood_pairs(path: Path) -> pd.DataFrame:
-    """OOD pairs that nobody has rejected: ``image, category, split, file``, as text."""
+    """OOD pairs that have not been rejected: ``image, category, split, file``, as text."""
     pairs = read_table(path, dtype=str, keep_default_na=False)
     pairs["verdict"] = pairs["verdict"].str.strip().str.lower()
     return without_rejected(pairs[pairs["split"] != ID])

@@ -1,4 +1,4 @@
-"""ORIC's construction: objects nobody expects, and expected objects that are not there.
+"""ORIC's construction: unexpected objects, and expected objects that are not there.
 
 - *Positives*: objects of interest of an image ``I`` (smaller than the median) whose presence a
   judge does not expect from the names of the larger ones; ``k`` of them are asked about.

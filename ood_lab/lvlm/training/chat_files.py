@@ -36,7 +36,7 @@ class ChatFile(Dataset[Example]):
 
     Raises:
         UserError: the file is missing or an entry has another form; an image is missing, or an
-            entry has several; nobody answers in it.
+            entry has several; it has no answer.
     """
 
     def __init__(self, path: str | Path) -> None:

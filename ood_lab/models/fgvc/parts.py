@@ -152,7 +152,7 @@ class ProposalNet(nn.Module):
         """Maps ``top [B, channels, h, w]`` to scores ``[B, A]`` in the order of the anchors."""
         scores = []
         # In float32: on maps smaller than the kernel, bfloat16 weight gradients on CPUs were
-        # seen to hold memory that nobody had written (NaN, once in many runs).
+        # seen to hold uninitialised memory (NaN, once in many runs).
         with torch.autocast(top.device.type, enabled=False):
             top = top.float()
             for down, score in zip(self.down, self.score, strict=True):

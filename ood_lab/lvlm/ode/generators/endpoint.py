@@ -120,7 +120,7 @@ class EndpointGenerator:
         if failed:
             raise UserError(
                 f"{len(failed)} of {len(orders)} images could not be made ({failed[0]}): those "
-                "that were made are kept; repeat the command when the server is well"
+                "that were made are kept; repeat the command once the server responds again"
             )
 
     def _one(self, order: Order) -> Image.Image | str | None:

@@ -59,15 +59,15 @@ class Benchmark(Task):
         report: write figures and the page too.
     """
 
-    until: Literal["build", "ask", "score"] = "score"
-    questions: str | None = None
-    answers: str | None = None
-    levels: str | None = None
-    parser: str | None = None
-    foreign_clip: bool = False
-    report: bool = True
-    accept_failed: bool = False
-    against: Sequence[str] = ()
+    until: Literal["build", "ask", "score"]
+    questions: str | None
+    answers: str | None
+    levels: str | None
+    parser: str | None
+    foreign_clip: bool
+    report: bool
+    accept_failed: bool
+    against: Sequence[str]
     #: Its numbers where several benchmarks are shown.
     headlines: ClassVar[Sequence[Headline]]
     #: Metrics in which models are compared, and what they are called.

@@ -28,8 +28,8 @@ class ClipReport(Task):
         like: folder that the model was made from.
     """
 
-    export: str | None = None
-    like: str | None = None
+    export: str | None
+    like: str | None
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table, shares with Wilson's 95% interval; None on the other ranks."""

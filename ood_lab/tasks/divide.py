@@ -52,9 +52,9 @@ class Divide(Measure):
         UserError: an unknown set, no such edges, degrees that do not spread.
     """
 
-    levels: Levels = 8
-    edges: str | None = None
-    sets: Sequence[str] | None = None
+    levels: Levels
+    edges: str | None
+    sets: Sequence[str] | None
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the degrees of the pool with their levels; None on the other ranks."""

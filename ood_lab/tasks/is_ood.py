@@ -25,7 +25,7 @@ class IsOOD(Divide):
         memory_limit_gb: see :class:`~ood_lab.tasks.score.Score`.
     """
 
-    memory_limit_gb: Positive | None = None
+    memory_limit_gb: Positive | None
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` without OOD sets, and what the scoring raises."""

@@ -41,9 +41,9 @@ class LaidZeroShot(Task):
         UserError: ID has no labels.
     """
 
-    laid: str | None = None
-    classnames: Sequence[str] | None = None
-    templates: Sequence[str] | None = None
+    laid: str | None
+    classnames: Sequence[str] | None
+    templates: Sequence[str] | None
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns a results table: ``part`` holds ``<decomposition>_<part>``.

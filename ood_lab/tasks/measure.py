@@ -65,9 +65,9 @@ class Measure(Task):
         UserError: see :meth:`measured`.
     """
 
-    laid: str | None = None
-    k: Count | None = None
-    report: bool = True
+    laid: str | None
+    k: Count | None
+    report: bool
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks."""

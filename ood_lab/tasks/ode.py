@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,7 +32,7 @@ from ood_lab.lvlm.ode.filtering import summary as filter_summary
 from ood_lab.lvlm.ode.generators.base import Order
 from ood_lab.lvlm.ode.graph import statistics, statistics_table, write_graphml
 from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
-from ood_lab.lvlm.ode.nouns import Lexicon, NounExtractor
+from ood_lab.lvlm.ode.nouns import NounExtractor
 from ood_lab.lvlm.ode.page import COMPARED, HEADLINES, page, summary
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
@@ -47,7 +47,7 @@ from ood_lab.lvlm.ode.queries import (
 )
 from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import KIND, Unparsed, amber_table, caption_table, results_of
-from ood_lab.lvlm.ode.similarity import Association, Similarity
+from ood_lab.lvlm.ode.similarity import Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.shown import Headline, Scored
@@ -96,19 +96,19 @@ class Ode(Benchmark):
     """
 
     construction: Construction
-    pictures: str | None = None
-    images: str | None = None
-    previous: str | None = None
-    filter: Filter | None = None
-    audit: str | None = None
-    balance: bool = False
-    batch_size: BatchSize = 16
-    wording: Wording = "corrected"
-    nouns: NounExtractor = field(default_factory=Lexicon)
-    similarity: Similarity = field(default_factory=Association)
-    unparsed: Unparsed = "wrong"
-    clustering: Clustering = field(default_factory=Clustering)
-    export: Export = field(default_factory=lambda: Export(choose=None))
+    pictures: str | None
+    images: str | None
+    previous: str | None
+    filter: Filter | None
+    audit: str | None
+    balance: bool
+    batch_size: BatchSize
+    wording: Wording
+    nouns: NounExtractor
+    similarity: Similarity
+    unparsed: Unparsed
+    clustering: Clustering
+    export: Export
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES

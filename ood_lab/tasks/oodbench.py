@@ -62,20 +62,20 @@ class OODBench(Benchmark):
         UserError: see :meth:`check`, the annotations and the models.
     """
 
-    case1: Case1 = "all_labels"
-    combine: Combine = "or"
-    threshold: Annotated[float, Interval(gt=0, lt=1)] = 0.05
-    verified_only: bool = False
-    audit: str | None = None
-    id_pairing: IdPairing = "present"
-    id_pairs: Count | None = None
-    most_pairs: Count | None = 3000
-    form: Form = "plain"
-    cot_article: bool = False
-    bap_per_image: Annotated[int, Ge(0)] = 1
-    unparsed: Unparsed = "drop_pair"
-    export: Sequence[Format] = ()
-    gate_c_on_e: bool = False
+    case1: Case1
+    combine: Combine
+    threshold: Annotated[float, Interval(gt=0, lt=1)]
+    verified_only: bool
+    audit: str | None
+    id_pairing: IdPairing
+    id_pairs: Count | None
+    most_pairs: Count | None
+    form: Form
+    cot_article: bool
+    bap_per_image: Annotated[int, Ge(0)]
+    unparsed: Unparsed
+    export: Sequence[Format]
+    gate_c_on_e: bool
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit")
     asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division")

@@ -43,7 +43,7 @@ class OODBenchAblation(Task):
     """
 
     runs: Sequence[str]
-    metrics: Sequence[str] = ("accuracy", "f1")
+    metrics: Sequence[str]
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

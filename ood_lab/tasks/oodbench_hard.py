@@ -37,14 +37,14 @@ class OODBenchHard(Task):
     """
 
     path: str
-    threshold: Share = 0.05
-    batch_size: BatchSize = 8
-    device: str | None = None
-    gamma: Annotated[float, Interval(ge=0, le=10)] = 2.0
-    per_image: Count = 1
-    share: Share = 0.1
-    form: Form = "plain"
-    bap_per_image: Annotated[int, Ge(0)] = 0
+    threshold: Share
+    batch_size: BatchSize
+    device: str | None
+    gamma: Annotated[float, Interval(ge=0, le=10)]
+    per_image: Count
+    share: Share
+    form: Form
+    bap_per_image: Annotated[int, Ge(0)]
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

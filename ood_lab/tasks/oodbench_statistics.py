@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -98,24 +98,24 @@ class OODBenchStatistics(Task):
     """
 
     runs: Sequence[str]
-    split: Literal["ood_s", "ood_h"] = "ood_h"
-    unparsed: Unparsed = "drop_pair"
-    draws: Count = 2000
-    open: Sequence[str] = ()
-    eta: Eta = "pooled_std"
-    eta_resample: Count = 100
-    hard: Sequence[str] = ()
-    hard_pairs: Count = 500
-    train: str | None = None
-    encoder: str | None = None
-    encoder_weights: str | None = None
-    mmd_draws: Count = 500
-    unbiased: bool = False
-    match_sizes: bool = True
-    corpora: Mapping[str, str] = field(default_factory=dict)
-    epsilon: Share = 0.05
-    foreign_clip: bool = False
-    report: bool = True
+    split: Literal["ood_s", "ood_h"]
+    unparsed: Unparsed
+    draws: Count
+    open: Sequence[str]
+    eta: Eta
+    eta_resample: Count
+    hard: Sequence[str]
+    hard_pairs: Count
+    train: str | None
+    encoder: str | None
+    encoder_weights: str | None
+    mmd_draws: Count
+    unbiased: bool
+    match_sizes: bool
+    corpora: Mapping[str, str]
+    epsilon: Share
+    foreign_clip: bool
+    report: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -23,7 +23,7 @@ from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.drawing import Constructed
-from ood_lab.lvlm.oric.facts import TIER_EDGES, AreaOf, with_facts
+from ood_lab.lvlm.oric.facts import AreaOf, with_facts
 from ood_lab.lvlm.oric.files import Article, Item, read_bench, read_train, write_bench, write_train
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
 from ood_lab.lvlm.oric.matching import second_step
@@ -86,25 +86,25 @@ class Oric(Benchmark):
         UserError: see :meth:`check`, the construction and the models.
     """
 
-    bench: str | None = None
-    images: str | None = None
-    predictions: Sequence[str] = ()
-    construct: Construction = field(default_factory=Construction)
-    train_pairs: Annotated[int, Ge(0)] = 0
-    hf_dataset: bool = False
-    judge_wording: Wording = "paper"
-    clip_text: str | None = None
-    article: Article = "right"
-    crowd: bool = True
-    pope: Sequence[Sampling] = ()
-    ablations: Sequence[Ablation] = ()
-    form: Form = "plain"
-    prompts: Annotated[int, Interval(ge=1, le=4)] = 4
-    parser: str = "default"
-    second_step: Literal["none", "judge"] = "none"
-    area_of: AreaOf = "union"
-    thresholds: Sequence[float] = TIER_EDGES
-    bins: Annotated[int, Ge(1)] = 6
+    bench: str | None
+    images: str | None
+    predictions: Sequence[str]
+    construct: Construction
+    train_pairs: Annotated[int, Ge(0)]
+    hf_dataset: bool
+    judge_wording: Wording
+    clip_text: str | None
+    article: Article
+    crowd: bool
+    pope: Sequence[Sampling]
+    ablations: Sequence[Ablation]
+    form: Form
+    prompts: Annotated[int, Interval(ge=1, le=4)]
+    parser: str
+    second_step: Literal["none", "judge"]
+    area_of: AreaOf
+    thresholds: Sequence[float]
+    bins: Annotated[int, Ge(1)]
     files: ClassVar[Sequence[str]] = ("questions", "bench", "answers", "levels", "predictions")
     asks: ClassVar[Sequence[str]] = (TASK,)
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")

@@ -73,12 +73,12 @@ class Predict(Task):
     """
 
     images: str | Mapping[str, str]
-    detector_file: str | Sequence[str] | None = None
-    alpha: Annotated[float, Interval(gt=0, lt=1)] | None = None
-    batch_size: BatchSize = 256
-    num_workers: Workers = 0
-    memory_limit_gb: Positive | None = None
-    max_batches: Count | None = None
+    detector_file: str | Sequence[str] | None
+    alpha: Annotated[float, Interval(gt=0, lt=1)] | None
+    batch_size: BatchSize
+    num_workers: Workers
+    memory_limit_gb: Positive | None
+    max_batches: Count | None
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

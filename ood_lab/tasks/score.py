@@ -49,8 +49,8 @@ class Score(Task):
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
     """
 
-    memory_limit_gb: Positive | None = None
-    report: bool = True
+    memory_limit_gb: Positive | None
+    report: bool
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where data, detectors, metrics, shift and tuning clash."""

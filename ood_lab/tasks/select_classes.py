@@ -81,21 +81,21 @@ class SelectClasses(Task):
 
     out: str
     concept: str
-    keywords: Sequence[str] = ()
-    include: Sequence[str] = ()
-    exclude: Sequence[str] = ()
-    exclude_words: Sequence[str] = ()
-    keep_imagenet1k: bool = False
-    llm: str | None = None
-    question: str = ""
-    max_new_tokens: Count = 256
-    images: str | None = None
-    detector: str | None = None
-    query: str = "a photo of a {label}"
-    threshold: Share = 0.1
-    min_share: Share = 0.1
-    device: str | None = None
-    batch_size: BatchSize = 8
+    keywords: Sequence[str]
+    include: Sequence[str]
+    exclude: Sequence[str]
+    exclude_words: Sequence[str]
+    keep_imagenet1k: bool
+    llm: str | None
+    question: str
+    max_new_tokens: Count
+    images: str | None
+    detector: str | None
+    query: str
+    threshold: Share
+    min_share: Share
+    device: str | None
+    batch_size: BatchSize
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

@@ -47,9 +47,9 @@ class Separability(Task):
     """
 
     runs: Sequence[str]
-    clip: bool = False
-    id_split: str = "train"
-    components: Count = 32
+    clip: bool
+    id_split: str
+    components: Count
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

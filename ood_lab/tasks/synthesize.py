@@ -15,7 +15,7 @@ from PIL import Image
 from ood_lab.arguments import BatchSize, Count, Levels
 from ood_lab.evaluation.encoder import clip_features, load_decompositions
 from ood_lab.run.workspace import Task, Workspace
-from ood_lab.shift import LEVELS, ShiftMeter, imagenet21k_labels, read_texts
+from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
     Prompts,
     TextToImage,
@@ -80,26 +80,26 @@ class Synthesize(Task):
     """
 
     out: str
-    labels: str | None = None
-    styles: str | None = None
-    prompts: Count | None = None
-    id_split: str = "train"
-    laid: str | None = None
-    decomposition: str = "laid"
-    k: Count | None = None
-    edges: str | None = None
-    levels: Levels = LEVELS
-    per_cell: Count = 5000
-    on_short: str = "go_on"
-    plan_only: bool = False
-    pipeline: str = "stabilityai/sdxl-turbo"
-    arguments: Mapping[str, Any] | None = None
-    variant: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    download: bool = False
-    batch_size: BatchSize = 8
-    suffix: str = "jpg"
+    labels: str | None
+    styles: str | None
+    prompts: Count | None
+    id_split: str
+    laid: str | None
+    decomposition: str
+    k: Count | None
+    edges: str | None
+    levels: Levels
+    per_cell: Count
+    on_short: str
+    plan_only: bool
+    pipeline: str
+    arguments: Mapping[str, Any] | None
+    variant: str | None
+    dtype: str | None
+    device: str | None
+    download: bool
+    batch_size: BatchSize
+    suffix: str
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

@@ -86,24 +86,24 @@ class Transfer(Task):
 
     out: str
     content: str
-    exemplars: str | None = None
-    per_content: Count = 1
-    masks: str | None = None
-    segmenter: str | None = None
-    background: Sequence[str] = ("background",)
-    pipeline: str | None = None
-    controlnet: str | None = None
-    depth: str | None = None
+    exemplars: str | None
+    per_content: Count
+    masks: str | None
+    segmenter: str | None
+    background: Sequence[str]
+    pipeline: str | None
+    controlnet: str | None
+    depth: str | None
     ip_adapter: Mapping[str, str | None]
-    adapter_scale: float = 1.0
-    prompt: str = ""
-    arguments: Mapping[str, Any] | None = None
-    size: Annotated[int, Ge(8)] = 1024
-    variant: str | None = None
-    dtype: str | None = None
-    device: str | None = None
-    suffix: str = "jpg"
-    plan_only: bool = False
+    adapter_scale: float
+    prompt: str
+    arguments: Mapping[str, Any] | None
+    size: Annotated[int, Ge(8)]
+    variant: str | None
+    dtype: str | None
+    device: str | None
+    suffix: str
+    plan_only: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

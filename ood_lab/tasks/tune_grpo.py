@@ -46,8 +46,8 @@ class TuneGrpo(Task):
             after. None = nothing is measured.
     """
 
-    export: str | None = None
-    held_out: str | None = None
+    export: str | None
+    held_out: str | None
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError for what is missing, before the training."""

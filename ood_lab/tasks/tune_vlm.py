@@ -38,8 +38,8 @@ class TuneVlm(Task):
         scenes: builtin test scenes that it is asked about; 0 = none.
     """
 
-    export: str | None = None
-    scenes: Annotated[int, Ge(0)] = 600
+    export: str | None
+    scenes: Annotated[int, Ge(0)]
 
     def check(self, ws: Workspace) -> None:
         """Builds data and model, which says what is wrong with either."""

@@ -26,7 +26,7 @@ class Validate(Task):
     """
 
     config_name: str
-    dry: bool = True
+    dry: bool
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

@@ -50,7 +50,7 @@ class Verify(Task):
 
     run_folder: str
     row: str
-    references: str | None = None
+    references: str | None
 
     def run(self, ws: Workspace) -> None:
         """See the class."""

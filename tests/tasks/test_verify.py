@@ -73,7 +73,7 @@ def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **c
 
 def run_verify(tmp_path, run, row="cifar10"):
     tmp_path.mkdir(exist_ok=True)
-    Verify(run_folder=str(run), row=row).run(SimpleNamespace(folder=tmp_path))
+    Verify(run_folder=str(run), row=row, references=None).run(SimpleNamespace(folder=tmp_path))
     return pd.read_csv(tmp_path / "verify.csv").set_index("row")
 
 

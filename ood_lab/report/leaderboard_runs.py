@@ -171,7 +171,7 @@ def read_run(path: Path) -> FinishedRun:
     )
 
 
-def differences(a: FinishedRun, b: FinishedRun) -> list[str]:
+def why_not_comparable(a: FinishedRun, b: FinishedRun) -> list[str]:
     """Why the numbers of two runs do not compare; empty when they do.
 
     A mean over other sets, or a rank among other sets, does not compare, so both must have
@@ -224,7 +224,7 @@ def _merged(parts: Iterable[list[FinishedRun]]) -> list[list[FinishedRun]]:
     groups: list[list[FinishedRun]] = []
     for part in parts:
         for group in groups:
-            if not any(differences(a, b) for a in group for b in part):
+            if not any(why_not_comparable(a, b) for a in group for b in part):
                 group += part
                 break
         else:
@@ -237,7 +237,7 @@ def why_apart(group: Sequence[FinishedRun], main: Sequence[FinishedRun]) -> str:
     odd, other, reasons = next(
         (odd, other, found)
         for odd, other in itertools.product(group, main)
-        if (found := differences(odd, other))
+        if (found := why_not_comparable(odd, other))
     )
     more = f" and {len(group) - 1} more" if len(group) > 1 else ""
     return f"{odd.path}{more} cannot share a table with {other.path}: {'; '.join(reasons)}"

@@ -18,7 +18,6 @@ from ood_lab.synthesis.ledger import Ledger
 from ood_lab.synthesis.loading import (
     check_model,
     check_package,
-    chosen_device,
     chosen_dtype,
     licence,
     missing_files,
@@ -56,7 +55,6 @@ __all__ = [
     "check_suffix",
     "check_transfer",
     "choose",
-    "chosen_device",
     "chosen_dtype",
     "datasheet",
     "fit_mask",

@@ -139,21 +139,6 @@ def load_transformers(task: str, option: str, folder: str, device: torch.device)
         raise UserError(f"{option}={folder} cannot be loaded for {task}: {reason}") from error
 
 
-def chosen_device(name: str | None) -> torch.device:
-    """The named device; None = the first GPU, else the CPU.
-
-    Raises:
-        UserError: no such device here.
-    """
-    if name is None:
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"task.device={name} cannot be used: {reason}") from error
-
-
 def chosen_dtype(name: str | None, device: torch.device) -> torch.dtype:
     """The named type; None = float16 on a GPU, float32 elsewhere.
 

@@ -17,12 +17,12 @@ from ood_lab.errors import UserError
 from ood_lab.io import read_json, write_csv, write_table
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.image_text.clip import ClipScores
-from ood_lab.lvlm.image_text.encoder import clip_features
+from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
-from ood_lab.lvlm.ode.comparison import differences
+from ood_lab.lvlm.ode.comparison import contrasts
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import Construction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
@@ -250,8 +250,8 @@ class Ode(Benchmark):
             return
         annotations = ws.annotations
         natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
-        features = {NATURAL: clip_features(clips[0], natural)}
-        made = clip_features(clips[0], [file_of(order, ws.folder) for order in orders])
+        features = {NATURAL: image_features(clips[0], natural)}
+        made = image_features(clips[0], [file_of(order, ws.folder) for order in orders])
         names = np.array([order.composition.criterion for order in orders])
         features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
         write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
@@ -315,7 +315,7 @@ class Ode(Benchmark):
         for by, name in (("split", "differences"), (LEVELS[1], "styles")):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()
-                yield name, differences(captions, answers, by, first=first, **ws.resampling)
+                yield name, contrasts(captions, answers, by, first=first, **ws.resampling)
         if self.export.choose is not None:
             questions = read_questions(Path(str(ws.manifest["questions"]["file"])))
             chosen = self.export.questions(questions, captions, answers, ws.seed)
@@ -324,7 +324,7 @@ class Ode(Benchmark):
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
-        return differences(judged["captions"], judged["judged"], "model", **ws.resampling)
+        return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

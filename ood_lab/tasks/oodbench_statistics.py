@@ -18,7 +18,7 @@ from ood_lab.arguments import Count, Share
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import read_config, read_table, write_csv
-from ood_lab.lvlm.image_text.encoder import clip_features, timm_features
+from ood_lab.lvlm.image_text.encoder import image_features, timm_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.oodbench.page import SPLITS
 from ood_lab.lvlm.oodbench.runs import (
@@ -276,7 +276,7 @@ class OODBenchStatistics(Task):
         files = sorted({file for side in sides for file in side["file"]})
         paths = [Path(file) for file in files]
         if self.encoder is None:
-            features = clip_features(ws.clip, paths)
+            features = image_features(ws.clip, paths)
         else:
             features = timm_features(self.encoder, str(self.encoder_weights), paths)
         place = {file: row for row, file in enumerate(files)}

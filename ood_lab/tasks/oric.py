@@ -30,7 +30,7 @@ from ood_lab.lvlm.oric.matching import second_step
 from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, page, summary
 from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import KIND, differences, results_of
+from ood_lab.lvlm.oric.scoring import KIND, contrasts, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.texts import TextModel
@@ -315,7 +315,7 @@ class Oric(Benchmark):
         table = judged["judged"]
         write_predictions(table[table["split"] == ORIC], ws.folder)
         if table["split"].nunique() > 1:
-            yield "differences", differences(table, "split", first=ORIC, **ws.resampling)
+            yield "differences", contrasts(table, "split", first=ORIC, **ws.resampling)
         if "p_context" in table:
             yield "context", curve_of(table, self.bins, **ws.resampling)
         if "tier" in table:
@@ -324,7 +324,7 @@ class Oric(Benchmark):
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class; of ORIC's own questions."""
         table = judged["judged"]
-        return differences(table[table["split"] == ORIC], "model", **ws.resampling)
+        return contrasts(table[table["split"] == ORIC], "model", **ws.resampling)
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ood_lab.arguments import BatchSize, Count, Share
+from ood_lab.device import chosen_device
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv
 from ood_lab.run.workspace import Task, Workspace
@@ -24,7 +25,6 @@ from ood_lab.synthesis import (
     Synset,
     check_model,
     check_package,
-    chosen_device,
     datasheet,
     imagenet21k_synsets,
     licence,

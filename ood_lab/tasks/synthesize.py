@@ -13,6 +13,7 @@ import pandas as pd
 from PIL import Image
 
 from ood_lab.arguments import BatchSize, Count, Levels
+from ood_lab.device import chosen_device
 from ood_lab.evaluation.encoder import clip_features, load_decompositions
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
@@ -20,7 +21,6 @@ from ood_lab.synthesis import (
     Prompts,
     TextToImage,
     check_pipeline,
-    chosen_device,
     chosen_dtype,
     datasheet,
     keep_made,

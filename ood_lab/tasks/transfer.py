@@ -17,6 +17,7 @@ from PIL import Image
 
 from ood_lab.arguments import Count
 from ood_lab.data.files import load_rgb
+from ood_lab.device import chosen_device
 from ood_lab.errors import UserError
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.synthesis import (
@@ -24,7 +25,6 @@ from ood_lab.synthesis import (
     Segmenter,
     check_suffix,
     check_transfer,
-    chosen_device,
     chosen_dtype,
     datasheet,
     fit_mask,

@@ -19,7 +19,7 @@ from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
 from ood_lab.lvlm.oric.page import COMPARED, summary
-from ood_lab.lvlm.oric.scoring import differences, results_of
+from ood_lab.lvlm.oric.scoring import contrasts, results_of
 from ood_lab.lvlm.oric.sets import ORIC
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.shown import Scored, difference_table
@@ -123,7 +123,7 @@ class TuneGrpo(Task):
         write_results(results, ws.folder)
         write_table(same_questions(judged), ws.folder / "judged.parquet")
         changes = {name: judged[name] for name in (AFTER, BEFORE)}
-        table = differences(same_questions(changes), "model", **ws.resampling)
+        table = contrasts(same_questions(changes), "model", **ws.resampling)
         write_csv(table, ws.folder / "models.csv")
         after = results[results["model"] == AFTER]
         ws.manifest |= {"title": "ORIC after reinforcement fine-tuning"}

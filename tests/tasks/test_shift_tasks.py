@@ -117,8 +117,8 @@ def test_zero_shot_accuracies_of_the_parts(root, laid):
     folder = run(root, "task=laid_zero_shot", f"task.laid={laid}", "name=parts")
     results = pd.read_csv(folder / "results.csv")
     parts = {f"{way}_{part}" for way in ("laid", "pca") for part in ("semantic", "covariate")}
-    assert set(results["detector"]) == {*parts, "clip_whole"}
-    accuracy = results[results.metric == "acc1"].set_index("detector")["value"]
+    assert set(results["part"]) == {*parts, "clip_whole"}
+    accuracy = results[results.metric == "acc1"].set_index("part")["value"]
     assert accuracy["laid_semantic"] > accuracy["laid_covariate"]
 
 

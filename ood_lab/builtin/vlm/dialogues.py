@@ -10,6 +10,7 @@ from functools import cached_property
 
 from ood_lab.builtin.scenes import PLACES, THINGS
 from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.vessels.captions import with_article
 
 #: Wordings of yes/no questions about presence: OODBench's (its two forms and those that ask for
 #: steps are below), ORIC's four, AMBER's and POPE's, ODE's.
@@ -103,11 +104,6 @@ def presence(name: str, present: bool, rng: random.Random) -> Dialogue:
         around = rng.choices(("{text}", _ORIC, _POPE, _AMBER), (0.79, 0.07, 0.07, 0.07))[0]
         text = around.format(text=text)
     return text, _yes(present)
-
-
-def with_article(name: str) -> str:
-    """``an axe``, ``a mug``."""
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def plural(name: str) -> str:

@@ -11,9 +11,9 @@ from annotated_types import Interval
 from PIL import Image
 
 from ood_lab.clip import ClipModel
+from ood_lab.device import chosen_device
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.detectors import Found, by_image
-from ood_lab.lvlm.image_text.base import chosen_device
 from ood_lab.lvlm.oric.space import label_features, template_of
 
 

@@ -14,6 +14,7 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
+from ood_lab.device import chosen_device
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request
 from ood_lab.lvlm.chat.features import PIXELS, ImagePart, features_of, joined
@@ -21,7 +22,6 @@ from ood_lab.lvlm.chat.images import images_of, open_image
 from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described
 from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.chat.ways import BatchKind, Way, same_scores
-from ood_lab.lvlm.image_text.base import chosen_device
 from ood_lab.lvlm.questions import Question
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ood_lab.arguments import BatchSize
 from ood_lab.clip import ClipModel
-from ood_lab.lvlm.image_text.base import Scores, chosen_device, in_batches, texts_of
+from ood_lab.device import chosen_device
+from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 
 
 class ClipScores:

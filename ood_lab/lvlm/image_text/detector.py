@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.lvlm.image_text.base import Scores, chosen_device, open_images, texts_of
+from ood_lab.device import chosen_device
+from ood_lab.lvlm.image_text.base import Scores, open_images, texts_of
 from ood_lab.progress import Pace
 
 #: Confidences are kept this far from 0 and 1, so that their log-odds are finite.

@@ -13,13 +13,14 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
+from ood_lab.device import chosen_device
 from ood_lab.errors import UserError
-from ood_lab.lvlm.image_text.base import chosen_device, in_batches
+from ood_lab.lvlm.image_text.base import in_batches
 
 _BATCH = 32
 
 
-def clip_features(clip: ClipModel, images: Sequence[Path]) -> NDArray[np.float32]:
+def image_features(clip: ClipModel, images: Sequence[Path]) -> NDArray[np.float32]:
     """Normalised image features of a CLIP, ``[N, D]``."""
     device = chosen_device(None)
     clip = clip.to(device)

@@ -15,8 +15,9 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.arguments import BatchSize
+from ood_lab.device import chosen_device
 from ood_lab.errors import UserError
-from ood_lab.lvlm.image_text.base import Scores, chosen_device, in_batches, texts_of
+from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 from ood_lab.models.weights import weights_sha256
 
 

@@ -19,7 +19,7 @@ from ood_lab.metrics.ood import Floats
 COMPARED = ("existence", "attribute", "all")
 
 
-def differences(
+def contrasts(
     captions: pd.DataFrame,
     judged: pd.DataFrame,
     by: str,

@@ -78,15 +78,6 @@ def _told_apart(questions: Iterable[Question]) -> Iterator[Question]:
         yield each if again == 1 else replace(each, question_id=f"{each.question_id}#{again}")
 
 
-def with_article(name: str) -> str:
-    """``an apple``.
-
-    Raises:
-        UserError: inflect is missing.
-    """
-    return str(_inflect().a(name))
-
-
 def queries_of(picture: Picture, wording: Wording) -> Iterator[Query]:
     """The yes/no questions about a picture, see :func:`questions_of`."""
     pair = picture.truth[:2]
@@ -109,7 +100,7 @@ def queries_of(picture: Picture, wording: Wording) -> Iterator[Query]:
 
 
 def _existence(concept: str, published: bool) -> str:
-    named = f"a {concept}" if published else with_article(concept)
+    named = f"a {concept}" if published else str(_inflect().a(concept))
     return f"Is there {named} in the picture?"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.oodbench.figures import purified_histograms
-from ood_lab.lvlm.oodbench.uncertainty import answered, risk_coverage
+from ood_lab.lvlm.oodbench.uncertainty import answered, risk_of_answers
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
     Headline,
@@ -116,7 +116,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
     if len(rows):
         lines = [
             curve(
-                *risk_coverage(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
+                *risk_of_answers(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
                 style(place),
                 SPLITS.get(str(split), str(split)),
             )

@@ -23,7 +23,7 @@ def doubt(p_yes: NDArray[np.floating]) -> Floats:
     return 1.0 - np.maximum(p, 1.0 - p)
 
 
-def risk_coverage(doubts: Floats, wrong: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+def risk_of_answers(doubts: Floats, wrong: NDArray[np.bool_]) -> tuple[Floats, Floats]:
     """Share of wrong answers among the least doubtful ones, for every number of them.
 
     Answers that are equally doubtful stand for each other: their risk is their mean.
@@ -108,7 +108,7 @@ def _against_id(split: str) -> Callable[[pd.DataFrame], float]:
 
 
 def _area(rows: pd.DataFrame) -> float:
-    return float(risk_coverage(rows["doubt"].to_numpy(), rows["wrong"].to_numpy(bool))[1].mean())
+    return float(risk_of_answers(rows["doubt"].to_numpy(), rows["wrong"].to_numpy(bool))[1].mean())
 
 
 _METRICS: dict[str, Callable[[pd.DataFrame], float]] = {

@@ -85,7 +85,7 @@ def _outcomes(rows: pd.DataFrame) -> NDArray[np.int64]:
     )
 
 
-def differences(
+def contrasts(
     judged: pd.DataFrame, by: str, *, draws: int = 1000, seed: int = 0, first: str | None = None
 ) -> pd.DataFrame:
     """How groups of answers differ, with images resampled together.

@@ -19,7 +19,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import read_table, write_table
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.image_text.base import texts_of
-from ood_lab.lvlm.image_text.encoder import clip_features
+from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]
@@ -109,7 +109,7 @@ def space_of(
     if file.exists():
         images = read_table(file).to_numpy(np.float32)
     else:
-        images = clip_features(clip, paths)
+        images = image_features(clip, paths)
         columns = [str(number) for number in range(images.shape[1])]
         write_table(pd.DataFrame(images, columns=columns), file)
     labels = label_features(clip, annotations.categories, template)

@@ -13,7 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_table
-from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_coverage, uncertainty_of
+from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_of_answers, uncertainty_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.metrics.clustered import Clustered, contrast
@@ -38,11 +38,13 @@ def test_doubt_is_largest_where_yes_and_no_are_alike():
 
 
 def test_risk_over_coverage_and_its_area():
-    coverage, risk = risk_coverage(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1], bool))
+    coverage, risk = risk_of_answers(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1], bool))
     assert coverage == pytest.approx([0.25, 0.5, 0.75, 1.0])
     assert risk == pytest.approx([0, 0, 1 / 3, 0.5])
     # Without any difference in doubt, the risk is that of all answers at every coverage.
-    assert risk_coverage(np.zeros(4), np.array([1, 0, 0, 0], bool))[1] == pytest.approx([0.25] * 4)
+    assert risk_of_answers(np.zeros(4), np.array([1, 0, 0, 0], bool))[1] == pytest.approx(
+        [0.25] * 4
+    )
 
 
 def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():

@@ -19,7 +19,7 @@ from ood_lab.lvlm.oric.files import (
     write_train,
 )
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import differences, results_of
+from ood_lab.lvlm.oric.scoring import contrasts, results_of
 from ood_lab.lvlm.oric.wording import Asked
 
 DATA = Path(__file__).parents[3].parent / "shared" / "data" / "oric"
@@ -223,7 +223,7 @@ def test_models_are_compared_on_the_same_questions(tmp_path):
             {"good": ["yes", "no", "yes", "no"], "yes": ["yes"] * 4}.items()
         )
     }
-    found = differences(same_questions(tables), "model", draws=50).set_index("metric")
+    found = contrasts(same_questions(tables), "model", draws=50).set_index("metric")
     assert found.loc["accuracy", "difference"] == pytest.approx(0.5)
     assert found.loc["accuracy", ["a", "b"]].tolist() == ["good", "yes"]
     with pytest.raises(UserError, match="only answers to the same questions"):

@@ -104,7 +104,8 @@ class DiffusionGenerator:
 
     @cached_property
     def _pipeline(self) -> Any:
-        from ood_lab.synthesis.loading import chosen_device, chosen_dtype
+        from ood_lab.device import chosen_device
+        from ood_lab.synthesis.loading import chosen_dtype
         from ood_lab.synthesis.text_to_image import TextToImage
 
         device = chosen_device(self.device)

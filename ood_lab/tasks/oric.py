@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
@@ -24,12 +24,13 @@ from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.drawing import Constructed
 from ood_lab.lvlm.oric.facts import AreaOf, with_facts
-from ood_lab.lvlm.oric.files import Article, Item, read_bench, read_train, write_bench, write_train
-from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge, Wording
+from ood_lab.lvlm.oric.files import Item, read_bench, read_train, write_bench, write_train
+from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge
 from ood_lab.lvlm.oric.matching import second_step
 from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, page, summary
 from ood_lab.lvlm.oric.pope import Sampling
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
+from ood_lab.lvlm.oric.released import PAPER, RELEASED, Rules
 from ood_lab.lvlm.oric.scoring import KIND, contrasts, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
@@ -66,10 +67,10 @@ class Oric(Benchmark):
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
         hf_dataset: write them as the released training code loads them, too (``oric_train/``).
-        judge_wording: of the question to a chat model as judge: the paper's or the released one.
-        clip_text: text of an object for the CLIP (the released code: ``A image contains {}``);
-            None = ``an image contains {}``, or what a shipped CLIP was trained on.
-        article: of the object in a question; ``released`` has the code's slip.
+        released: where ORIC's code does something else than its paper, do as the code does, see
+            :mod:`ood_lab.lvlm.oric.released`.
+        clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
+            what a shipped CLIP was trained on.
         crowd: groups in one box are objects.
         pope: kinds of POPE's questions to ask too, from the same annotations.
         ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`.
@@ -92,9 +93,8 @@ class Oric(Benchmark):
     construct: Construction
     train_pairs: Annotated[int, Ge(0)]
     hf_dataset: bool
-    judge_wording: Wording
+    released: bool
     clip_text: str | None
-    article: Article
     crowd: bool
     pope: Sequence[Sampling]
     ablations: Sequence[Ablation]
@@ -188,17 +188,18 @@ class Oric(Benchmark):
 
     def _constructed(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
         annotations, folder = ws.annotations, ws.features_root / "oric"
-        space = space_of(ws.clip, annotations, self.clip_text, folder)
+        how = replace(self.construct, rules=self._rules)
+        space = space_of(ws.clip, annotations, self._clip_text, folder)
         builder = Builder(contents_of(annotations, self.crowd), space, self._judge(ws), ws.seed)
-        bench, train = builder.oric(self.construct, self.train_pairs)
+        bench, train = builder.oric(how, self.train_pairs)
         tables = {ORIC: bench.questions}
-        tables |= {name: builder.ablation(self.construct, name) for name in self.ablations}
+        tables |= {name: builder.ablation(how, name) for name in self.ablations}
         count = len(bench.questions)
         tables |= {f"pope_{kind}": builder.pope(kind, count) for kind in self.pope}
         items: list[Item] = []
         parts = []
         for split, rows in tables.items():
-            made = items_of(rows, annotations, self.article)
+            made = items_of(rows, annotations, self._rules.article)
             items += made
             known = with_facts(
                 rows, annotations, builder.contents, space, self.area_of, self._edges
@@ -214,10 +215,10 @@ class Oric(Benchmark):
                 "identity": annotations.identity,
                 "root": str(annotations.root),
             },
-            "clip": {**ws.clip.identity, "text": template_of(ws.clip, self.clip_text)},
+            "clip": {**ws.clip.identity, "text": template_of(ws.clip, self._clip_text)},
             "judge": dict(builder.judge.made_with),
             "oric": {
-                **asdict(self.construct),
+                **asdict(how),
                 "found": int(bench.questions["pair"].nunique()),
                 "skipped": dict(bench.skipped),
             },
@@ -228,22 +229,30 @@ class Oric(Benchmark):
     def _edges(self) -> tuple[float, float]:
         return float(self.thresholds[0]), float(self.thresholds[1])
 
+    @property
+    def _rules(self) -> Rules:
+        return RELEASED if self.released else PAPER
+
+    @property
+    def _clip_text(self) -> str | None:
+        return self.clip_text or self._rules.clip_text
+
     def _judge(self, ws: Workspace) -> Judge:
         model: CooccurrenceJudge | ChatModel = ws.judge
         if isinstance(model, CooccurrenceJudge):
             return model
-        return ChatJudge(self._texts(ws, model), self.judge_wording)
+        return ChatJudge(self._texts(ws, model), self._rules.judge_wording)
 
     def _texts(self, ws: Workspace, model: ChatModel) -> TextModel:
         store = store_of(model.made_with, ws.answers_root)
         return TextModel(model, store, self.accept_failed)
 
     def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
-        items = items_of(bench.questions, ws.annotations, self.article)
+        items = items_of(bench.questions, ws.annotations, self._rules.article)
         write_bench(items, ws.folder / "oric_bench.json")
         audits = [bench.audit.assign(file="bench")]
         if train is not None:
-            items = items_of(train.questions, ws.annotations, self.article)
+            items = items_of(train.questions, ws.annotations, self._rules.article)
             write_train(items, ws.folder / "oric_train.json")
             if self.hf_dataset:
                 made = read_train(ws.folder / "oric_train.json")
@@ -262,7 +271,7 @@ class Oric(Benchmark):
                     f"image_text={other} is not a CLIP of open_clip, in whose space distances of "
                     "images could be measured: leave it out"
                 )
-            spaces[other] = space_of(model.clip, ws.annotations, self.clip_text, folder)
+            spaces[other] = space_of(model.clip, ws.annotations, self._clip_text, folder)
         write_csv(analyses_of(table, spaces, name, **ws.resampling), ws.folder / "analyses.csv")
 
     # Second stage.

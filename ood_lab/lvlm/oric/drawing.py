@@ -97,7 +97,7 @@ def construct(
             f"no image has {how.min_categories} categories, as "
             f"task.construct.min_categories={how.min_categories} asks for"
         )
-    pool = rows if how.pool == "all" else eligible
+    pool = rows if how.rules.pool == "all" else eligible
     run = Drawing(how, contents, regions_of(contents, eligible), space, judge, seed, pool)
     run.fill(np.random.default_rng(seed).permutation(eligible))
     return run.result()
@@ -133,7 +133,7 @@ class Drawing:
     def fill(self, order: Integers) -> None:
         """Goes through the images, some at a time: a judge is asked about several at once."""
         wanted, start = self.settings.pairs, 0
-        if self.settings.quota == "sampled":
+        if self.settings.rules.quota == "sampled":
             order = self._without_repeats(order)[:wanted]
         while self.made < wanted and start < len(order):
             size = max(32, 2 * (wanted - self.made))
@@ -199,7 +199,7 @@ class Drawing:
         ]
         found: dict[int, tuple[list[_Positive], list[int]]] = {r: ([], []) for r in rows.tolist()}
         for entry, reply in zip(entries, self.judge.replies(asked), strict=True):
-            verdict = says_no(reply, self.settings.no_test)
+            verdict = says_no(reply, self.settings.rules.no_test)
             self.read[verdict is not None] += 1
             found[int(of_image[entry])][0].append(_Positive(entry, reply, verdict))
         for row, (considered, chosen) in found.items():
@@ -212,7 +212,7 @@ class Drawing:
 
     def _picked(self, row: int, entries: Sequence[int]) -> list[int]:
         k = self.settings.k
-        if len(entries) <= k or self.settings.pick == "first":
+        if len(entries) <= k or self.settings.rules.pick == "first":
             return list(entries[:k])
         return sorted(self._rng(row, 0).choice(entries, k, replace=False).tolist())
 
@@ -256,9 +256,9 @@ class Drawing:
 
     def _scores(self, cosines: Cosines) -> NDArray[np.float64]:
         values = cosines.astype(np.float64)
-        if self.settings.chunk is None:
+        if self.settings.rules.chunk is None:
             return values
-        cuts = range(self.settings.chunk, len(values), self.settings.chunk)
+        cuts = range(self.settings.rules.chunk, len(values), self.settings.rules.chunk)
         parts = np.split(self.space.scale * values, list(cuts))
         return np.concatenate([softmax(part) for part in parts if len(part)] or [values])
 

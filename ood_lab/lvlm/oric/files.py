@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import inflect
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+from ood_lab.lvlm.oric.released import Article
 from ood_lab.lvlm.parsers import NO, YES
 
 #: The four ways in which an object is asked for; ``{}`` is the object with its article.
@@ -29,7 +30,6 @@ _REASONING = (
     "and (put yes or no here) </SOLUTION>."
 )
 _SOLUTION = re.compile(r"<SOLUTION>(yes|no)</SOLUTION>")
-Article = Literal["right", "released"]
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Protocol
 
 from annotated_types import Interval
 
+from ood_lab.lvlm.oric.released import NoTest, Wording
 from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.parsers import NO, YES, default
-
-Wording = Literal["paper", "released"]
-NoTest = Literal["word", "substring"]
 
 _QUESTION = (
     "Given the following background objects: {background}, can you determine the presence of the "

@@ -16,9 +16,10 @@ from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.oric.construct import Construction
 from ood_lab.lvlm.oric.contents import Contents
 from ood_lab.lvlm.oric.drawing import Constructed, construct
-from ood_lab.lvlm.oric.files import Article, Item, problem_of
+from ood_lab.lvlm.oric.files import Item, problem_of
 from ood_lab.lvlm.oric.judges import Judge
 from ood_lab.lvlm.oric.pope import Pope, Sampling
+from ood_lab.lvlm.oric.released import Article
 from ood_lab.lvlm.oric.space import Space
 from ood_lab.lvlm.parsers import YES
 

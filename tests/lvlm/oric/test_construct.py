@@ -1,5 +1,7 @@
 """Every step of the construction, held against outcomes that were computed by hand."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from oric_toys import CATEGORIES, Says, annotations, space
@@ -13,6 +15,7 @@ from ood_lab.lvlm.oric.files import with_article
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
 from ood_lab.lvlm.oric.pope import Pope
 from ood_lab.lvlm.oric.regions import regions_of
+from ood_lab.lvlm.oric.released import PAPER
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 
@@ -24,7 +27,8 @@ def contents():
 
 def build(contents, judge=None, seed=0, **settings):
     options = {"pairs": 1, "k": 2, "pool": "all", **settings}
-    how = Construction(**options)
+    rules = {k: options.pop(k) for k in ("pool", "pick", "quota", "chunk") if k in options}
+    how = Construction(**options, rules=replace(PAPER, **rules))
     return construct(how, contents, space(), judge or Says(UNEXPECTED), seed)
 
 

@@ -36,7 +36,7 @@ REQUIRED = {  # what the user has to fill in
     "clip/open_clip.yaml": ["clip.name=ViT-B-16"],
     "concepts/amber.yaml": ["concepts.path=DIR"],
     "experiment/is_ood.yaml": ["imagenet_1k=DIR", "imagenet_21k=DIR", "is_ood_lists=DIR"],
-    "experiment/ode_published.yaml": [
+    "experiment/ode_released.yaml": [
         "concepts.path=DIR",
         "generator.path=DIR",
         "image_text.detector.path=DIR",

@@ -30,7 +30,7 @@ from ood_lab.lvlm.ode.export import Export, write_export
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
 from ood_lab.lvlm.ode.filtering import summary as filter_summary
 from ood_lab.lvlm.ode.generators.base import Order
-from ood_lab.lvlm.ode.graph import statistics, statistics_table, write_graphml
+from ood_lab.lvlm.ode.graph import graphs_of, statistics, statistics_table, write_graphml
 from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
 from ood_lab.lvlm.ode.nouns import NounExtractor
 from ood_lab.lvlm.ode.page import COMPARED, HEADLINES, page, summary
@@ -42,7 +42,6 @@ from ood_lab.lvlm.ode.queries import (
     GENERATIVE,
     NUMBER,
     STATE,
-    Wording,
     questions_of,
 )
 from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
@@ -70,7 +69,7 @@ class Ode(Benchmark):
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
     ``plan.jsonl``, ``images/``, ``audit.csv``, ``effectiveness.csv``, ``pictures.jsonl`` and
-    ``questions.jsonl``, and under ``wording=published`` the folder ``published/`` with ODE's own
+    ``questions.jsonl``, and under ``released`` the folder ``published/`` with ODE's own
     files; ``ask`` writes ``answers.jsonl``; ``score`` writes ``captions.parquet``,
     ``judged.parquet``, ``results.*``, ``amber.csv``, the tendencies, figures and ``ode.html``.
 
@@ -84,7 +83,8 @@ class Ode(Benchmark):
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
-        wording: of the questions, see :mod:`ood_lab.lvlm.ode.queries`.
+        released: graphs, candidates and questions as ODE's code makes them, see
+            :mod:`ood_lab.lvlm.ode.released`.
         nouns: finds the nouns of a caption.
         similarity: tells synonyms.
         unparsed: which of the two ways of treating unparsed answers is printed.
@@ -103,7 +103,7 @@ class Ode(Benchmark):
     audit: str | None
     balance: bool
     batch_size: BatchSize
-    wording: Wording
+    released: bool
     nouns: NounExtractor
     similarity: Similarity
     unparsed: Unparsed
@@ -160,12 +160,12 @@ class Ode(Benchmark):
         """Questions about images that are given or made here."""
         pictures = self._given() if self.pictures else self._made(ws)
         write_pictures(pictures, ws.folder / "pictures.jsonl")
-        if self.wording == "published":
+        if self.released:
             images = self._given_images if self.pictures else Path(IMAGES)
             folder = ws.folder / "published"
             write_published(pictures, images, folder)
             log.info("ODE's own annotations and queries: %s", folder)
-        return questions_of(pictures, self.wording, self.parser or "default")
+        return questions_of(pictures, self.released, self.parser or "default")
 
     @property
     def _given_images(self) -> Path:
@@ -184,7 +184,7 @@ class Ode(Benchmark):
 
     def _made(self, ws: Workspace) -> list[Picture]:
         before, concepts = self._before, _concepts(ws)
-        graphs = self.construction.graphs(concepts)
+        graphs = graphs_of(concepts, self.released)
         if before is not None:
             known_concepts = read_json(before.folder / "manifest.json")["ode"]["concepts"]
             graphs = before.merged_with(graphs, known_concepts["identity"] == concepts.identity)
@@ -209,7 +209,7 @@ class Ode(Benchmark):
         if self.filter is not None:
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
         self._compare(ws, made)
-        pictures = pictures_of(orders, Candidates(graphs["T"], self.construction.rule), detected)
+        pictures = pictures_of(orders, Candidates(graphs["T"], self.released), detected)
         pictures = balanced(pictures, ws.seed) if self.balance else pictures
         log.info("%d pictures of %d pairs", len(pictures), len(pairs))
         return pictures

@@ -7,24 +7,21 @@ from collections.abc import Collection, Iterator
 import networkx as nx
 
 from ood_lab.lvlm.ode.concepts import CANDIDATES
-from ood_lab.lvlm.ode.graph import Rule
 
 
 class Candidates:
     """The candidates that a graph of concepts has for an image, the most frequent first.
 
-    ``clean``: every neighbour of what the image shows, once, by the frequency of its heaviest edge
-    to it; ties by name. ``official``: as the published lists were made, from the edges with what
-    the image shows at their first end, in the order of the graph where frequencies tie; a concept
-    may come twice.
+    Every neighbour of what the image shows comes once, by the frequency of its heaviest edge to it;
+    ties by name.
 
     Args:
         graph: T.
-        rule: which of the two.
+        released: as the published lists were made, see :mod:`ood_lab.lvlm.ode.released`.
     """
 
-    def __init__(self, graph: nx.Graph, rule: Rule = "clean") -> None:
-        self.graph, self.rule = graph, rule
+    def __init__(self, graph: nx.Graph, released: bool = False) -> None:
+        self.graph, self.released = graph, released
         self._edges = sorted(graph.edges(data="frequency"), key=lambda edge: -edge[2])
 
     def of(
@@ -38,7 +35,7 @@ class Candidates:
             most: how many at most.
         """
         shown = {*truth, *detected}
-        found = self._first_ends(truth) if self.rule == "official" else self._neighbours(truth)
+        found = self._first_ends(truth) if self.released else self._neighbours(truth)
         return tuple(name for name in found if name not in shown)[:most]
 
     def _first_ends(self, truth: Collection[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import networkx as nx
 import pandas as pd
@@ -12,13 +12,9 @@ from annotated_types import Ge
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.compositions import Composition, compose
-from ood_lab.lvlm.ode.concepts import Concepts
 from ood_lab.lvlm.ode.criteria import Criterion, Pair, distance, frequency
 from ood_lab.lvlm.ode.generators.base import Generator
-from ood_lab.lvlm.ode.graph import Rule, hallucination_graph, truth_graph
-
-#: The graph that pairs are chosen from: what meets (T), or what tempts where others are (H).
-Which = Literal["T", "H"]
+from ood_lab.lvlm.ode.graph import Which
 
 
 @dataclass(frozen=True)
@@ -27,24 +23,15 @@ class Construction:
 
     Args:
         criteria: by name; None = this one is left out.
-        rule: how the graph counts, see :data:`~ood_lab.lvlm.ode.graph.Rule`.
         graph: ``T`` or ``H``.
         limit: pairs of each kind and criterion.
         draws: draws of attributes for a pair.
     """
 
     criteria: Mapping[str, Criterion | None]
-    rule: Rule = "clean"
     graph: Which = "T"
     limit: Annotated[int, Ge(1)] = 40
     draws: Annotated[int, Ge(1)] = 1
-
-    def graphs(self, concepts: Concepts) -> dict[str, nx.Graph]:
-        """Both graphs, by name."""
-        return {
-            "T": truth_graph(concepts, self.rule),
-            "H": hallucination_graph(concepts, self.rule),
-        }
 
     def compositions(
         self,
@@ -56,7 +43,7 @@ class Construction:
         """Pairs of every criterion, with attributes that the generator can show.
 
         Args:
-            graphs: see :meth:`graphs`.
+            graphs: see :func:`~ood_lab.lvlm.ode.graph.graphs_of`.
             generator: is to make the images.
             seed: of all draws.
             known: pairs of earlier rounds, which are not chosen again.

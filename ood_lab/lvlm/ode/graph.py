@@ -22,42 +22,48 @@ from ood_lab.errors import UserError
 from ood_lab.io import replaced
 from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, VIRTUAL, Attribute, Concepts
 
-#: ``clean``: the frequency of an edge is the number of images that show both concepts.
-#: ``official``: as the published graphs count. In T that is ``2 c - 1`` for c pairs, for an edge
-#: that repeats is incremented in both directions of an undirected graph; a concept that an image
-#: names twice is a pair with itself and counts twice with every other.
-Rule = Literal["clean", "official"]
+#: A graph: what meets (T), or what tempts where others are (H).
+Which = Literal["T", "H"]
 TYPES = (ENTITY, ENVIRONMENT, VIRTUAL)
 _LISTS = ("state", "action")
 
 
-def truth_graph(concepts: Concepts, rule: Rule = "clean") -> nx.Graph:
+def truth_graph(concepts: Concepts, released: bool = False) -> nx.Graph:
     """T: an edge joins two concepts that are seen in one image.
 
     Args:
         concepts: what the images show.
-        rule: how pairs are counted, see :data:`Rule`.
+        released: pairs are counted as in :mod:`ood_lab.lvlm.ode.released`; else the frequency of
+            an edge is the number of images that show both concepts.
     """
-    again = 2 if rule == "official" else 1
-    edges = (pair for names in concepts.truth for pair in _pairs(names, rule))
+    again = 2 if released else 1
+    edges = (pair for names in concepts.truth for pair in _pairs(names, released))
     return _described(_counted(edges, again), concepts)
 
 
-def hallucination_graph(concepts: Concepts, rule: Rule = "clean") -> nx.Graph:
+def hallucination_graph(concepts: Concepts, released: bool = False) -> nx.Graph:
     """H: an edge joins a concept that is seen with one that might be said to be there, too.
 
     Args:
         concepts: what the images show, and their hallucination candidates.
-        rule: how pairs are counted, see :data:`Rule`; both add 1 each time.
+        released: pairs are counted as in :mod:`ood_lab.lvlm.ode.released`.
     """
     edges: list[tuple[str, str]] = []
     for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):
-        if rule == "official":
+        if released:
             edges += [(first, second) for first in names for second in tempting]
         else:
             found = {tuple(sorted(pair)) for pair in product(names, tempting)}
             edges += sorted((first, second) for first, second in found if first != second)
     return _described(_counted(edges, 1), concepts)
+
+
+def graphs_of(concepts: Concepts, released: bool = False) -> dict[str, nx.Graph]:
+    """Both graphs of concepts, by name."""
+    return {
+        "T": truth_graph(concepts, released),
+        "H": hallucination_graph(concepts, released),
+    }
 
 
 def merged(old: nx.Graph, new: nx.Graph) -> nx.Graph:
@@ -143,8 +149,8 @@ def statistics_table(graphs: dict[str, nx.Graph]) -> pd.DataFrame:
     return table[[name for name in table if not isinstance(rows[0][str(name)], dict)]]
 
 
-def _pairs(names: Iterable[str], rule: Rule) -> Iterator[tuple[str, str]]:
-    unique = list(names) if rule == "official" else list(dict.fromkeys(names))
+def _pairs(names: Iterable[str], released: bool) -> Iterator[tuple[str, str]]:
+    unique = list(names) if released else list(dict.fromkeys(names))
     for first, second in combinations(unique, 2):
         yield (first, second) if first <= second else (second, first)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ood_lab.io import write_text
 from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.lvlm.ode.queries import ACTION, CAPTION, EXISTENCE, NUMBER, STATE, queries_of
+from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, NUMBER, RELEASED_CAPTION, STATE, queries_of
 
 #: First ids of the published lists; the ranges overlap.
 FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}
@@ -58,10 +58,10 @@ def published_queries(pictures: Sequence[Picture]) -> dict[str, Rows]:
     """The three lists of queries by file name."""
     lists: dict[str, Rows] = {name: [] for name in FIRST_IDS}
     for each in pictures:
-        lists["generative"].append({**_about(each), "generative": CAPTION["published"]})
+        lists["generative"].append({**_about(each), "generative": RELEASED_CAPTION})
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
         for each in pictures:
-            for query in queries_of(each, "published"):
+            for query in queries_of(each, released=True):
                 if query.task in tasks:
                     known = {"discriminative": query.text, "dis_truth": query.answer}
                     kind = {"dis-type": f"dis-{query.task.replace('_', '-')}"}

@@ -1,7 +1,7 @@
 """What is asked about the pictures: captions, existence, states, actions, numbers.
 
-``published`` wording is that of ODE's shipped queries, to the letter and in their order;
-``corrected`` asks about both concepts of the pair, with the right article and plural.
+They ask about both concepts of the pair, with the right article and plural; ``released`` ones
+are ODE's shipped queries, see :mod:`ood_lab.lvlm.ode.released`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
 
-Wording = Literal["corrected", "published"]
 #: ``Question.task``: captions, and the four sorts of yes/no questions.
 GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER = (
     "generative",
@@ -29,10 +28,7 @@ GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER = (
 )
 #: Absent concepts that an image is asked about.
 ABSENT = 2
-CAPTION = {
-    "corrected": "Please describe this image.",
-    "published": "Please describe this picture.",
-}
+CAPTION, RELEASED_CAPTION = "Please describe this image.", "Please describe this picture."
 
 
 class Query(NamedTuple):
@@ -45,13 +41,13 @@ class Query(NamedTuple):
 
 
 def questions_of(
-    pictures: Sequence[Picture], wording: Wording = "corrected", parser: str = "default"
+    pictures: Sequence[Picture], released: bool = False, parser: str = "default"
 ) -> list[Question]:
     """All questions: captions of all pictures, then existence, attributes, numbers.
 
     Args:
         pictures: what is asked about.
-        wording: see the module.
+        released: see the module.
         parser: reads the answers to the yes/no questions.
 
     Raises:
@@ -61,10 +57,10 @@ def questions_of(
         raise UserError("there are no pictures to ask about")
     if len({each.file for each in pictures}) < len(pictures):
         raise UserError("two pictures have the same file: every picture needs one of its own")
-    found = [_caption(each, wording) for each in pictures]
+    found = [_caption(each, released) for each in pictures]
     for tasks in ((EXISTENCE,), (STATE, ACTION), (NUMBER,)):
         for each in pictures:
-            queries = [q for q in queries_of(each, wording) if q.task in tasks]
+            queries = [q for q in queries_of(each, released) if q.task in tasks]
             found += [_question(each, query, parser) for query in queries]
     return list(_told_apart(found))
 
@@ -78,14 +74,13 @@ def _told_apart(questions: Iterable[Question]) -> Iterator[Question]:
         yield each if again == 1 else replace(each, question_id=f"{each.question_id}#{again}")
 
 
-def queries_of(picture: Picture, wording: Wording) -> Iterator[Query]:
+def queries_of(picture: Picture, released: bool) -> Iterator[Query]:
     """The yes/no questions about a picture, see :func:`questions_of`."""
     pair = picture.truth[:2]
-    published = wording == "published"
-    for concept in pair[:1] if published else pair:
-        yield Query(EXISTENCE, _existence(concept, published), YES, concept)
+    for concept in pair[:1] if released else pair:
+        yield Query(EXISTENCE, _existence(concept, released), YES, concept)
     for concept in picture.hallu[:ABSENT]:
-        yield Query(EXISTENCE, _existence(concept, published), NO, concept)
+        yield Query(EXISTENCE, _existence(concept, released), NO, concept)
     for task, form, attributes in (
         (STATE, "Is the {} {} in the picture?", picture.states),
         (ACTION, "Does the {} {} in the picture?", picture.actions),
@@ -96,27 +91,27 @@ def queries_of(picture: Picture, wording: Wording) -> Iterator[Query]:
                 continue
             for word, answer in ((attribute.true, YES), (attribute.false, NO)):
                 yield Query(task, form.format(concept, word), answer, concept)
-    yield from _numbers(pair[0], published)
+    yield from _numbers(pair[0], released)
 
 
-def _existence(concept: str, published: bool) -> str:
-    named = f"a {concept}" if published else str(_inflect().a(concept))
+def _existence(concept: str, released: bool) -> str:
+    named = f"a {concept}" if released else str(_inflect().a(concept))
     return f"Is there {named} in the picture?"
 
 
-def _numbers(concept: str, published: bool) -> Iterator[Query]:
-    several = concept if published else str(_inflect().plural_noun(concept))
+def _numbers(concept: str, released: bool) -> Iterator[Query]:
+    several = concept if released else str(_inflect().plural_noun(concept))
     yield Query(NUMBER, f"Is there one {concept} in the picture?", YES, concept)
     for number in ("two", "three"):
         yield Query(NUMBER, f"Are there {number} {several} in the picture?", NO, concept)
 
 
-def _caption(picture: Picture, wording: Wording) -> Question:
+def _caption(picture: Picture, released: bool) -> Question:
     return Question(
         question_id=f"{picture.file}/{GENERATIVE}",
         task=GENERATIVE,
         image=picture.file,
-        text=CAPTION[wording],
+        text=RELEASED_CAPTION if released else CAPTION,
         answer=true_caption(picture),
         parser="caption",
         pair_id=picture.file,
@@ -157,7 +152,7 @@ def _meta(picture: Picture) -> dict[str, Any]:
 @cache
 def _inflect() -> Any:
     if importlib.util.find_spec("inflect") is None:
-        raise UserError("wording=corrected needs the package inflect: pip install 'ood_lab[lvlm]'")
+        raise UserError("ODE's questions need the package inflect: pip install 'ood_lab[lvlm]'")
     import inflect
 
     return inflect.engine()

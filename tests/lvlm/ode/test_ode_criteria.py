@@ -5,7 +5,7 @@ import pytest
 from ode_data import SHARED, SMALL, needs_data
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.ode import official
+from ood_lab.lvlm.ode import released
 from ood_lab.lvlm.ode.amber import AmberConcepts
 from ood_lab.lvlm.ode.criteria import (
     Fictional,
@@ -104,10 +104,10 @@ def test_most_frequent_pairs_of_amber(amber):
 
 
 PUBLISHED = {
-    "Common": (official.Sorted(heaviest=True), 40, 39),
-    "Longtailed": (official.Sorted(heaviest=False), 40, 38),
-    "Random": (official.Random(), 40, 38),
-    "Fictional": (official.Fictional(), 40, 20),
+    "Common": (released.Sorted(heaviest=True), 40, 39),
+    "Longtailed": (released.Sorted(heaviest=False), 40, 38),
+    "Random": (released.Random(), 40, 38),
+    "Fictional": (released.Fictional(), 40, 20),
 }
 
 

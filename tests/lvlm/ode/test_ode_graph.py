@@ -23,8 +23,8 @@ def test_frequency_is_the_number_of_images_in_the_clean_rule():
     assert not nx.number_of_selfloops(graph)
 
 
-def test_official_rule_counts_repeats_twice_and_pairs_a_name_with_itself():
-    graph = truth_graph(SMALL, "official")
+def test_released_rule_counts_repeats_twice_and_pairs_a_name_with_itself():
+    graph = truth_graph(SMALL, released=True)
     assert graph["dog"]["person"]["frequency"] == 3  # 2 c - 1
     assert graph["person"]["ship"]["frequency"] == 3
     assert graph["ship"]["ship"]["frequency"] == 1
@@ -34,7 +34,7 @@ def test_hallucination_graph_joins_what_is_there_with_what_is_not():
     graph = hallucination_graph(SMALL)
     assert graph["person"]["cat"]["frequency"] == 2
     assert graph["sky"]["bird"]["frequency"] == 1
-    assert hallucination_graph(SMALL, "official")["ship"]["bird"]["frequency"] == 2
+    assert hallucination_graph(SMALL, released=True)["ship"]["bird"]["frequency"] == 2
 
 
 def test_nodes_know_their_type_and_attributes():
@@ -117,11 +117,11 @@ def test_statistics_of_amber_in_the_clean_rule(amber):
 
 
 @needs_data
-def test_statistics_of_amber_in_the_official_rule(amber):
-    found = statistics(truth_graph(amber, "official"))
+def test_statistics_of_amber_in_the_released_rule(amber):
+    found = statistics(truth_graph(amber, released=True))
     assert (found["nodes"], found["edges"], found["self_loops"]) == (315, 4364, 11)
     assert (found["max_frequency"], found["total_frequency"]) == (447, 26282)
-    found = statistics(hallucination_graph(amber, "official"))
+    found = statistics(hallucination_graph(amber, released=True))
     assert (found["nodes"], found["edges"], found["self_loops"]) == (340, 5391, 28)
     assert (found["max_frequency"], found["total_frequency"]) == (261, 27422)
     assert (found["with_state"], found["with_action"]) == (168, 40)
@@ -130,8 +130,8 @@ def test_statistics_of_amber_in_the_official_rule(amber):
 
 @needs_data
 @pytest.mark.parametrize(("name", "build"), [("T", truth_graph), ("H", hallucination_graph)])
-def test_official_graphs_are_the_published_ones(amber, name, build):
-    ours = build(amber, "official")
+def test_released_graphs_are_the_published_ones(amber, name, build):
+    ours = build(amber, released=True)
     published = read_graphml(SHARED / f"objects_cooccurrence_graph_{name}.graphml")
     assert dict(ours.nodes(data=True)) == dict(published.nodes(data=True))
     assert list(ours.edges(data=True)) == list(published.edges(data=True))

@@ -81,7 +81,7 @@ def test_published_files_are_reproduced_to_the_letter(tmp_path):
     }
     for name, rows in files.items():
         assert rows == json.loads((SHARED / name).read_text())
-    ids = [question.question_id for question in questions_of(pictures, "published")]
+    ids = [question.question_id for question in questions_of(pictures, released=True)]
     assert len(set(ids)) == len(ids) == 8786
 
 
@@ -89,7 +89,7 @@ def test_published_files_are_reproduced_to_the_letter(tmp_path):
 def test_published_candidates_are_one_sided_rankings():
     graph = read_graphml(SHARED / "objects_cooccurrence_graph_T.graphml")
     pictures = read_pictures(SHARED / "annotations_updated.json")
-    candidates = Candidates(graph, "official")
+    candidates = Candidates(graph, released=True)
     ranked = [candidates.of(each.truth) for each in pictures]
     exact = sum(
         each.hallu == ranking[: len(each.hallu)]

@@ -105,9 +105,9 @@ def test_an_oracle_makes_nothing_up(finished):
     assert (results["n_failed"] == 0).all()
 
 
-def test_official_candidates_come_twice_and_every_question_is_answered(tmp_path):
-    more = ("task.construction.rule=official", "task.construction.limit=40", NO_PAGE)
-    assert run(tmp_path, "task.wording=published", "lvlm=oracle", *more) == 0
+def test_released_candidates_come_twice_and_every_question_is_answered(tmp_path):
+    more = ("task.released=true", "task.construction.limit=40", NO_PAGE)
+    assert run(tmp_path, "lvlm=oracle", *more) == 0
     folder = folder_of(tmp_path)
     pictures = read_pictures(folder / "pictures.jsonl")
     twice = sum(len(set(p.hallu[:2])) < len(p.hallu[:2]) for p in pictures)
@@ -118,8 +118,8 @@ def test_official_candidates_come_twice_and_every_question_is_answered(tmp_path)
 
 
 def test_published_files_lead_to_the_same_questions(tmp_path):
-    build = ("task.wording=published", "task.until=build")
-    assert run(tmp_path, *build, "task.construction.rule=official") == 0
+    build = ("task.released=true", "task.until=build")
+    assert run(tmp_path, *build) == 0
     first = folder_of(tmp_path)
     pictures = f"task.pictures={first}/published/annotations_updated.json"
     assert run(tmp_path, *build, pictures, f"task.images={first}/images") == 0

@@ -1,9 +1,20 @@
-"""ODE's published choice of pairs, with what its code does otherwise than its paper says.
+"""Where ODE's released code and files depart from its paper, and the released choice of pairs.
 
-To reproduce the published pairs only. Standard and long-tail take the heaviest and the lightest
-edges in the order of the graph's file, so that ties fall on whatever comes first there. "Entity in
-environment" of random and fictional pairs is anything but two environments, once there are
-entities enough; of fictional ones there are 20 at most.
+``experiment=ode_released`` follows them in everything; ``task.released`` is their construction:
+
+- *Graphs*: in T an edge of c pairs counts ``2 c - 1``, as one that repeats is incremented in both
+  directions of an undirected graph, and a concept that an image names twice is a pair with itself
+  and counts twice with every other. In H every repetition counts.
+- *Candidates* come from the edges with what the image shows at their first end, in the order of
+  the graph where frequencies tie; a concept may come twice.
+- *Questions* ask whether the first of the two concepts is there, with "a" before every word and no
+  plural; the caption is asked of "this picture". A folder ``published/`` has ODE's own files.
+- *Criteria* (below, ``task/construction/criteria=released``): standard and long-tail take the
+  heaviest and the lightest edges in the order of the graph's file, so that ties fall on whatever
+  comes first there. "Entity in environment" of random and fictional pairs is anything but two
+  environments, once there are entities enough; of fictional ones there are 20 at most.
+- *Settings*: two draws of attributes for a pair, a filter at 0.2, seed 42, answers read by the
+  parser ``ode``, images by ``generator=diffusers_published``.
 """
 
 from __future__ import annotations

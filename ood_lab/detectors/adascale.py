@@ -168,6 +168,9 @@ class AdaSCALEA(AdaSCALE):
     """
 
     name = "adascale_a"
+    formula = "as `scale`, at a percentile that falls as the features prove stable"
+    source = "2503.08023"
+    costs = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         weight, bias = head_on_device(bank)
@@ -186,6 +189,9 @@ class AdaSCALEL(AdaSCALE):
     """
 
     name = "adascale_l"
+    formula = "as `lts`, at a percentile that falls as the features prove stable"
+    source = "2503.08023"
+    costs = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         def energy(x: Tensor, z: Tensor, k: Tensor) -> Tensor:

@@ -50,6 +50,8 @@ class ASH(NonNegativeDetector):
 
     name = "ash"
     reads = "head"
+    formula = "−E of the largest entries, reshaped"
+    source = "2209.09858"
 
     def __init__(
         self, variant: Literal["b", "s", "p"] = "b", percentile: float = 90, force: bool = False

@@ -29,6 +29,9 @@ class Detector(ABC):
         name: the key of its YAML; used in every message.
         reads: what it looks at: the logits alone, the features alone, features and head, or the
             network inside the extraction pass; tables group detectors by it.
+        formula: the score, and ``source``, its paper, for the table of the docs.
+        labels: ``fit`` reads the labels.
+        costs: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
@@ -38,6 +41,10 @@ class Detector(ABC):
 
     name: str = "detector"
     reads: Reads = "features"
+    formula: str = ""
+    source: str = ""
+    labels: bool = False
+    costs: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 

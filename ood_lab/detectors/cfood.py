@@ -46,6 +46,10 @@ class CFOOD(Detector):
     """
 
     name = "cfood"
+    formula = (
+        "smallest share κ at which k·n references have x̂ within their ⌊κn⌋-th neighbour; many ties"
+    )
+    source = "SISAP 2025"
 
     def __init__(
         self,

@@ -39,6 +39,8 @@ class DICE(Detector):
 
     name = "dice"
     reads = "head"
+    formula = "−E with the least contributing weights dropped"
+    source = "2111.09805"
 
     def __init__(
         self, percentile: float | Literal["auto"] = 90, fit_split: FitSplit = "train"

@@ -26,6 +26,8 @@ class EBO(Detector):
 
     name = "ebo"
     reads = "logits"
+    formula = "−T log Σ exp(z/T)"
+    source = "2010.03759"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

@@ -22,6 +22,8 @@ class Entropy(Detector):
 
     name = "entropy"
     reads = "logits"
+    formula = "−Σ p log p"
+    source = "2012.06575"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Entropy in nats, ``[N]`` in [0, log C]."""

@@ -39,6 +39,8 @@ class FDBD(Detector):
 
     name = "fdbd"
     reads = "head"
+    formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
+    source = "2312.11536"
 
     def __init__(self, distance_as_normalizer: bool = True, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

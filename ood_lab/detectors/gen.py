@@ -31,6 +31,8 @@ class GEN(Detector):
 
     name = "gen"
     reads = "logits"
+    formula = "Σ over the m largest p of (p(1 − p))^γ"
+    source = "CVPR 2023"
 
     def __init__(self, gamma: float = 0.1, m: int = 100) -> None:
         super().__init__()

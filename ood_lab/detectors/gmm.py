@@ -45,6 +45,9 @@ class GMM(Detector):
     """
 
     name = "gmm"
+    formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
+    source = "2102.11582"
+    labels = True
 
     def __init__(
         self,

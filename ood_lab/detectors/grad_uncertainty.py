@@ -28,6 +28,8 @@ class GradUncertainty(Detector):
 
     name = "grad_uncertainty"
     reads = "head"
+    formula = "−‖C p − 1‖² ‖x‖²"
+    source = "2008.08030"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative squared norm, ``[N]``, up to 0."""

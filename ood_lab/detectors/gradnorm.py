@@ -32,6 +32,8 @@ class GradNorm(Detector):
 
     name = "gradnorm"
     reads = "head"
+    formula = "−Σ|1 − C p| · ‖x‖₁"
+    source = "2110.00218"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

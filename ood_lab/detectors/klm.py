@@ -35,6 +35,8 @@ class KLM(Detector):
 
     name = "klm"
     reads = "logits"
+    formula = "min_k KL(p ‖ mean p of the images predicted k)"
+    source = "1911.11132"
 
     def __init__(self, fit_split: FitSplit = "val") -> None:
         super().__init__(fit_split)

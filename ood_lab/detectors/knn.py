@@ -50,6 +50,8 @@ class KNN(Detector):
     """
 
     name = "knn"
+    formula = "distance of x̂ to its k-th nearest"
+    source = "2204.06507"
 
     def __init__(
         self,

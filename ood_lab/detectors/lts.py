@@ -31,6 +31,8 @@ class LTS(Detector):
 
     name = "lts"
     reads = "head"
+    formula = "−log Σ exp(r² z), r of max(x, 0)"
+    source = "2409.01175"
 
     def __init__(self, percentile: float = 95) -> None:
         super().__init__()

@@ -47,6 +47,9 @@ class MDS(Detector):
     """
 
     name = "mds"
+    formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
+    source = "1807.03888"
+    labels = True
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

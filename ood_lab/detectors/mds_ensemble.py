@@ -69,6 +69,10 @@ class MDSEnsemble(NetworkDetector):
     """
 
     name = "mds_ensemble"
+    formula = "mean over layers of `mds` on the spatial mean of their maps"
+    source = "1807.03888"
+    costs = "spatial means; with `noise` a second pass (below)"
+    labels = True
 
     def __init__(
         self,

@@ -23,6 +23,8 @@ class MLS(Detector):
 
     name = "mls"
     reads = "logits"
+    formula = "−max z"
+    source = "1911.11132"
 
     def score(self, bank: FeatureBank) -> Tensor:
         """-max logit, ``[N]``."""

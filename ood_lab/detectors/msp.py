@@ -27,6 +27,8 @@ class MSP(Detector):
 
     name = "msp"
     reads = "logits"
+    formula = "−max p at T"
+    source = "1610.02136"
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()

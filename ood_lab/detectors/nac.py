@@ -90,6 +90,9 @@ class NAC(Detector):
     """
 
     name = "nac"
+    formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
+    source = "2306.02879"
+    labels = True
     reads: Reads = "head"
 
     def __init__(

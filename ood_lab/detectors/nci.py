@@ -32,6 +32,8 @@ class NCI(Detector):
 
     name = "nci"
     reads = "head"
+    formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
+    source = "2311.01479"
 
     def __init__(self, alpha: float = 1e-4, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

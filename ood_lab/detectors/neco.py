@@ -37,6 +37,8 @@ class NECO(Detector):
 
     name = "neco"
     reads = "head"
+    formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
+    source = "2310.06823"
 
     def __init__(
         self,

@@ -49,6 +49,8 @@ class NNGuide(CappedBankDetector):
 
     name = "nnguide"
     reads = "head"
+    formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
+    source = "2309.14888"
 
     def __init__(
         self,

@@ -92,6 +92,9 @@ class ODIN(NetworkDetector):
     """
 
     name = "odin"
+    formula = "−log max softmax(f(x̃)/T), all input elements moved by ε/σ"
+    source = "1706.02690"
+    costs = "1 backward, 1 forward"
     column_type = ODINColumn
 
     def __init__(

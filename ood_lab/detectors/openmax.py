@@ -54,6 +54,9 @@ class OpenMax(Detector):
 
     name = "openmax"
     reads = "logits"
+    formula = "odds of an unknown class from Weibull tails of distances in z"
+    source = "1511.06233"
+    labels = True
 
     def __init__(
         self,

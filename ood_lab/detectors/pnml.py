@@ -39,6 +39,8 @@ class PNML(Detector):
 
     name = "pnml"
     reads = "head"
+    formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
+    source = "2110.09246"
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

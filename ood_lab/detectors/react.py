@@ -38,6 +38,8 @@ class ReAct(NonNegativeDetector):
 
     name = "react"
     reads = "head"
+    formula = "−E(min(x, t))"
+    source = "2111.12797"
 
     def __init__(
         self, percentile: float = 90, fit_split: FitSplit = "val", force: bool = False

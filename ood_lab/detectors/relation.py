@@ -40,6 +40,8 @@ class Relation(CappedBankDetector):
 
     name = "relation"
     reads = "head"
+    formula = "−Σ_j [k_j > θ] k_j^t, k_j = max(0, x̂ᵀx̂_j) pᵀp_j"
+    source = "2301.12321"
 
     def __init__(
         self,

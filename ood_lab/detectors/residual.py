@@ -29,6 +29,8 @@ class Residual(Detector):
 
     name = "residual"
     reads = "head"
+    formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
+    source = "2203.10807"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -31,6 +31,9 @@ class RMDS(MDS):
     """
 
     name = "rmds"
+    formula = "`mds` − (x − μ)ᵀΣ₀⁺(x − μ), Σ₀ of all images"
+    source = "2106.09022"
+    labels = True
 
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without labels of every class."""

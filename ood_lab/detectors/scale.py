@@ -28,6 +28,8 @@ class SCALE(NonNegativeDetector):
 
     name = "scale"
     reads = "head"
+    formula = "−E(x eʳ), r = Σx/Σ of the largest entries"
+    source = "2310.00227"
 
     def __init__(self, percentile: float = 85, force: bool = False) -> None:
         super().__init__()

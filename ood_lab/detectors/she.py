@@ -48,6 +48,9 @@ class SHE(Detector):
 
     name = "she"
     reads = "head"
+    formula = "−xᵀS_ŷ, S_c the mean of correct images"
+    source = "ICLR 2023"
+    labels = True
 
     def __init__(
         self,

@@ -37,6 +37,8 @@ class ViM(Detector):
 
     name = "vim"
     reads = "head"
+    formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
+    source = "2203.10807"
 
     def __init__(self, dim: int | Literal["auto"] = "auto", fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -45,6 +45,8 @@ class VRA(NonNegativeDetector):
 
     name = "vra"
     reads = "head"
+    formula = "−E(v), v = 0 below α, x + γ between, β above"
+    source = "2302.11716"
 
     def __init__(
         self,

@@ -1,28 +1,16 @@
-"""The page about detectors has a row for each, with the settings of its YAML."""
+"""The tables of the page about detectors are those of the classes."""
 
-import re
-from pathlib import Path
-
-import yaml
-
-ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "detectors.md").read_text()
-ROWS = re.findall(r"^\| (`.*?) \|(.*)\|$", PAGE, re.MULTILINE)
+from ood_lab.detectors.table import PAGE, detector_tables, with_tables
 
 
-def settings(file):
-    content = yaml.safe_load(file.read_text())
-    return set(content.get("detector", content)[file.stem]) - {"_target_", "force", "seed"}
+def test_the_page_has_the_tables_of_today():
+    page = PAGE.read_text(encoding="utf-8")
+    assert with_tables(page) == page, "python -m ood_lab.detectors.table writes them"
 
 
-def test_every_detector_has_one_row():
-    keys = [key for row, _ in ROWS for key in re.findall(r"`(\w+)`", row)]
-    assert sorted(keys) == sorted(p.stem for p in (ROOT / "conf" / "detector").glob("*.yaml"))
-
-
-def test_a_row_names_real_settings():
-    for row, rest in ROWS:
-        named = rest.replace("\\|", "/").split("|")[-2]
-        for key in re.findall(r"`(\w+)`", row):
-            known = settings(ROOT / "conf" / "detector" / f"{key}.yaml") | {"inner_product"}
-            assert set(re.findall(r"\b[a-z]\w*_\w+\b", named)) <= known, key
+def test_every_detector_has_a_formula_and_a_source():
+    rows = [row for table in detector_tables().values() for row in table.split("\n")[2:]]
+    for row in rows:
+        key, formula, *_, source = row.strip("| ").replace("\\|", "/").split(" | ")
+        assert formula, key
+        assert source, key

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 
 def counted(n: int, noun: str) -> str:
@@ -19,3 +20,9 @@ def counted(n: int, noun: str) -> str:
     else:
         noun += "s"
     return f"{n:,} {noun}"
+
+
+def listed(words: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last

@@ -5,6 +5,7 @@ Imports no other package of ``ood_lab``.
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
+from ood_lab.metrics.advice import BASELINE, Advice, advise
 from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
@@ -40,15 +41,18 @@ from ood_lab.metrics.significance import (
 from ood_lab.metrics.table import accuracy_of, results_of
 
 __all__ = [
+    "BASELINE",
     "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
     "REVERSED",
+    "Advice",
     "Evaluation",
     "Metric",
     "Protocol",
     "SortedScores",
     "accuracy_of",
+    "advise",
     "at_chance",
     "aupr",
     "aurc",

@@ -19,7 +19,7 @@ class Text:
 
     kind: ClassVar[str] = "text"
     text: str
-    style: Literal["", "title", "note", "warning", "finding"] = ""
+    style: Literal["", "answer", "title", "note", "warning", "finding"] = ""
 
 
 class FigureFile(NamedTuple):
@@ -73,12 +73,13 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Folded:
-    """Blocks that show when their title is clicked."""
+    """Blocks that show when their title is clicked; ``page_only``: a terminal leaves them out."""
 
     kind: ClassVar[str] = "folded"
     title: str
     blocks: Sequence[Block]
     open: bool = False
+    page_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.metrics import metric_of
+from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.mistakes import Thumbnails, mistake_blocks
@@ -25,8 +26,11 @@ from ood_lab.report.protocol import (
     star_sentence,
 )
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.view import Estimate, RunView
+from ood_lab.report.view import UNGROUPED, Estimate, RunView
 from ood_lab.words import counted
+
+#: Detectors of each kind that a short table has.
+_OF_EACH = 2
 
 
 def detection_blocks(
@@ -39,6 +43,8 @@ def detection_blocks(
     intervals: bool = False,
     title: str | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
+    answer: Sequence[str] = (),
+    every: bool = False,
 ) -> list[Block]:
     """What a run shows first: detectors × OOD sets, then levels, and what was left out.
 
@@ -53,6 +59,8 @@ def detection_blocks(
         intervals: the terminal shows the half-width of the 95% interval in every cell.
         title: what was run, first in the headline.
         findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
+        answer: what was found, in plain sentences.
+        every: the first tables have a row for every detector, also where these are many.
 
     Raises:
         UserError: unknown protocol.
@@ -60,12 +68,20 @@ def detection_blocks(
     """
     fpr95_sentence(protocol)
     view = RunView(results, significance, reads, findings)
-    blocks: list[Block] = [Text(_headline(view, title), "title")]
+    blocks: list[Block] = [Text(sentence, "answer") for sentence in answer]
+    blocks.append(Text(_headline(view, title), "title"))
     if view.csid_accuracies:
         blocks.append(Text(_spectrum(view)))
     if view.detectors and view.sets:
-        blocks.append(main_table(view, _notes(view, protocol, intervals), intervals))
-        blocks += [Folded(table.caption, [table]) for table in _level_tables(view, intervals)]
+        levels = _level_tables(view, intervals)
+        first = main_table(view, _notes(view, protocol, intervals), intervals)
+        brief = len(view.detectors) > UNGROUPED and not every
+        blocks.append(_brief(first, view) if brief else first)
+        for table in levels:
+            blocks.append(Folded(table.caption, [_brief(table, view) if brief else table]))
+        if brief:
+            title = f"All {len(view.detectors)} detectors"
+            blocks.append(Folded(title, [first, *levels], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
     blocks += [Text(f"refused {n}: {reason}", "note") for n, reason in (refused or {}).items()]
@@ -120,6 +136,7 @@ def write_report(
     """
     path, given = Path(path), dict(manifest or {})
     findings, warnings = given.pop("findings", []), given.pop("warnings", [])
+    answer = given.pop("answer", [])
     view = RunView(results, significance, reads, findings)
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
@@ -132,6 +149,7 @@ def write_report(
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,
+        answer=answer,
         sentence=fpr95_sentence(protocol) if shown else "",
         facts=_facts(view),
         warnings=[
@@ -257,6 +275,21 @@ def main_table(view: RunView, notes: Sequence[str] = (), intervals: bool = False
         spreads=intervals,
         each=f"{{}} in %{order}",
     )
+
+
+def _brief(table: Table, view: RunView) -> Table:
+    """The rows of the detectors that matter: the best two of each kind, and the baseline."""
+    names = {name for _, of in view.sections for name in of[:_OF_EACH]} | {BASELINE}
+    kept = [place for place, row in enumerate(table.rows) if row[0].text in names]
+    sections = {t: [kept.index(p) for p in of if p in kept] for t, of in table.sections.items()}
+    note = (
+        f"{len(kept)} of {len(table.rows)} detectors: the best {_OF_EACH} of each kind, and "
+        f"{BASELINE}; detector_table=all prints all of them."
+    )
+    # Tables by level have no notes, and stand below the first.
+    notes = [note, *table.notes] if table.notes else []
+    rows = [table.rows[place] for place in kept]
+    return replace(table, rows=rows, sections=sections, notes=notes)
 
 
 def _cells(

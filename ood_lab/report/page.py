@@ -40,6 +40,7 @@ class Page:
     Attributes:
         title: of the run.
         sentence: below it.
+        answer: what was found, in plain sentences; above everything else.
         facts: name, value and remark of the numbers at the top.
         warnings: what to know before a number is believed.
         summary: what the terminal prints, too.
@@ -52,6 +53,7 @@ class Page:
 
     title: str
     sentence: str = ""
+    answer: Sequence[str] = ()
     facts: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
     summary: Sequence[Block] = ()
@@ -75,6 +77,7 @@ class Page:
         text = page_template().render(
             title=self.title,
             sentence=self.sentence,
+            answer=self.answer,
             facts=self.facts,
             warnings=self.warnings,
             sections=[section for section in shown if section.blocks],
@@ -130,7 +133,7 @@ def printed(blocks: Sequence[Block]) -> Iterator[Table | Text]:
     for block in blocks:
         if isinstance(block, Table | Text):
             yield block
-        elif isinstance(block, Folded):
+        elif isinstance(block, Folded) and not block.page_only:
             yield from printed(block.blocks)
 
 

@@ -22,9 +22,16 @@ log = logging.getLogger(__name__)
 
 
 def show(
-    results: pd.DataFrame, manifest: Mapping[str, Any], best: pd.DataFrame | None, folder: Path
+    results: pd.DataFrame,
+    manifest: Mapping[str, Any],
+    best: pd.DataFrame | None,
+    folder: Path,
+    every: bool = False,
 ) -> None:
-    """Prints the tables of a run that scored detectors, and keeps them to be shown again."""
+    """Prints the tables of a run that scored detectors, and keeps them to be shown again.
+
+    ``every``: with a row for each of many detectors.
+    """
     blocks = detection_blocks(
         results,
         protocol=manifest["protocol"],
@@ -33,6 +40,8 @@ def show(
         refused=manifest["refused"],
         title=manifest["title"],
         findings=manifest.get("findings", ()),
+        answer=manifest.get("answer", ()),
+        every=every,
     )
     write_summary(blocks, folder, "detection")
     Console().print(Printed(blocks))

@@ -15,7 +15,14 @@ from ood_lab.report.table import Cell, Span, Table, spans_of
 
 _MAX_HEADER_LINES = 6
 _SHORT = 6  # letters of a name that need no number instead
-_STYLE = {"note": "dim", "warning": "yellow", "finding": "yellow", "title": "bold", "": ""}
+_STYLE = {
+    "answer": "bold",
+    "note": "dim",
+    "warning": "yellow",
+    "finding": "yellow",
+    "title": "bold",
+    "": "",
+}
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ NEUTRAL = (
     # Sums are float64 on any device, so that scores differ by rounding alone. What makes features
     # on another device, trainer.accelerator, is hashed: there, float32 is rounded in every layer.
     "detector_device",
+    "detector_table",  # what is printed
     "trainer.enable_model_summary",
     "trainer.log_every_n_steps",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,15 @@ from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import Evaluation, accuracy_of, best_detectors, results_of, significance_of
+from ood_lab.metrics import (
+    Evaluation,
+    accuracy_of,
+    advise,
+    best_detectors,
+    results_of,
+    significance_of,
+)
+from ood_lab.report.answer import advice_sentences
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
@@ -133,7 +141,10 @@ class Score(Task):
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
+        advice = None if lost else advise(evaluation, ws.seed)
         manifest |= {
+            "answer": advice_sentences(advice),
+            "advice": asdict(advice) if advice else None,
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
             },
@@ -176,7 +187,7 @@ class Score(Task):
         write_results(results, ws.folder)
         if dating is not None:
             write_results(dating, ws.folder)
-        show(results, manifest, best, ws.folder)
+        show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with optional("report.html"):
                 write_page(ws.folder, ws.data, banks, scores, results, best, manifest, dating)

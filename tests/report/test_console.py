@@ -168,7 +168,7 @@ def test_a_long_table_has_sections_by_what_is_read():
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
     results = results_of(Evaluation(scores, names, draws=5), "net")
     reads = {name: words[i % 4] for i, name in enumerate(names)}
-    text = show(results, 80, reads=reads)
+    text = show(results, 80, reads=reads, every=True)
     assert max(map(len, text.splitlines())) <= 80
     view = RunView(results, reads=reads)
     lines = [line.split()[0] for line in text.splitlines() if line.strip()]
@@ -179,6 +179,25 @@ def test_a_long_table_has_sections_by_what_is_read():
     assert rows == expected
     few = results[~results.detector.isin(names[20:])]
     assert not any(line.strip() in words for line in show(few, 80, reads=reads).splitlines())
+
+
+def test_a_long_table_is_short_at_first():
+    """The best two of each kind and the baseline; the others stand below a fold of the page."""
+    rng = np.random.default_rng(0)
+    names = ["msp", *(f"detector_{i}" for i in range(23))]
+    scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
+    scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
+    results = results_of(Evaluation(scores, names, draws=5), "net")
+    reads = {name: ["logits", "features"][i % 2] for i, name in enumerate(names)}
+    text = show(results, 80, reads=reads, answer=["One notices best."])
+    assert text.strip().startswith("One notices best.")
+    view = RunView(results, reads=reads)
+    expected = {"msp"}
+    for word in ("logits", "features"):
+        expected |= set([d for d in view.detectors if reads[d] == word][:2])
+    shown = {line.split()[0] for line in text.splitlines() if line.strip()}
+    assert shown & set(names) == expected
+    assert f"{len(expected)} of 24 detectors" in text
 
 
 def test_groups_are_not_called_a_shift_order():

@@ -18,6 +18,7 @@ OTHER = {
     "clip.download": "clip.download=true",
     "data.cache_dir": "data.cache_dir=null",
     "detector_device": "detector_device=cpu",
+    "detector_table": "detector_table=all",
     "data.info": "data.info.licence=other",
     "data.num_workers": "data.num_workers=1",
     "trainer.enable_model_summary": "trainer.enable_model_summary=true",

@@ -1,0 +1,129 @@
+"""The answer in plain sentences: how far the sets are, and who notices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.metrics import BASELINE, Advice
+from ood_lab.metrics.advice import Contrast
+from ood_lab.report.shift_tables import ID_TEST
+from ood_lab.words import counted, listed
+
+#: Share of ID test images that an image has to lie beyond to count as far out.
+_BEYOND = 0.95
+#: Share of such images above which a set is far, and above which it is at some distance.
+_FAR, _SOME = 0.5, 0.15
+#: What the first share of a sentence is.
+_MEANT = " of its images lie beyond 95% of your test images"
+#: Sets that a sentence names.
+_NAMED = 6
+#: Half-width of the interval of a difference above which the number of images is called small.
+_COARSE = 0.01
+
+
+def beyond(degrees: pd.DataFrame, column: str) -> dict[str, float]:
+    """Share of the images of each OOD set farther from ID than 95% of the ID test images.
+
+    Args:
+        degrees: one row an image: ``dataset`` and the degrees.
+        column: of the degrees.
+    """
+    edge = np.quantile(degrees.loc[degrees["dataset"] == ID_TEST, column], _BEYOND)
+    others = degrees[degrees["dataset"] != ID_TEST]
+    shares = (others[column] > edge).groupby(others["dataset"], sort=False).mean()
+    return {str(name): float(share) for name, share in shares.items()}
+
+
+def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+    """How far the sets are from ID.
+
+    Args:
+        degrees: see :func:`beyond`.
+        axes: column of ``degrees`` and its words, such as "in meaning".
+    """
+    shares = {words: beyond(degrees, column) for column, words in axes.items()}
+    names = list(next(iter(shares.values())))
+    if len(names) == 1:
+        (name,) = names
+        parts = [
+            f"{_how_far(of[name])} {words} ({_whole(of[name])}{'' if place else _MEANT})"
+            for place, (words, of) in enumerate(shares.items())
+        ]
+        return [f"{name} is {listed(parts)}."]
+    sentences = [_in_order(words, of) for words, of in shares.items()]
+    return [*sentences, "In brackets: the share of images beyond 95% of your test images."]
+
+
+def _in_order(words: str, shares: Mapping[str, float]) -> str:
+    """The sets from near to far, in one sentence."""
+    ordered = sorted(shares.items(), key=lambda item: item[1])
+    groups: dict[str, list[str]] = {}
+    for name, share in ordered:
+        groups.setdefault(_how_far(share), []).append(f"{name} ({_whole(share)})")
+    parts = []
+    for far, names in groups.items():
+        shown = names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
+        parts.append(f"{listed(shown)} {'is' if len(names) == 1 else 'are'} {far}")
+    start = words[0].upper() + words[1:]
+    return f"{start}, {'; '.join(parts)}."
+
+
+def _how_far(share: float) -> str:
+    return "far" if share >= _FAR else "at some distance" if share >= _SOME else "near"
+
+
+def advice_sentences(advice: Advice | None) -> list[str]:
+    """Which detector to take, and how sure that is; none without advice."""
+    if advice is None:
+        return []
+    cost = (
+        "at 5% of the OOD images missed it rejects "
+        f"{_interval(advice.cost, 'of your own images', percent=True)}"
+    )
+    few = _too_few(advice)
+    if advice.detector == BASELINE:
+        best = ""
+        if advice.gain is not None:
+            best = (
+                f" ({advice.chosen}, the best on one half of the images, differs by "
+                f"{_interval(advice.gain, 'points of AUROC')} on the other)"
+            )
+        return [
+            f"No detector notices significantly better than {BASELINE}{best}. Take {BASELINE}: "
+            f"{cost}.",
+            *few,
+        ]
+    assert advice.gain is not None
+    gain = f"{BASELINE} is {_interval(advice.gain, 'points of AUROC')} behind"
+    if advice.runner_up == BASELINE:
+        second = ""
+    elif advice.lead.low > 0:
+        second = f", {advice.runner_up} {_interval(advice.lead, '')}".rstrip()
+    else:
+        second = f"; the runner-up, {advice.runner_up}, cannot be told from it"
+    return [
+        f"{advice.detector} notices best: {cost}.",
+        f"{gain}{second} (chosen on one half of the images, measured on the other).",
+        *few,
+    ]
+
+
+def _too_few(advice: Advice) -> list[str]:
+    half = (advice.lead.high - advice.lead.low) / 2
+    if not half >= _COARSE:
+        return []
+    n = counted(2 * (advice.n_id + advice.n_ood), "image")
+    return [f"With about {n}, differences below {100 * half:.0f} points of AUROC cannot be told."]
+
+
+def _interval(found: Contrast, unit: str, percent: bool = False) -> str:
+    sign = "%" if percent else ""
+    ends = f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    return f"{100 * found.value:.1f}{sign} {ends} {unit}".rstrip()
+
+
+def _whole(share: float) -> str:
+    return f"{100 * share:.0f}%"

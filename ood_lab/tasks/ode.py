@@ -24,7 +24,7 @@ from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import contrasts
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
-from ood_lab.lvlm.ode.construct import Construction, pair_table
+from ood_lab.lvlm.ode.construct import OdeConstruction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
 from ood_lab.lvlm.ode.export import Export, write_export
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
@@ -95,7 +95,7 @@ class Ode(Benchmark):
         UserError: see :meth:`check`, the annotations, the generator and the models.
     """
 
-    construction: Construction
+    construction: OdeConstruction
     pictures: str | None
     images: str | None
     previous: str | None

@@ -20,7 +20,7 @@ from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
-from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.drawing import Constructed
 from ood_lab.lvlm.oric.facts import AreaOf, with_facts
@@ -90,7 +90,7 @@ class Oric(Benchmark):
     bench: str | None
     images: str | None
     predictions: Sequence[str]
-    construct: Construction
+    construct: OricConstruction
     train_pairs: Annotated[int, Ge(0)]
     hf_dataset: bool
     released: bool

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.lvlm.annotations.table import Annotations, objects_table
-from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.facts import with_facts
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge
@@ -73,7 +73,7 @@ def main() -> None:
     started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     contents = _timed("contents", lambda: contents_of(data))
     builder = Builder(contents, where, CooccurrenceJudge(0.25), seed=0)
-    how = Construction(pairs=given.pairs)
+    how = OricConstruction(pairs=given.pairs)
     bench, _ = _timed("construction", lambda: builder.oric(how))
     tables = [bench.questions]
     for name in ("uniform", "pos_only", "neg_only"):

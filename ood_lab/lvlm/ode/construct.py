@@ -18,7 +18,7 @@ from ood_lab.lvlm.ode.graph import Which
 
 
 @dataclass(frozen=True)
-class Construction:
+class OdeConstruction:
     """How compositions are chosen.
 
     Args:

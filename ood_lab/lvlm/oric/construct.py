@@ -21,7 +21,7 @@ from ood_lab.lvlm.oric.released import PAPER, Rules
 
 
 @dataclass(frozen=True, kw_only=True)
-class Construction:
+class OricConstruction:
     """How questions are made; the defaults are the paper's, or ours where it is silent.
 
     Attributes:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import Contents
 from ood_lab.lvlm.oric.judges import Expectation, Judge, says_no
 from ood_lab.lvlm.oric.regions import Regions, regions_of
@@ -67,7 +67,7 @@ class Constructed:
 
 
 def construct(
-    how: Construction,
+    how: OricConstruction,
     contents: Contents,
     space: Space,
     judge: Judge,
@@ -115,7 +115,7 @@ class _Positive(NamedTuple):
 class Drawing:
     """One construction under way."""
 
-    settings: Construction
+    settings: OricConstruction
     contents: Contents
     regions: Regions
     space: Space

@@ -13,7 +13,7 @@ import pandas as pd
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import Contents
 from ood_lab.lvlm.oric.drawing import Constructed, construct
 from ood_lab.lvlm.oric.files import Item, problem_of
@@ -53,7 +53,7 @@ class Builder:
     seed: int
 
     def oric(
-        self, how: Construction, train_pairs: int = 0
+        self, how: OricConstruction, train_pairs: int = 0
     ) -> tuple[Constructed, Constructed | None]:
         """ORIC's questions, and others to train on.
 
@@ -78,7 +78,7 @@ class Builder:
         )
         return bench, other
 
-    def ablation(self, how: Construction, name: Ablation) -> pd.DataFrame:
+    def ablation(self, how: OricConstruction, name: Ablation) -> pd.DataFrame:
         """ORIC's questions with one or both of its samplers swapped for random draws."""
         swapped = replace(how, **_SAMPLERS[name])
         return construct(swapped, self.contents, self.space, self.judge, self.seed).questions

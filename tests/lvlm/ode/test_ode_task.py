@@ -18,7 +18,7 @@ from PIL import Image
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_table
-from ood_lab.lvlm.ode.construct import Construction
+from ood_lab.lvlm.ode.construct import OdeConstruction
 from ood_lab.lvlm.ode.criteria import Standard
 from ood_lab.lvlm.ode.graph import read_graphml
 from ood_lab.lvlm.ode.pictures import read_pictures
@@ -211,11 +211,11 @@ def test_criteria_can_be_left_out_as_the_error_advises():
             return graph
 
     criteria = {"standard": Standard(), "fictional": None}
-    construction = Construction(criteria=criteria)
+    construction = OdeConstruction(criteria=criteria)
     found = construction.compositions({"T": graph}, Draws(), 0, [])
     assert {each.criterion for each in found} == {"standard"}
     with pytest.raises(UserError, match="every criterion is left out"):
-        Construction(criteria={"standard": None}).compositions({"T": graph}, Draws(), 0, [])
+        OdeConstruction(criteria={"standard": None}).compositions({"T": graph}, Draws(), 0, [])
 
 
 def test_questions_of_another_benchmark_are_one_line(tmp_path, capsys, caplog):

@@ -7,7 +7,7 @@ import pytest
 from oric_toys import CATEGORIES, Says, annotations, space
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.construct import Construction
+from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import contents_of, union_areas
 from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
 from ood_lab.lvlm.oric.drawing import construct
@@ -28,7 +28,7 @@ def contents():
 def build(contents, judge=None, seed=0, **settings):
     options = {"pairs": 1, "k": 2, "pool": "all", **settings}
     rules = {k: options.pop(k) for k in ("pool", "pick", "quota", "chunk") if k in options}
-    how = Construction(**options, rules=replace(PAPER, **rules))
+    how = OricConstruction(**options, rules=replace(PAPER, **rules))
     return construct(how, contents, space(), judge or Says(UNEXPECTED), seed)
 
 

@@ -19,12 +19,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from ood_lab.arguments import BatchSize, Seed, Workers
 from ood_lab.data.background import Backgrounds
-from ood_lab.data.check_report import CheckReport, Finding
+from ood_lab.data.check_report import CheckReport, Finding, SetSummary
 from ood_lab.data.checks import Mode, check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
+from ood_lab.data.graded import Graded
 from ood_lab.data.groups import check_groups
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
@@ -85,6 +86,7 @@ class OODDataModule(L.LightningDataModule):
             then sees the new backgrounds.
         masks: folder of masks that say where the objects are.
         segmenter: finds them where nothing else says so.
+        graded: makes OOD sets of the ID data; None = none.
         max_batches: so many batches of every set at most, taken at equal steps through it; None =
             all images. Set by ``debug=true``.
 
@@ -123,6 +125,7 @@ class OODDataModule(L.LightningDataModule):
         background_sets: Sequence[str] = ("train",),
         masks: str | os.PathLike[str] | None = None,
         segmenter: Segmenter | None = None,
+        graded: Graded | None = None,
         max_batches: int | None = None,
     ) -> None:
         super().__init__()
@@ -149,6 +152,7 @@ class OODDataModule(L.LightningDataModule):
         self.shot_seed = shot_seed
         self.info = dict(info or {})
         self.levels = levels
+        self.graded = graded
         self.max_batches = max_batches
         self.replacement = Replacement(
             background, background_source, background_sets, masks, segmenter
@@ -199,15 +203,24 @@ class OODDataModule(L.LightningDataModule):
         if self.splits:
             return
         splits = dict(self.build_splits())
+        if self.graded:
+            splits, notes = self.graded.hold_out(splits, [*ID_SPLITS, *self.csid_names])
+            self.notes += notes
+            if not (self.shift_order or self.ood_groups):
+                self.shift_order = self.graded.order(splits)
         if self.shots != ALL:
             splits["train"] = self._few(splits["train"])
-        self._check_names(splits)
+        names = [*splits, *(self.graded.names if self.graded else ())]
+        self._check_names(names)
         if self.max_batches is not None:
             self._whole_train = splits["train"]  # a few batches need not have all labels
             splits = {name: self._batches_of(data) for name, data in splits.items()}
             self.notes.append(f"{self.max_batches} batches of every set, and no more")
-        if not self._ood_of(splits):
-            self.notes.append("there is no OOD set: data.ood.NAME=DIR adds one")
+        if not self._ood_of(names):
+            self.notes.append(
+                "there is no OOD set: data.ood.NAME=DIR adds one, graded=corruptions makes one of "
+                "ID test"
+            )
         report = check_data(
             splits,
             self.check,
@@ -220,16 +233,31 @@ class OODDataModule(L.LightningDataModule):
         for name, rows in report.broken.items():
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
-        if self.levels:
-            self._apply_levels({name: splits[name] for name in self._ood_of(splits)})
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.cache_dir
         )
+        if self.graded:
+            splits = self._with_corrupted(splits, self.graded, report)
+        if self.levels:
+            self._apply_levels({name: splits[name] for name in self._ood_of(splits)})
         report.notes[:0] = self.notes
         report.differences[:0] = self._doubts
         # A hierarchy that is none shows here, not after training.
         Labels.of(self._whole_train or splits["train"])
         self.report, self.splits = report, splits
+
+    def _with_corrupted(
+        self, splits: dict[str, ImageDataset], graded: Graded, report: CheckReport
+    ) -> dict[str, ImageDataset]:
+        """The sets and those that are made of what is left of ID test, also in the report."""
+        splits, notes = graded.corrupt(splits)
+        self.notes += notes
+        report.sets[:] = [summary for summary in report.sets if summary.name in splits]
+        for name in graded.names:
+            if self.max_batches is not None:
+                splits[name] = self._batches_of(splits[name])
+            report.sets.append(SetSummary(name, len(splits[name])))
+        return splits
 
     def _apply_levels(self, ood: Mapping[str, ImageDataset]) -> None:
         assert self.levels is not None

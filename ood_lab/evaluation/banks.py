@@ -27,7 +27,10 @@ log = logging.getLogger(__name__)
 def require_ood(data: OODDataModule) -> None:
     """Raises :class:`UserError` where there is ID data alone."""
     if not data.ood_names:
-        raise UserError("there is no OOD set: add one with data.ood.NAME=DIR")
+        raise UserError(
+            "there is no OOD set: add one with data.ood.NAME=DIR, or make one of ID test: "
+            "graded=corruptions"
+        )
 
 
 def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:

@@ -21,8 +21,8 @@ from ood_lab.run.values import key_of
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
 
-#: Groups that an evaluation takes over from the run it evaluates.
-INHERITED = ("data", "model")
+#: Groups that an evaluation takes over from its run, each unless one of these is chosen.
+INHERITED = {"data": ("data",), "model": ("model",), "graded": ("data", "graded")}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 
@@ -184,8 +184,8 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
         cfg = composed_again([*overrides, f"preset={saved.preset}"])
     cfg = cfg.copy()
     with open_dict(cfg):
-        for group in INHERITED:
-            if group not in keys:
+        for group, choices in INHERITED.items():
+            if group in saved and not set(choices) & set(keys):
                 cfg[group] = saved[group]
                 _change(cfg, [o for o in overrides if o.lstrip("+").startswith(f"{group}.")])
         if "seed" not in keys:

@@ -112,9 +112,10 @@ def _problem(step: Callable[[], Any]) -> list[str]:
 
 def _data(job: Workspace, built: dict[str, Any]) -> None:
     """The data of the job, one build for all jobs with the same; all missing sets in one error."""
-    key = "data" + json.dumps(job.settings["data"], sort_keys=True, default=str)
+    node = {name: job.settings.get(name) for name in ("data", "graded")}
+    key = "data" + json.dumps(node, sort_keys=True, default=str)
     if key not in built:
-        data = job.build("data")
+        data = job.new_data()
         missing = {name: path for name, path in data.sources.items() if not path.exists()}
         if missing:
             raise UserError("\n".join(f"data {n}: {p} does not exist" for n, p in missing.items()))

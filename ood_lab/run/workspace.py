@@ -206,7 +206,13 @@ class Workspace:
     @cached_property
     def _unread(self) -> OODDataModule:
         """The DataModule, of which nothing has been read."""
-        return self.build("data")
+        return self.new_data()
+
+    def new_data(self) -> OODDataModule:
+        """A DataModule that makes OOD sets of its ID data where ``graded=...`` says so."""
+        # As a node: of a dataclass that is given to it, Hydra would make a dictionary.
+        graded = {"graded": self.cfg.graded} if self.cfg.get("graded") else {}
+        return self.build("data", **graded)
 
     @cached_property
     def sets(self) -> OODDataModule:
@@ -214,7 +220,7 @@ class Workspace:
         self._unread.setup()
         return self._unread
 
-    @made_of("data")
+    @made_of("data", "graded")
     def data(self) -> OODDataModule:
         """The DataModule, set up, shown, and noted in the run folder."""
         from ood_lab.printing import print_whole

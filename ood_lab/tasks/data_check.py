@@ -39,7 +39,7 @@ class DataCheck(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        data: OODDataModule = ws.build("data")
+        data = ws.new_data()
         Console().print(_facts(data))
         wrong: list[str] = []
         table = _table("Sources")

@@ -218,9 +218,12 @@ def later(run: Path | None) -> str:
     """How the detectors are scored once there is an OOD set; ``run`` may hold trained weights."""
     if run and (run / "checkpoints").is_dir():
         ckpt = shlex.quote(f"ckpt={run}")
-        remedy = f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights"
+        remedy = (
+            f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights; "
+            "graded=corruptions instead makes an OOD set of ID test"
+        )
     else:
-        remedy = "add data.ood.NAME=DIR to this command line"
+        remedy = "add data.ood.NAME=DIR, or graded=corruptions, to this command line"
     return f"there is no OOD set, so no detector was scored: {remedy}"
 
 

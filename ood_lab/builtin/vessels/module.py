@@ -53,7 +53,7 @@ class VesselsDataModule(OODDataModule):
         train: Images,
         val: Images,
         test: Images,
-        per_shift_set: Images,
+        per_shift_set: Annotated[int, Interval(ge=0, le=MOST)],
         per_cell: Annotated[int, Interval(ge=0, le=MOST)],
         prior: str = "balanced",
         min_per_class: Annotated[int, Interval(ge=0, le=MOST)] = 20,

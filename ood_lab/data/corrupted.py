@@ -1,0 +1,87 @@
+"""Images of other sets under the common corruptions, made when they are asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from ood_lab.data.corruptions import CORRUPTIONS, VERSION, corrupt
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+
+#: What a row of a plan says: which image, and what is done to it.
+PLAN = ("source", "row", "corruption", "severity")
+
+
+class CorruptedImages(ImageDataset):
+    """Images of other sets, each under one corruption; no file is written.
+
+    The draws of an image follow from ``seed``, its row and the corruption, and not from the process
+    that loads it, so that severities differ in strength alone. The identity covers that of the
+    sources, the plan, the seed and the version of the corruptions.
+
+    Args:
+        name: of the set.
+        sources: sets of images; those of classes say in ``category_name`` which an image shows.
+        plan: columns :data:`PLAN`, of which severity 0 leaves an image as it is, and levels of
+            shift, which become columns of the table.
+        seed: of the draws.
+        size: images whose shorter side has more pixels are reduced to so many before they are
+            corrupted.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        sources: Sequence[ImageDataset],
+        plan: pd.DataFrame,
+        seed: int = 0,
+        size: int = 256,
+    ) -> None:
+        self.sources = list(sources)
+        self.seed, self.size = seed, size
+        self._plan = list(plan[list(PLAN)].itertuples(index=False, name=None))
+        made = f"corruptions {VERSION}, seed {seed}, {size} px\0{plan.to_csv(index=False)}"
+        whole = "\0".join([*(data.identity for data in sources), made])
+        tables = [_described(data) for data in sources]
+        shown = pd.DataFrame(
+            [tables[source].iloc[row] for source, row, _, _ in self._plan]
+        ).reset_index(drop=True)
+        table = shown.assign(**plan.drop(columns=["source", "row"]).reset_index(drop=True))
+        marks = [f"#{kind}-{severity}" if severity else "" for _, _, kind, severity in self._plan]
+        table["path"] = table["path"].astype(str) + marks
+        table["label"] = UNKNOWN
+        super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest())
+
+    def load_image(self, index: int) -> Image.Image:
+        """Returns row ``index`` as an RGB PIL image."""
+        source, row, name, severity = self._plan[index]
+        image = self.sources[source].load_image(row)
+        if severity == 0:
+            return image
+        number = list(CORRUPTIONS).index(name)
+        rng = np.random.default_rng([self.seed, source, row, number])
+        return corrupt(_reduced(image, self.size), name, severity, rng)
+
+
+def _described(data: ImageDataset) -> pd.DataFrame:
+    """``path`` and, where it is known, ``category_name``: the class that an image shows."""
+    table = data.table[["path"]].copy()
+    if data.classes:
+        names = dict(enumerate(data.classes))
+        table["category_name"] = data.table["label"].map(names).fillna("")
+    elif "category_name" in data.table:
+        table["category_name"] = data.table["category_name"]
+    return table
+
+
+def _reduced(image: Image.Image, size: int) -> Image.Image:
+    """The image, its shorter side ``size`` pixels where it has more."""
+    share = size / min(image.size)
+    if share >= 1:
+        return image
+    width, height = (max(size, round(side * share)) for side in image.size)
+    return image.resize((width, height), Image.Resampling.BICUBIC)

@@ -1,0 +1,242 @@
+"""OOD sets of graded shift, made of the ID data where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import pandas as pd
+from annotated_types import Interval
+
+from ood_lab.arguments import Count, Seed
+from ood_lab.axes import LEVELS
+from ood_lab.data.corrupted import CorruptedImages
+from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.held_out import (
+    choose,
+    distances,
+    images_of_classes,
+    labels_above,
+    named,
+    without_classes,
+)
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.words import counted
+
+SEMANTIC, COVARIATE = LEVELS
+Kind = Literal["corruptions", "classes", "both"]
+Severity = Annotated[int, Interval(ge=SEVERITIES[0], le=SEVERITIES[-1])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Graded:
+    """OOD sets of known levels of shift, made of the ID test images.
+
+    - ``corruptions``: the set ``corrupted``, the ID test images under common corruptions; covariate
+      level = severity.
+    - ``classes``: the set ``held_out``, the ID test images of classes that are left out of train,
+      val and test; in a hierarchy, semantic level = distance to the remaining classes, see
+      :func:`~ood_lab.data.held_out.distances`.
+    - ``both``: the set ``graded``, all pairs of these levels but (0, 0).
+
+    A set with one level alone has no column of levels.
+
+    Args:
+        kind: which of these.
+        corruptions: names of them, spread evenly over the images; None = all 15.
+        severities: one level each.
+        size: larger images are reduced to so many pixels on the shorter side before they are
+            corrupted: the published strengths are for 224.
+        held_out: names of the classes; None = a share of them by chance.
+        share: of the classes that is held out; in a hierarchy for all distances together.
+        images: of each level, or cell, at most; drawn by chance.
+        by_set: instead of one set with levels, one set a level, in shift order: ``corrupted_1``,
+            ..., ``held_out_1``, ...
+        seed: of everything that is drawn.
+
+    Raises:
+        UserError: there is no such corruption or severity.
+    """
+
+    kind: Kind
+    corruptions: Sequence[str] | None = None
+    severities: Sequence[Severity] = SEVERITIES
+    size: Annotated[int, Interval(ge=32, le=8192)] = 256
+    held_out: Sequence[str] | None = None
+    share: Annotated[float, Interval(gt=0, lt=1)] = 0.3
+    images: Count = 1000
+    by_set: bool = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("corruptions", "classes", "both"):
+            raise UserError(f"graded.kind={self.kind}: choose corruptions, classes or both")
+        for name in self.corruptions or ():
+            if name not in CORRUPTIONS:
+                raise UserError(f"graded.corruptions: no '{name}': {suggestion(name, CORRUPTIONS)}")
+        if self.kind != "classes":
+            _check_list("corruptions", self._kinds)
+            _check_list("severities", self.severities)
+            for severity in self.severities:
+                if severity not in SEVERITIES:
+                    raise UserError(f"graded.severities: {severity}: give numbers from 1 to 5")
+
+    @property
+    def _kinds(self) -> list[str]:
+        return list(CORRUPTIONS if self.corruptions is None else self.corruptions)
+
+    @property
+    def names(self) -> list[str]:
+        """The sets that :meth:`corrupt` adds."""
+        if self.kind == "classes":
+            return []
+        if self.kind == "both":
+            return ["graded"]
+        if self.by_set:
+            return [f"corrupted_{severity}" for severity in sorted(self.severities)]
+        return ["corrupted"]
+
+    def order(self, splits: Iterable[str]) -> list[str]:
+        """The made sets in shift order, where each has one level."""
+        if not self.by_set:
+            return []
+        return [name for name in splits if name.startswith("held_out_")] + self.names
+
+    def hold_out(
+        self, splits: Mapping[str, ImageDataset], labelled: Sequence[str]
+    ) -> tuple[dict[str, ImageDataset], list[str]]:
+        """Takes the held-out classes out of the labelled sets, and adds their test images.
+
+        Args:
+            splits: all sets, nothing done to them yet.
+            labelled: names of those with the ID classes.
+
+        Returns:
+            The sets, and what the user should know.
+
+        Raises:
+            UserError: there is no ID test set, the classes have no names, one of them does not
+                exist, fewer than two would stay, or no test image shows a held-out one.
+        """
+        if "test" not in splits:
+            raise UserError(f"graded={self.kind} makes OOD sets of ID test, and there is none")
+        _check_free([*self.names, "held_out"], splits)
+        if self.kind == "corruptions":
+            return dict(splits), []
+        classes, test = splits["train"].classes, splits["test"]
+        if not classes:
+            raise UserError(f"graded={self.kind} holds out classes, and ID has no labels")
+        above = labels_above(splits["train"])
+        if self.held_out is None:
+            held = choose(above, self.share, self.seed)
+        else:
+            held = named(classes, self.held_out)
+        stay = len(classes) - len(held)
+        if not held or stay < 2:
+            raise UserError(
+                f"graded={self.kind} would hold out {len(held)} of {counted(len(classes), 'class')}"
+                f" and leave {stay}: hold out at least one, and leave two"
+            )
+        apart = distances(above, held)
+        made = self._held_out_sets(test, apart)
+        parts = {name: data for name, data in splits.items() if name in labelled}
+        kept = without_classes(parts, held)
+        names = ", ".join(classes[c] + (f" ({apart[c]})" if above[held[0]] else "") for c in held)
+        levels = "; in brackets: levels up to the nearest that stays" if above[held[0]] else ""
+        notes = [f"held out {len(held)} of {len(classes)} classes: {names}{levels}"]
+        for name, data in parts.items():
+            if unknown := int((data.labels == UNKNOWN).sum()):
+                notes.append(f"{name}: {counted(unknown, 'image')} of no known class left out")
+        return {**splits, **kept, **made}, notes
+
+    def _held_out_sets(
+        self, test: ImageDataset, apart: Mapping[int, int]
+    ) -> dict[str, ImageDataset]:
+        distance = test.table["label"].map(apart).fillna(0).to_numpy(np.int64)
+        levels = sorted(set(distance.tolist()) - {0})
+        if not levels:
+            raise UserError(f"graded={self.kind}: no ID test image shows a held-out class")
+        rows = {d: self._some(np.flatnonzero(distance == d), d) for d in levels}
+        if self.by_set and self.kind == "classes" and len(levels) > 1:
+            return {
+                f"held_out_{d}": images_of_classes(test, f"held_out_{d}", rows[d], {})
+                for d in levels
+            }
+        every = np.sort(np.concatenate(list(rows.values())))
+        several = len(levels) > 1 or self.kind == "both"
+        column = {SEMANTIC: distance[every]} if several else {}
+        return {"held_out": images_of_classes(test, "held_out", every, column)}
+
+    def corrupt(
+        self, splits: Mapping[str, ImageDataset]
+    ) -> tuple[dict[str, ImageDataset], list[str]]:
+        """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of ``graded``.
+
+        Returns:
+            The sets, and what the user should know.
+        """
+        if self.kind == "classes":
+            return dict(splits), []
+        test = splits["test"]
+        plan = self._plan(0, self._some(np.arange(len(test)), 0), self.severities)
+        kinds, levels = plan["corruption"].nunique(), ", ".join(map(str, sorted(self.severities)))
+        made: dict[str, ImageDataset] = {}
+        if self.kind == "both":
+            held = splits["held_out"]
+            plan = pd.concat([plan, self._plan(1, np.arange(len(held)), (0, *self.severities))])
+            plan = plan.reset_index(drop=True)
+            semantic = held.table[SEMANTIC].to_numpy(np.int64)
+            of_held = (plan["source"] == 1).to_numpy()
+            plan[SEMANTIC] = 0
+            plan.loc[of_held, SEMANTIC] = semantic[plan.loc[of_held, "row"]]
+            made["graded"] = self._set("graded", [test, held], plan, COVARIATE)
+        elif self.by_set:
+            for severity, part in plan.groupby("severity"):
+                name = f"corrupted_{severity}"
+                made[name] = self._set(name, [test], part, None)
+        else:
+            level = COVARIATE if len(self.severities) > 1 else None
+            made["corrupted"] = self._set("corrupted", [test], plan, level)
+        note = f"{', '.join(made)}: made of ID test, severity {levels}, corruptions: {kinds}"
+        rest = {n: d for n, d in splits.items() if not (self.kind == "both" and n == "held_out")}
+        return rest | made, [note]
+
+    def _set(
+        self, name: str, sources: list[ImageDataset], plan: pd.DataFrame, level: str | None
+    ) -> CorruptedImages:
+        plan = plan.assign(**{level: plan["severity"]}) if level else plan
+        return CorruptedImages(name, sources, plan, self.seed, self.size)
+
+    def _plan(self, source: int, rows: np.ndarray, severities: Iterable[int]) -> pd.DataFrame:
+        """Every row at every severity, under one corruption, of which each has as many rows."""
+        kinds = self._kinds
+        order = np.random.default_rng([self.seed, source]).permutation(len(rows))
+        places = order % len(kinds)
+        return pd.DataFrame(
+            [
+                (source, int(row), kinds[place] if severity else "", severity)
+                for severity in sorted(severities)
+                for row, place in zip(rows, places, strict=True)
+            ],
+            columns=["source", "row", "corruption", "severity"],
+        )
+
+    def _some(self, rows: np.ndarray, level: int) -> np.ndarray:
+        """``images`` of these rows by chance, ascending."""
+        drawn = np.random.default_rng([self.seed, level]).permutation(rows)
+        return np.sort(drawn[: self.images])
+
+
+def _check_list(key: str, values: Sequence[object]) -> None:
+    if not values or len(set(values)) < len(values):
+        raise UserError(f"graded.{key}={list(values)}: give at least one, and none twice")
+
+
+def _check_free(names: Iterable[str], splits: Mapping[str, ImageDataset]) -> None:
+    for name in names:
+        if name in splits:
+            raise UserError(f"data.ood.{name}: graded makes a set of that name; rename yours")

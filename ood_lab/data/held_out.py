@@ -1,0 +1,193 @@
+"""Classes that are left out of ID: which, how far from the others, and the sets without them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.data.fewshot import SomeRows
+from ood_lab.data.files import FileDataset
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+#: For every class the labels above it, coarse to fine; empty tuples where there is no hierarchy.
+Above = list[tuple[int, ...]]
+
+
+def labels_above(train: ImageDataset) -> Above:
+    """The labels above each class, as the columns ``level_<n>`` of the training images say."""
+    uppers = _levels(train)[:-1]
+    first = train.table[train.table["label"] != UNKNOWN].drop_duplicates("label")
+    found = first.set_index("label")[uppers].itertuples(name=None)
+    above = {label: tuple(map(int, labels)) for label, *labels in found}
+    # A class without an image stands apart from all others.
+    return [above.get(c, (UNKNOWN - 1 - c,) * len(uppers)) for c in range(len(train.classes))]
+
+
+def distances(above: Above, held: Sequence[int]) -> dict[int, int]:
+    """How many levels up a held-out class meets the nearest of the remaining ones.
+
+    1 = they share the label right above the class (siblings), 2 = the one above that, ...; one more
+    than there are levels above the classes = they share nothing. Without a hierarchy all have 1.
+    """
+    kept = [above[c] for c in range(len(above)) if c not in held]
+    return {c: min((_apart(above[c], other) for other in kept), default=1) for c in held}
+
+
+def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    shared = 0
+    for a, b in zip(one, other, strict=True):
+        if a != b:
+            break
+        shared += 1
+    return len(one) - shared + 1
+
+
+def choose(above: Above, share: float, seed: int) -> list[int]:
+    """A share of the classes by chance, ascending.
+
+    In a hierarchy, an equal number for each distance: first a whole branch of the coarsest level,
+    then of the next one, whose siblings stay, and at last single classes. Of branches that are all
+    too large, the smallest is taken. At least two classes stay.
+    """
+    rng = np.random.default_rng(seed)
+    depths = len(above[0]) + 1
+    each = max(1, round(share * len(above)) // depths)
+    held: set[int] = set()
+    for depth in range(depths):
+        branches = defaultdict(list)
+        for c, labels in enumerate(above):
+            branches[labels[: depth + 1], c if depth == depths - 1 else None].append(c)
+        groups = list(branches.values())
+        groups = [groups[i] for i in rng.permutation(len(groups))]
+        taken = 0
+        # Those that fit come first, then the others from the smallest on.
+        for group in sorted(groups, key=lambda g: len(g) if len(g) > each else 0):
+            full = taken and taken + len(group) > each
+            if not full and _leaves_siblings(above, depth, group, held):
+                held.update(group)
+                taken += len(group)
+    return sorted(held)
+
+
+def _leaves_siblings(above: Above, depth: int, group: Sequence[int], held: set[int]) -> bool:
+    if held & set(group):
+        return False
+    rest = [c for c in range(len(above)) if c not in held and c not in group]
+    return len(rest) >= 2 and any(above[c][:depth] == above[group[0]][:depth] for c in rest)
+
+
+def named(classes: Sequence[str], names: Sequence[str]) -> list[int]:
+    """The labels of classes that the user names, ascending.
+
+    Raises:
+        UserError: there is no such class.
+    """
+    texts = list(map(str, names))
+    for name in texts:
+        if name not in classes:
+            raise UserError(
+                f"graded.held_out names '{name}', which is not a class: {suggestion(name, classes)}"
+            )
+    return sorted({list(classes).index(name) for name in texts})
+
+
+def without_classes(
+    splits: Mapping[str, ImageDataset], held: Sequence[int]
+) -> dict[str, ImageDataset]:
+    """The labelled sets without those classes and without images of no known class.
+
+    The remaining classes are numbered anew from 0, as are the labels above them.
+
+    Args:
+        splits: ``train`` and other sets with its classes.
+        held: labels of the classes.
+    """
+    train = splits["train"]
+    kept = [c for c in range(len(train.classes)) if c not in held]
+    classes = [train.classes[c] for c in kept]
+    levels = _levels(train)
+    rest = train.table[train.table["label"].isin(kept)]
+    numbers = {level: sorted(set(rest[level]) - {UNKNOWN}) for level in levels[:-1]}
+    numbers |= dict.fromkeys(["label", *levels[-1:]], kept)
+    names: dict[str, Sequence[str]] = dict(train.names)
+    names |= {level: [train.names_of(level)[i] for i in numbers[level]] for level in levels}
+    found = {}
+    for name, data in splits.items():
+        rows = np.flatnonzero(data.table["label"].isin(kept))
+        table = data.table.iloc[rows].copy()
+        for column, old in numbers.items():
+            if column in table:
+                table[column] = table[column].map(dict(zip(old, range(len(old)), strict=True)))
+                table[column] = table[column].fillna(UNKNOWN).astype(np.int64)
+        found[name] = _relabelled(data, rows, table, name, classes, names)
+    return found
+
+
+def images_of_classes(
+    data: ImageDataset, name: str, rows: np.ndarray, levels: Mapping[str, np.ndarray]
+) -> ImageDataset:
+    """Some rows of a labelled set as an OOD set, the class in the column ``category_name``.
+
+    Args:
+        data: the labelled set.
+        name: of the OOD set.
+        rows: of ``data``.
+        levels: columns of levels of shift, for these rows.
+    """
+    table = data.table.iloc[rows].drop(columns=_levels(data))
+    table["category_name"] = [data.classes[label] for label in table["label"]]
+    table = table.assign(label=UNKNOWN)
+    found = _relabelled(data, rows, table, name, [], dict(data.names))
+    found.set_levels(levels)
+    return found
+
+
+def _levels(data: ImageDataset) -> list[str]:
+    return sorted(c for c in map(str, data.table) if c.startswith("level_"))
+
+
+class Relabelled(SomeRows):
+    """Some rows of another set under other labels.
+
+    Args:
+        data: the images.
+        rows: of ``data``.
+        table: of these rows.
+        name: see :class:`ImageDataset`, like all that follow.
+        classes: names of the classes.
+        names: names of the values of columns.
+    """
+
+    def __init__(
+        self,
+        data: ImageDataset,
+        rows: Sequence[int],
+        table: pd.DataFrame,
+        name: str,
+        classes: list[str],
+        names: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.data, self.rows = data, list(rows)
+        columns = [c for c in map(str, table) if c == "label" or c.startswith("level_")]
+        text = f"{data.identity}\0{self.rows}\0{classes}\0{table[columns].to_csv(index=False)}"
+        identity = hashlib.sha256(text.encode()).hexdigest()
+        ImageDataset.__init__(self, name, table, classes, identity, names)
+
+
+def _relabelled(
+    data: ImageDataset,
+    rows: np.ndarray,
+    table: pd.DataFrame,
+    name: str,
+    classes: list[str],
+    names: Mapping[str, Sequence[str]],
+) -> ImageDataset:
+    if isinstance(data, FileDataset):  # whose files the check looks at
+        return FileDataset(name, table, classes, data.identify, data.cache_dir, names)
+    return Relabelled(data, rows.tolist(), table, name, classes, names)

@@ -1,0 +1,291 @@
+"""OOD sets of known levels, made of ID test."""
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from pictures import folders, truncate
+from PIL import Image
+
+from ood_lab.builtin.vessels.module import VesselsDataModule
+from ood_lab.data.corrupted import _reduced
+from ood_lab.data.corruptions import CORRUPTIONS
+from ood_lab.data.fewshot import SomeRows
+from ood_lab.data.files import load_rgb
+from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.data.graded import Graded
+from ood_lab.errors import UserError
+
+LOOKS = ("fog", "contrast", "gaussian_noise", "pixelate")
+TREE = (
+    "class,kingdom,family\ncat,animal,mammal\ndog,animal,mammal\nowl,animal,bird\noak,plant,tree\n"
+)
+
+
+def vessels(graded, **options):
+    data = VesselsDataModule(88, 44, 66, 0, 0, graded=graded, **options)
+    data.setup()
+    return data
+
+
+def photos(root: Path, graded, **options):
+    folders(root / "id", classes=("cat", "dog", "oak", "owl"), each=20)
+    options = {"cache_dir": str(root / "cache"), "split": (0.5, 0.2, 0.3)} | options
+    data = FolderDataModule({"train": str(root / "id")}, {}, graded=graded, **options)
+    data.setup()
+    return data
+
+
+def looks(**options):
+    return Graded(kind="corruptions", corruptions=LOOKS, **options)
+
+
+def test_every_image_comes_at_every_severity_and_corruptions_are_spread_evenly():
+    data = vessels(looks())
+    assert data.ood_names == ["corrupted"]
+    made, test = data.splits["corrupted"], data.splits["test"]
+    assert len(made) == 5 * len(test)
+    assert made.labels.unique().tolist() == [-1]
+    table = made.table.assign(image=made.table["path"].str.partition("#")[0])
+    assert set(table["image"]) == set(test.table["path"])
+    for _, level in table.groupby("covariate_level"):
+        assert len(level) == len(test)
+        counts = level["corruption"].value_counts()
+        assert set(counts.index) == set(LOOKS)
+        assert counts.max() - counts.min() <= 1
+    assert (table.groupby("image")["corruption"].nunique() == 1).all()  # severity alone differs
+    names = dict(zip(test.table["path"], np.array(test.classes)[test.labels], strict=True))
+    assert (table["category_name"] == table["image"].map(names)).all()
+    assert "semantic_level" not in table
+
+
+def test_pixels_follow_from_seed_and_row_alone():
+    one, two = (vessels(looks(severities=[1, 4])).splits["corrupted"] for _ in range(2))
+    rows = (0, 70, 131)
+    backwards = [two.load_image(row).tobytes() for row in rows[::-1]][::-1]
+    assert [one.load_image(row).tobytes() for row in rows] == backwards
+    assert one.identity == two.identity
+
+
+def loaded(num_workers):
+    data = vessels(looks(severities=[3], images=8), num_workers=num_workers, eval_batch_size=2)
+    data.use_transform(eval=as_tensor)
+    return np.concatenate([batch["image"].numpy() for batch in data.predict_loader("corrupted")])
+
+
+def as_tensor(image):
+    return np.asarray(image).copy()
+
+
+def test_workers_make_the_same_images():
+    np.testing.assert_array_equal(loaded(0), loaded(2))
+
+
+CHANGES = {
+    "corruptions": {"corruptions": LOOKS[:3]},
+    "severities": {"severities": [1, 2, 3, 4]},
+    "images": {"images": 60},
+    "seed": {"seed": 1},
+    "size": {"size": 64},
+    "source": {},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_the_identity_covers_whatever_changes_the_images(change):
+    source = {"seed": 1} if change == "source" else {}
+    options = {"corruptions": LOOKS} | CHANGES[change]
+    other = vessels(Graded(kind="corruptions", **options), **source)
+    identity = vessels(looks()).splits["corrupted"].identity
+    assert other.splits["corrupted"].identity != identity
+
+
+def test_large_images_are_reduced_first(tmp_path):
+    data = photos(tmp_path, looks(severities=[2]))
+    assert data.splits["corrupted"].load_image(0).size == (16, 16)
+    assert _reduced(Image.new("RGB", (900, 600)), 256).size == (384, 256)
+    assert _reduced(Image.new("RGB", (200, 300)), 256).size == (200, 300)
+
+
+def test_a_set_for_each_severity_is_in_shift_order():
+    data = vessels(looks(by_set=True, severities=[5, 1]), shift_order=[])
+    assert data.ood_names == data.shift_order == ["corrupted_1", "corrupted_5"]
+    weak, strong = (data.splits[name] for name in data.ood_names)
+    assert "covariate_level" not in weak.table
+    assert weak.table["corruption"].tolist() == strong.table["corruption"].tolist()
+    assert weak.identity != strong.identity
+
+
+def test_declared_orders_stay():
+    data = VesselsDataModule(44, 22, 22, 4, 0, graded=looks(by_set=True))
+    data.setup()
+    assert data.shift_order[0] == "transferred_bronze"
+    assert data.ood_names[-1] == "corrupted_5"
+
+
+def test_held_out_classes_are_nowhere_in_id(tmp_path):
+    graded = Graded(kind="classes", held_out=["oak", "dog"])
+    data = photos(tmp_path, graded, shots=4)
+    whole = photos(tmp_path, None)
+    assert data.classes == ["cat", "owl"]
+    for split in ("train", "val", "test"):
+        table = data.splits[split].table
+        parents = table["path"].map(lambda path: Path(path).parent.name)
+        assert (parents == np.array(data.classes)[table["label"]]).all()
+        assert set(parents) == {"cat", "owl"}
+    assert len(data.splits["train"]) == 8
+    held = data.splits["held_out"]
+    assert set(held.labels.tolist()) == {-1}
+    parents = [Path(path).parent.name for path in held.table["path"]]
+    assert held.table["category_name"].tolist() == parents
+    assert sorted(set(parents)) == ["dog", "oak"]
+    # What stays is split as before: nothing moves between train, val and test.
+    for split in ("val", "test"):
+        before = set(whole.splits[split].table["path"])
+        ours = set(data.splits[split].table["path"])
+        ours |= set(held.table["path"]) if split == "test" else set()
+        assert ours == (
+            before
+            if split == "test"
+            else {p for p in before if "/oak/" not in p and "/dog/" not in p}
+        )
+    assert "semantic_level" not in held.table
+    assert any("dog, oak" in note for note in data.report.notes)
+
+
+def test_distance_is_how_far_up_the_hierarchy_relatives_are(tmp_path):
+    (tmp_path / "tree.csv").write_text(TREE)
+    graded = Graded(kind="classes", held_out=["dog", "oak"])
+    data = photos(tmp_path, graded, hierarchy=str(tmp_path / "tree.csv"))
+    table = data.splits["held_out"].table
+    distance = dict(zip(table["category_name"], table["semantic_level"], strict=True))
+    assert distance == {"dog": 1, "oak": 3}
+    labels = data.labels
+    assert labels.level_names == (("animal",), ("bird", "mammal"), ("cat", "owl"))
+    assert labels.parents == ((0, 0), (1, 0))
+    by_set = Graded(kind="classes", held_out=["dog", "oak"], by_set=True)
+    data = photos(tmp_path, by_set, hierarchy=str(tmp_path / "tree.csv"))
+    assert data.shift_order == data.ood_names == ["held_out_1", "held_out_3"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_share_by_chance_is_near_and_far(seed):
+    data = vessels(Graded(kind="classes", seed=seed))
+    table = data.splits["held_out"].table
+    assert set(table["semantic_level"]) == {1, 2}
+    whole = vessels(None)
+    dynasty = dict(
+        zip(
+            np.array(whole.classes)[whole.splits["train"].labels],
+            np.array(whole.labels.level_names[0])[whole.splits["train"].table["level_0"]],
+            strict=True,
+        )
+    )
+    remaining = {dynasty[name] for name in data.classes}
+    for name, level in zip(table["category_name"], table["semantic_level"], strict=True):
+        assert level == (1 if dynasty[name] in remaining else 2)
+    assert set(data.classes) | set(table["category_name"]) == set(whole.classes)
+    assert 6 <= len(data.classes) <= 9
+
+
+def test_without_a_hierarchy_a_share_is_held_out(tmp_path):
+    data = photos(tmp_path, Graded(kind="classes", share=0.5))
+    assert len(data.classes) == 2
+    again = photos(tmp_path, Graded(kind="classes", share=0.5))
+    assert data.classes == again.classes
+    assert (
+        len(
+            {
+                tuple(photos(tmp_path, Graded(kind="classes", share=0.5, seed=s)).classes)
+                for s in range(8)
+            }
+        )
+        > 2
+    )
+
+
+def test_both_is_the_grid_of_all_cells_but_that_of_id(tmp_path):
+    (tmp_path / "tree.csv").write_text(TREE)
+    graded = Graded(kind="both", held_out=["dog", "oak"], severities=[2, 4], corruptions=LOOKS)
+    data = photos(tmp_path, graded, hierarchy=str(tmp_path / "tree.csv"))
+    assert data.ood_names == ["graded"]
+    grid = data.splits["graded"]
+    cells = grid.table.groupby(["semantic_level", "covariate_level"]).size()
+    assert set(cells.index) == set(product((0, 1, 3), (0, 2, 4))) - {(0, 0)}
+    assert cells[0].tolist() == [12, 12]
+    assert cells[1].tolist() == cells[3].tolist() == [6, 6, 6]
+    assert set(grid.table.loc[grid.table["semantic_level"] == 3, "category_name"]) == {"oak"}
+    clean = grid.table.index[grid.table["covariate_level"] == 0][0]
+    assert grid.load_image(clean).tobytes() == load_rgb(grid.table["path"][clean]).tobytes()
+    assert [s.name for s in data.report.sets] == ["train", "val", "test", "graded"]
+
+
+def test_unreadable_images_and_debug_runs(tmp_path):
+    folders(tmp_path / "test", classes=("cat", "dog", "oak", "owl"), each=6, first_seed=7000)
+    truncate(tmp_path / "test" / "dog" / "001.jpg")
+    sources = {"train": str(folders(tmp_path / "train", classes=("cat", "dog", "oak", "owl"))),
+               "test": str(tmp_path / "test")}  # fmt: skip
+    sources["val"] = sources["train"]
+    data = FolderDataModule(sources, {}, on_broken="skip", graded=looks())
+    data.setup()
+    assert len(data.splits["corrupted"]) == 5 * 23
+    few = {"max_batches": 1, "eval_batch_size": 8}
+    data = FolderDataModule(sources, {}, on_broken="skip", graded=looks(), **few)
+    data.setup()
+    assert len(data.splits["corrupted"]) == 8
+
+
+def test_saved_lists_say_what_was_done(tmp_path):
+    data = vessels(Graded(kind="both", images=5))
+    data.save_splits(tmp_path)
+    saved = pd.read_csv(tmp_path / "graded.csv")
+    assert {"corruption", "severity", "category_name"} <= set(saved)
+    assert set(saved["corruption"].dropna()) <= set(CORRUPTIONS)
+    assert saved.groupby(["semantic_level", "covariate_level"]).size().max() == 5
+
+
+WRONG = {
+    "no class": (Graded(kind="classes", held_out=["eagle"]), "graded.held_out names 'eagle'"),
+    "nobody left": (Graded(kind="classes", held_out=["cat", "dog", "owl"]), "leave 1"),
+    "nothing": (Graded(kind="classes", held_out=[]), "hold out 0"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_what_cannot_be_held_out_is_told(case, tmp_path):
+    graded, message = WRONG[case]
+    with pytest.raises(UserError, match=message):
+        photos(tmp_path, graded)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"corruptions": ["fogg"]}, "fog"),
+        ({"corruptions": []}, "at least one"),
+        ({"severities": [0]}, "1 to 5"),
+        ({"severities": [2, 2]}, "twice"),
+    ],
+)
+def test_wrong_options_are_told(options, message):
+    with pytest.raises(UserError, match=message):
+        Graded(kind="corruptions", **options)
+
+
+def test_sets_of_that_name_and_unlabelled_id_are_told(tmp_path):
+    folders(tmp_path / "x", classes=("cat",), each=12)
+    flat = str(tmp_path / "x" / "cat")
+    with pytest.raises(UserError, match="rename yours"):
+        FolderDataModule({"train": flat}, {"corrupted": flat}, graded=looks()).setup()
+    with pytest.raises(UserError, match="no labels"):
+        FolderDataModule({"train": flat}, {}, graded=Graded(kind="classes")).setup()
+
+
+def test_few_shots_and_masks_pass_through():
+    data = vessels(Graded(kind="classes"), shots=2)
+    train = data.splits["train"]
+    assert isinstance(train, SomeRows)
+    assert set(train.labels.bincount().tolist()) == {2}
+    assert train.load_mask(0).shape == (64, 64)

@@ -26,3 +26,9 @@ def listed(words: Sequence[str]) -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def ordinal(n: int) -> str:
+    """1st, 2nd, 3rd, 4th, 11th, ..."""
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(n % 10, "th")
+    return f"{n}{'th' if n % 100 in (11, 12, 13) else ending}"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_only
@@ -14,12 +19,62 @@ from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import Extraction
-from ood_lab.shift import Decomposition, load_decomposition, undecomposed
+from ood_lab.io import write_text
+from ood_lab.shift import (
+    Decomposition,
+    FeatureGrid,
+    LaidTraining,
+    check_templates,
+    encode_grid,
+    load_decomposition,
+    pca_decomposition,
+    save_decomposition,
+    undecomposed,
+)
 
 log = logging.getLogger(__name__)
 
 #: Files that ``model=laid`` writes, the one that measures first.
 FILES = ("laid.safetensors", "pca.safetensors")
+#: What is measured on texts that were held out.
+HELD_OUT = "held_out.json"
+
+
+@dataclass(frozen=True)
+class LaidSettings:
+    """How LAID is learnt where a CLIP comes without.
+
+    Args:
+        labels: names of things.
+        templates: of styles, with ``{}`` for a label.
+        max_epochs: of the training.
+        most_labels: as many of the labels, taken at equal steps; None = all of them.
+        settings: of :class:`~ood_lab.shift.LaidTraining`.
+
+    Raises:
+        UserError: a template without ``{}``.
+    """
+
+    labels: Sequence[str]
+    templates: Sequence[str]
+    max_epochs: int
+    most_labels: int | None = 1000
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_templates(list(self.templates), "task.training.templates")
+        labels = list(self.labels)
+        if self.most_labels is not None and len(labels) > self.most_labels:
+            step = len(labels) / self.most_labels
+            labels = [labels[int(place * step)] for place in range(self.most_labels)]
+        object.__setattr__(self, "labels", labels)
+        object.__setattr__(self, "templates", list(self.templates))
+
+
+def has_matrices(clip: ClipModel) -> bool:
+    """True where the matrices of a CLIP come with this package."""
+    folder = shipped_folder(clip.name)
+    return folder is not None and (folder / FILES[0]).exists()
 
 
 def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition]:
@@ -44,6 +99,50 @@ def load_decompositions(clip: ClipModel, laid: str | None) -> list[Decomposition
     identity = clip.identity
     loaded = [load_decomposition(folder / file, identity) for file in FILES]
     return [*loaded, undecomposed(clip.embed_dim, identity, loaded[0].k)]
+
+
+def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
+    """The folder with the matrices of a CLIP, which are learnt from texts where it has none.
+
+    They belong to the weights and the texts alone: all runs share them.
+
+    Args:
+        clip: whose features they split.
+        root: folder of all matrices that were learnt.
+        training: how they are learnt.
+    """
+    key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
+    name = re.sub(r"[^\w.-]+", "-", clip.name)
+    folder = root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+    if not (folder / HELD_OUT).exists():
+        texts = training.labels, training.templates
+        log.info(
+            "learning LAID for '%s' from %d labels x %d templates", clip.name, *map(len, texts)
+        )
+        grid = encode_grid(*texts, clip.encode_text)
+        module = LaidTraining(grid, clip.identity, **training.settings)
+        trainer = Trainer(
+            max_epochs=training.max_epochs,
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(module)
+        save_matrices(folder, module, grid, clip.identity)
+        found = {k: float(v) for k, v in trainer.callback_metrics.items() if k.startswith("val/")}
+        write_text(json.dumps(found, indent=1), folder / HELD_OUT)  # last: all else is there
+    return folder
+
+
+def save_matrices(
+    folder: Path, module: LaidTraining, grid: FeatureGrid, identity: Mapping[str, str]
+) -> Decomposition:
+    """Writes the matrices of LAID and of PCA; returns that of LAID."""
+    decomposition = module.decomposition()
+    save_decomposition(folder / FILES[0], decomposition)
+    save_decomposition(folder / FILES[1], pca_decomposition(grid, identity, k=decomposition.k))
+    return decomposition
 
 
 def clip_features(

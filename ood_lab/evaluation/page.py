@@ -9,8 +9,10 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.evaluation.distance import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection import write_report
+from ood_lab.report.how_far import Measured
 from ood_lab.report.optional import optional
 from ood_lab.report.run_figures import write_dating_figure, write_figures
 from ood_lab.report.shown import reads_of
@@ -21,6 +23,8 @@ DOWNLOADS = (
     "results.parquet",
     "significance.csv",
     "scores.parquet",
+    "degrees.parquet",
+    "levels.parquet",
     "manifest.json",
     "config.yaml",
 )
@@ -35,6 +39,7 @@ def write_page(
     best: pd.DataFrame | None,
     manifest: Mapping[str, Any],
     dating: pd.DataFrame | None = None,
+    distances: Distances | None = None,
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
@@ -56,6 +61,15 @@ def write_page(
     if dating is not None:
         with optional("figure dating"):
             drawn = write_dating_figure(folder / "figures", dating)
+    measured = None
+    if distances is not None:
+        measured = Measured(
+            distances.degrees,
+            distances.summary,
+            distances.axes,
+            (manifest.get("advice") or {}).get("chosen"),
+            manifest["distance"],
+        )
     files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
 
     write_report(
@@ -73,5 +87,6 @@ def write_page(
         downloads=files,
         dating=dating,
         dating_figure=drawn,
+        measured=measured,
         title=manifest["title"],
     )

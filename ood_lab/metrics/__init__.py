@@ -38,7 +38,7 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import accuracy_of, results_of
+from ood_lab.metrics.table import accuracy_of, levels_of, results_of
 
 __all__ = [
     "BASELINE",
@@ -71,6 +71,7 @@ __all__ = [
     "fpr_at_tpr",
     "holm",
     "known_metrics",
+    "levels_of",
     "metric_of",
     "percentile_interval",
     "results_of",

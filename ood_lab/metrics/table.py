@@ -72,6 +72,12 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     return table
 
 
+def levels_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
+    """The rows of :func:`results_of` that are about levels of shift."""
+    rows = [row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)]
+    return _table(rows, model, evaluation.seed, evaluation.n_id, {})
+
+
 def accuracy_of(id_rows: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
     """The results table of a model without OOD sets: its ``id_accuracy`` alone.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -16,12 +16,12 @@ from ood_lab.words import counted, listed
 _BEYOND = 0.95
 #: Share of such images above which a set is far, and above which it is at some distance.
 _FAR, _SOME = 0.5, 0.15
-#: What the first share of a sentence is.
-_MEANT = " of its images lie beyond 95% of your test images"
 #: Sets that a sentence names.
 _NAMED = 6
 #: Half-width of the interval of a difference above which the number of images is called small.
 _COARSE = 0.01
+#: Share of ID that is rejected above which even the best detector is called poor.
+_POOR = 0.5
 
 
 def beyond(degrees: pd.DataFrame, column: str) -> dict[str, float]:
@@ -46,29 +46,32 @@ def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[s
     """
     shares = {words: beyond(degrees, column) for column, words in axes.items()}
     names = list(next(iter(shares.values())))
-    if len(names) == 1:
-        (name,) = names
-        parts = [
-            f"{_how_far(of[name])} {words} ({_whole(of[name])}{'' if place else _MEANT})"
-            for place, (words, of) in enumerate(shares.items())
-        ]
-        return [f"{name} is {listed(parts)}."]
-    sentences = [_in_order(words, of) for words, of in shares.items()]
-    return [*sentences, "In brackets: the share of images beyond 95% of your test images."]
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name in names:
+        alike.setdefault(tuple(_how_far(of[name]) for of in shares.values()), []).append(name)
+    sentences = []
+    for number, (words, group) in enumerate(alike.items()):
+        who = _who(group) if len(alike) > 1 or len(names) == 1 else f"All {len(names)} OOD sets"
+        of_each = "its" if len(group) == 1 else "their"
+        meant = f" of {of_each} images lie beyond 95% of your test images" if not number else ""
+        parts = []
+        for place, (axis, of) in enumerate(shares.items()):
+            said = "" if place and words[place] == words[place - 1] else f"{words[place]} "
+            share = _range([of[name] for name in group])
+            parts.append(f"{said}{axis} ({share}{'' if place else meant})")
+        sentences.append(f"{who} {'is' if len(group) == 1 else 'are'} {listed(parts)}.")
+    return sentences
 
 
-def _in_order(words: str, shares: Mapping[str, float]) -> str:
-    """The sets from near to far, in one sentence."""
-    ordered = sorted(shares.items(), key=lambda item: item[1])
-    groups: dict[str, list[str]] = {}
-    for name, share in ordered:
-        groups.setdefault(_how_far(share), []).append(f"{name} ({_whole(share)})")
-    parts = []
-    for far, names in groups.items():
-        shown = names if len(names) <= _NAMED else [*names[:_NAMED], f"{len(names) - _NAMED} more"]
-        parts.append(f"{listed(shown)} {'is' if len(names) == 1 else 'are'} {far}")
-    start = words[0].upper() + words[1:]
-    return f"{start}, {'; '.join(parts)}."
+def _who(names: Sequence[str]) -> str:
+    more = len(names) - _NAMED
+    return listed(names if more <= 1 else [*names[:_NAMED], f"{more} other sets"])
+
+
+def _range(shares: Sequence[float]) -> str:
+    """The least and the largest share, as whole percent."""
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
+    return f"{' to '.join(ends)}%"
 
 
 def _how_far(share: float) -> str:
@@ -97,6 +100,7 @@ def advice_sentences(advice: Advice | None) -> list[str]:
             *few,
         ]
     assert advice.gain is not None
+    poorly = ", yet poorly" if advice.cost.value > _POOR else ""
     gain = f"{BASELINE} is {_interval(advice.gain, 'points of AUROC')} behind"
     if advice.runner_up == BASELINE:
         second = ""
@@ -105,7 +109,7 @@ def advice_sentences(advice: Advice | None) -> list[str]:
     else:
         second = f"; the runner-up, {advice.runner_up}, cannot be told from it"
     return [
-        f"{advice.detector} notices best: {cost}.",
+        f"{advice.detector} notices best{poorly}: {cost}.",
         f"{gain}{second} (chosen on one half of the images, measured on the other).",
         *few,
     ]
@@ -116,14 +120,10 @@ def _too_few(advice: Advice) -> list[str]:
     if not half >= _COARSE:
         return []
     n = counted(2 * (advice.n_id + advice.n_ood), "image")
-    return [f"With about {n}, differences below {100 * half:.0f} points of AUROC cannot be told."]
+    return [f"With about {n}, differences below {100 * half:.1f} points of AUROC cannot be told."]
 
 
 def _interval(found: Contrast, unit: str, percent: bool = False) -> str:
     sign = "%" if percent else ""
     ends = f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
     return f"{100 * found.value:.1f}{sign} {ends} {unit}".rstrip()
-
-
-def _whole(share: float) -> str:
-    return f"{100 * share:.0f}%"

@@ -19,7 +19,7 @@ class Text:
 
     kind: ClassVar[str] = "text"
     text: str
-    style: Literal["", "answer", "title", "note", "warning", "finding"] = ""
+    style: Literal["", "answer", "command", "title", "note", "warning", "finding"] = ""
 
 
 class FigureFile(NamedTuple):
@@ -64,11 +64,12 @@ class Picture:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Images beside each other, each with its text."""
+    """Images beside each other, each with its text; ``few`` leave room for more beside them."""
 
     kind: ClassVar[str] = "pictures"
     items: Sequence[Picture]
     heading: str = ""
+    few: bool = False
 
 
 @dataclass(frozen=True)

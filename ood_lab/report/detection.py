@@ -15,6 +15,7 @@ from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
+from ood_lab.report.how_far import Measured, sections_of
 from ood_lab.report.mistakes import Thumbnails, mistake_blocks
 from ood_lab.report.page import Page, Section
 from ood_lab.report.pictures import LoadImage, Pictures
@@ -106,6 +107,7 @@ def write_report(
     title: str = "OOD detection report",
     dating: pd.DataFrame | None = None,
     dating_figure: FigureFile | None = None,
+    measured: Measured | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
@@ -129,6 +131,7 @@ def write_report(
         title: what was run.
         dating: the dating table, where the ID classes have levels or a category.
         dating_figure: its figure.
+        measured: how far the images are, where that is known.
 
     Raises:
         UserError: unknown protocol.
@@ -146,18 +149,23 @@ def write_report(
     options: dict[str, Any] = {"protocol": protocol, "significance": significance}
     blocks = detection_blocks(results, reads=reads, refused=refused, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
+    advised = _advised(given)
+    before, after = sections_of(measured, scores, id_dataset, store) if measured else ([], [])
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,
         answer=answer,
         sentence=fpr95_sentence(protocol) if shown else "",
-        facts=_facts(view),
+        facts=_facts(view, (given.get("advice") or {}).get("detector")),
         warnings=[
             *finding_sentences(findings),
             *([warnings] if isinstance(warnings, str) else warnings),
         ],
+        before=before,
         summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
         sections=[
+            Section("What to do with it", advised),
+            *after,
             Section("Dating", _dating(dating, dating_figure)),
             Section("Figures", figures),
             Section("Most confident mistakes", mistakes),
@@ -169,6 +177,20 @@ def write_report(
     ).write(path)
     pictures.warn(path.name)
     return page
+
+
+def _advised(manifest: Mapping[str, Any]) -> list[Block]:
+    """How the detector that the answer names is used."""
+    if not manifest.get("next"):
+        return []
+    named = str(manifest["advice"]["detector"])
+    return [
+        Text(
+            f"The command below judges the images of a folder by {named}. Its threshold is set on "
+            "ID val so that at most 5% of ID images are called OOD (task.alpha=0.05)."
+        ),
+        Text(str(manifest["next"]), "command"),
+    ]
 
 
 def _dating(dating: pd.DataFrame | None, figure: FigureFile | None) -> list[Block]:
@@ -198,8 +220,11 @@ def _spectrum(view: RunView) -> str:
     return f"ID accuracy under shifted covariates: {', '.join(parts)}"
 
 
-def _facts(view: RunView) -> list[tuple[str, str, str]]:
-    """Name, value and remark of the numbers at the top of the page."""
+def _facts(view: RunView, advised: str | None = None) -> list[tuple[str, str, str]]:
+    """Name, value and remark of the numbers at the top of the page.
+
+    ``advised``: the detector that the answer names.
+    """
     facts = []
     accuracy = view.get("id_accuracy", None)
     if not math.isnan(accuracy.value):
@@ -210,10 +235,11 @@ def _facts(view: RunView) -> list[tuple[str, str, str]]:
         drop = f"{100 * (found.value - accuracy.value):+.1f} points, {found.n_id:,} images"
         facts.append((f"ID accuracy, {view.marked(name)}", f"{percent(found.value)}%", drop))
     if view.detectors and view.sets:
-        best = view.detectors[0]
+        best = advised or view.detectors[0]
         means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
+        title = "Detector to take" if advised else title
         told = (f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
         facts.append((title, best, ", ".join(told)))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)

@@ -43,6 +43,7 @@ class Page:
         answer: what was found, in plain sentences; above everything else.
         facts: name, value and remark of the numbers at the top.
         warnings: what to know before a number is believed.
+        before: what stands above the results.
         summary: what the terminal prints, too.
         sections: what only the page shows.
         thumbnails: pictures as data URIs.
@@ -56,6 +57,7 @@ class Page:
     answer: Sequence[str] = ()
     facts: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
+    before: Sequence[Section] = ()
     summary: Sequence[Block] = ()
     sections: Sequence[Section] = ()
     thumbnails: Sequence[str] = ()
@@ -69,7 +71,7 @@ class Page:
         A figure that cannot be drawn is left out with a warning.
         """
         folder = path.parent
-        parts = [Section("Results", self.summary), *self.sections]
+        parts = [*self.before, Section("Results", self.summary), *self.sections]
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
         pairs = flatten(dict(self.manifest)) if self.manifest else []
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))

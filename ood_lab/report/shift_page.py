@@ -20,7 +20,7 @@ from ood_lab.report.protocol import finding_sentences
 from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, image_sheet, label_of
 from ood_lab.report.shift_tables import DEGREE, ID_TEST, rows_of
 from ood_lab.report.table import Table
-from ood_lab.words import counted
+from ood_lab.words import counted, ordinal
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
@@ -95,7 +95,9 @@ def write_shift_page(
         The page.
     """
     clip, k, id_images = manifest["clip"]["name"], manifest["k"], manifest["id_images"]
-    measured = f"Cosine distance to the {_nth(k)} nearest of {id_images:,} ID images, CLIP {clip}"
+    measured = (
+        f"Cosine distance to the {ordinal(k)} nearest of {id_images:,} ID images, CLIP {clip}"
+    )
     inputs = ShiftInputs(degrees, summary, f"{measured}.")
     images = Images(load_image)
     store = Thumbnails(images)
@@ -165,9 +167,3 @@ def _examples(degrees: pd.DataFrame, name: str, store: Thumbnails, first: bool) 
             ]
             strips.append(Pictures(items, f"{axis.capitalize()}: {which}"))
     return Folded(label_of(name), strips, first)
-
-
-def _nth(k: int) -> str:
-    """1st, 2nd, 3rd, 4th, 11th, ..."""
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(k % 10, "th")
-    return f"{k}{'th' if k % 100 in (11, 12, 13) else ending}"

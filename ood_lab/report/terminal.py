@@ -17,6 +17,7 @@ _MAX_HEADER_LINES = 6
 _SHORT = 6  # letters of a name that need no number instead
 _STYLE = {
     "answer": "bold",
+    "command": "",
     "note": "dim",
     "warning": "yellow",
     "finding": "yellow",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.evaluation.encoder import FILES
+from ood_lab.evaluation.encoder import save_matrices
 from ood_lab.report.shown import show_accuracies
 from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.workspace import Task, Workspace
@@ -15,9 +15,7 @@ from ood_lab.shift import (
     LaidTraining,
     check_templates,
     encode_grid,
-    pca_decomposition,
     read_texts,
-    save_decomposition,
 )
 
 log = logging.getLogger(__name__)
@@ -44,9 +42,7 @@ class TrainLaid(Task):
         if not ws.is_main:
             return None
         place = ws.folder / "laid"
-        decomposition = module.decomposition()
-        save_decomposition(place / FILES[0], decomposition)
-        save_decomposition(place / FILES[1], pca_decomposition(grid, identity, k=decomposition.k))
+        decomposition = save_matrices(place, module, grid, identity)
         found = {k: float(v) for k, v in runner.callback_metrics.items() if k.startswith("val/")}
         ws.manifest |= {"clip": identity, "laid": dict(decomposition.details), "held_out": found}
         ws.manifest |= {"texts": {"labels": len(labels), "templates": len(templates)}}

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import pandas as pd
-import torch
 from rich.console import Console
-from rich.progress import Progress
-from torch import Tensor
 
 from ood_lab.arguments import Count
-from ood_lab.axes import AXES
-from ood_lab.data.datamodule import OODDataModule
 from ood_lab.evaluation.banks import require_ood
+from ood_lab.evaluation.distance import measured_degrees, summarised
 from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.blocks import PlannedFigure, Text
@@ -28,7 +23,7 @@ from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
 from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
-from ood_lab.shift import Decomposition, ShiftMeter, shift_results, summarise_degrees
+from ood_lab.shift import shift_results
 from ood_lab.shift.agreement import agreement
 
 log = logging.getLogger(__name__)
@@ -140,43 +135,3 @@ class Measure(Task):
             blocks.append(agreement_table(known))
         log.info("every image: %s", folder / "degrees.parquet")
         return Measured(degrees, summary, blocks, results)
-
-
-def measured_degrees(
-    data: OODDataModule,
-    features: Mapping[str, Tensor],
-    decompositions: Sequence[Decomposition],
-    k: int | None,
-    device: torch.device,
-) -> pd.DataFrame:
-    """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
-    names = [name for name in features if name != "train"]
-    parts = {
-        name: data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names
-    }
-    with Progress(transient=True) as progress:
-        bar = progress.add_task("Measuring", total=len(names) * len(decompositions))
-
-        def report(done: int, share: float) -> None:
-            progress.update(bar, completed=done + share)
-
-        for row, decomposition in enumerate(decompositions):
-            # One half of the ID set at a time: large pools leave no room for both.
-            meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
-            suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
-            for number, name in enumerate(names, row * len(names)):
-                found = meter(features[name], progress=partial(report, number))
-                for axis in AXES:
-                    parts[name][f"{axis}{suffix}"] = getattr(found, axis).double().numpy()
-    rows = [part.reset_index(names="index") for part in parts.values()]
-    table = pd.concat(rows, ignore_index=True)
-    return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]
-
-
-def summarised(degrees: pd.DataFrame, draws: int, seed: int) -> pd.DataFrame:
-    """Mean and median of every set on both axes, see :func:`summarise_degrees`."""
-    parts = []
-    for axis in AXES:
-        sets = {str(name): rows[axis].to_numpy() for name, rows in degrees.groupby("dataset")}
-        parts.append(summarise_degrees(sets, draws=draws, seed=seed).assign(axis=axis))
-    return pd.concat(parts, ignore_index=True)

@@ -16,6 +16,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.detectors import Detector
 from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
+from ood_lab.evaluation.distance import Distances, pooled
 from ood_lab.evaluation.doubts import doubtful_fits, suspicious
 from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
@@ -28,10 +29,11 @@ from ood_lab.metrics import (
     accuracy_of,
     advise,
     best_detectors,
+    levels_of,
     results_of,
     significance_of,
 )
-from ood_lab.report.answer import advice_sentences
+from ood_lab.report.answer import advice_sentences, distance_sentences
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
@@ -78,6 +80,10 @@ class Score(Task):
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks, and where there is no number."""
+        return self.scored(ws)
+
+    def scored(self, ws: Workspace, distances: Distances | None = None) -> pd.DataFrame | None:
+        """See :meth:`run`; with the distances of the images the page begins with them."""
         ood_sets = self._evaluated(ws)
         limit = memory_limit(self.memory_limit_gb)  # before the banks take their share
         extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root)
@@ -93,7 +99,8 @@ class Score(Task):
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": refused}
         ws.manifest |= second.describe()
         if ood_sets:
-            return self._with_detectors(ws, banks, usable, ood_sets, limit, second.fit_seconds)
+            fitted = second.fit_seconds
+            return self._with_detectors(ws, banks, usable, ood_sets, limit, fitted, distances)
         return self._of_id_alone(ws, banks)
 
     def _with_detectors(
@@ -104,6 +111,7 @@ class Score(Task):
         ood_sets: Sequence[str],
         limit: int,
         fitted: Mapping[str, float],
+        distances: Distances | None,
     ) -> pd.DataFrame:
         """Fits and scores the detectors, and writes what was found.
 
@@ -142,17 +150,30 @@ class Score(Task):
         if not lost:
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
         advice = None if lost else advise(evaluation, ws.seed)
+        run = ws.folder if (ws.folder / "checkpoints").is_dir() else ws.cfg.get("ckpt")
         manifest |= {
-            "answer": advice_sentences(advice),
+            "answer": [
+                *(distance_sentences(distances.degrees, distances.axes) if distances else []),
+                *advice_sentences(advice),
+            ],
             "advice": asdict(advice) if advice else None,
+            "next": predict_command(run, advice.detector if advice else None),
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
             },
             "tuning": selection.record,
             "warnings": [*manifest.get("warnings", []), *doubts, *selection.warnings],
         }
-        results = results_of(evaluation, manifest["model"]).assign(seed=ws.model_seed)
-        return self._finish(ws, banks, scores, results, best)
+        results = results_of(evaluation, manifest["model"])
+        if distances is not None and len(distances.levels):
+            pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
+            of_pool = Evaluation(
+                pool, list(timing), seed=ws.seed, csid=ws.data.csid_names, **ws.metrics
+            )
+            levels = levels_of(of_pool, manifest["model"])
+            results = pd.concat([results, levels], ignore_index=True)
+        results = results.assign(seed=ws.model_seed)
+        return self._finish(ws, banks, scores, results, best, distances)
 
     def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
         """The accuracy, and how the detectors are scored once there is an OOD set."""
@@ -178,6 +199,7 @@ class Score(Task):
         scores: pd.DataFrame,
         results: pd.DataFrame,
         best: pd.DataFrame | None,
+        distances: Distances | None = None,
     ) -> pd.DataFrame:
         """Writes the results, shows them, and draws the page last: no number depends on it."""
         manifest, dating = ws.manifest, None
@@ -190,7 +212,9 @@ class Score(Task):
         show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with optional("report.html"):
-                write_page(ws.folder, ws.data, banks, scores, results, best, manifest, dating)
+                write_page(
+                    ws.folder, ws.data, banks, scores, results, best, manifest, dating, distances
+                )
         return results
 
 
@@ -225,6 +249,16 @@ def later(run: Path | None) -> str:
     else:
         remedy = "add data.ood.NAME=DIR, or graded=corruptions, to this command line"
     return f"there is no OOD set, so no detector was scored: {remedy}"
+
+
+def predict_command(run: Path | str | None, detector: str | None) -> str | None:
+    """How new images are judged by a detector; None without one."""
+    if detector is None:
+        return None
+    more = f"task=predict detector=[{detector}] task.images=DIR"
+    if run is None:
+        return f"the command line of this run with {more}"
+    return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {more}"
 
 
 def known_columns(

@@ -1,0 +1,120 @@
+"""How far every image is from ID train: split by a CLIP, or in the network's own features."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import pandas as pd
+import torch
+from rich.progress import Progress
+from torch import Tensor
+
+from ood_lab.axes import AXES, LEVELS
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
+
+log = logging.getLogger(__name__)
+
+#: What a degree says, by its column.
+SPLIT = {"semantic": "in meaning", "covariate": "in looks"}
+#: Of features that nothing splits.
+WHOLE = {"distance": "in the features of the network"}
+
+
+@dataclass(frozen=True)
+class Distances:
+    """How far every image is from ID train.
+
+    Attributes:
+        degrees: one row per image: ``dataset, index, path, label`` and the columns of ``axes``.
+        summary: mean and median of every set, see :func:`summarised`.
+        axes: column of ``degrees`` → its words.
+        facts: for the manifest.
+        levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.divide.Divide`; empty
+            where nothing was divided.
+    """
+
+    degrees: pd.DataFrame
+    summary: pd.DataFrame
+    axes: Mapping[str, str]
+    facts: Mapping[str, Any]
+    levels: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def own_distances(
+    data: OODDataModule, features: Mapping[str, Tensor], k: int, device: torch.device
+) -> pd.DataFrame:
+    """``distance`` of every image but those of train.
+
+    The cosine distance of its features to those of its k-th nearest training image (arXiv
+    2204.06507), which does not tell meaning from looks.
+    """
+    width = next(iter(features.values())).shape[1]
+    whole = undecomposed(width, {}, k)
+    degrees = measured_degrees(data, features, [whole], k, device)
+    return degrees.rename(columns={"semantic": "distance"}).drop(columns="covariate")
+
+
+def measured_degrees(
+    data: OODDataModule,
+    features: Mapping[str, Tensor],
+    decompositions: Sequence[Decomposition],
+    k: int | None,
+    device: torch.device,
+) -> pd.DataFrame:
+    """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
+    names = [name for name in features if name != "train"]
+    parts = {
+        name: data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names
+    }
+    with Progress(transient=True) as progress:
+        bar = progress.add_task("Measuring", total=len(names) * len(decompositions))
+
+        def report(done: int, share: float) -> None:
+            progress.update(bar, completed=done + share)
+
+        for row, decomposition in enumerate(decompositions):
+            # One half of the ID set at a time: large pools leave no room for both.
+            meter = ShiftMeter(decomposition, features["train"], k, device, resident=False)
+            suffix = "" if decomposition is decompositions[0] else f"_{decomposition.name}"
+            for number, name in enumerate(names, row * len(names)):
+                found = meter(features[name], progress=partial(report, number))
+                for axis in AXES:
+                    parts[name][f"{axis}{suffix}"] = getattr(found, axis).double().numpy()
+    rows = [part.reset_index(names="index") for part in parts.values()]
+    table = pd.concat(rows, ignore_index=True)
+    return table[["dataset", "index", *[c for c in table if c not in ("dataset", "index")]]]
+
+
+def summarised(
+    degrees: pd.DataFrame, draws: int, seed: int, axes: Sequence[str] = AXES
+) -> pd.DataFrame:
+    """Mean and median of every set on every axis, see :func:`summarise_degrees`."""
+    parts = []
+    for axis in axes:
+        sets = {str(name): rows[axis].to_numpy() for name, rows in degrees.groupby("dataset")}
+        parts.append(summarise_degrees(sets, draws=draws, seed=seed).assign(axis=axis))
+    return pd.concat(parts, ignore_index=True)
+
+
+#: What all OOD images together are called.
+POOL = "all_ood"
+
+
+def pooled(scores: pd.DataFrame, ood_names: Sequence[str], levels: pd.DataFrame) -> pd.DataFrame:
+    """The scores with all OOD images as one set, which has the measured levels.
+
+    Args:
+        scores: see :class:`~ood_lab.metrics.Evaluation`.
+        ood_names: its OOD sets.
+        levels: ``dataset, index, semantic_level, covariate_level``.
+    """
+    keys = ["dataset", "index"]
+    outside = scores["dataset"].isin(list(ood_names))
+    plain = scores.drop(columns=[level for level in LEVELS if level in scores])
+    ood = plain[outside].merge(levels[[*keys, *LEVELS]], on=keys, validate="one_to_one")
+    return pd.concat([plain[~outside], ood.assign(dataset=POOL)], ignore_index=True)

@@ -46,11 +46,10 @@ class CorruptedImages(ImageDataset):
         self._plan = list(plan[list(PLAN)].itertuples(index=False, name=None))
         made = f"corruptions {VERSION}, seed {seed}, {size} px\0{plan.to_csv(index=False)}"
         whole = "\0".join([*(data.identity for data in sources), made])
-        tables = [_described(data) for data in sources]
-        shown = pd.DataFrame(
-            [tables[source].iloc[row] for source, row, _, _ in self._plan]
-        ).reset_index(drop=True)
-        table = shown.assign(**plan.drop(columns=["source", "row"]).reset_index(drop=True))
+        begin = np.cumsum([0, *map(len, sources)])[plan["source"]]
+        shown = pd.concat(map(_described, sources)).iloc[begin + plan["row"].to_numpy()]
+        added = plan.drop(columns=["source", "row"])
+        table = pd.concat([part.reset_index(drop=True) for part in (shown, added)], axis=1)
         marks = [f"#{kind}-{severity}" if severity else "" for _, _, kind, severity in self._plan]
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN

@@ -16,6 +16,7 @@ from ood_lab.data.corrupted import CorruptedImages
 from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.held_out import (
+    Above,
     choose,
     distances,
     images_of_classes,
@@ -28,6 +29,8 @@ from ood_lab.hints import suggestion
 from ood_lab.words import counted
 
 SEMANTIC, COVARIATE = LEVELS
+#: Classes that a note names at most.
+_SHOWN = 12
 Kind = Literal["corruptions", "classes", "both"]
 Severity = Annotated[int, Interval(ge=SEVERITIES[0], le=SEVERITIES[-1])]
 
@@ -124,7 +127,7 @@ class Graded:
         """
         if "test" not in splits:
             raise UserError(f"graded={self.kind} makes OOD sets of ID test, and there is none")
-        _check_free([*self.names, "held_out"], splits)
+        _check_free(self.names, splits)
         if self.kind == "corruptions":
             return dict(splits), []
         classes, test = splits["train"].classes, splits["test"]
@@ -143,11 +146,12 @@ class Graded:
             )
         apart = distances(above, held)
         made = self._held_out_sets(test, apart)
+        _check_free(made, splits)
         parts = {name: data for name, data in splits.items() if name in labelled}
         kept = without_classes(parts, held)
-        names = ", ".join(classes[c] + (f" ({apart[c]})" if above[held[0]] else "") for c in held)
-        levels = "; in brackets: levels up to the nearest that stays" if above[held[0]] else ""
-        notes = [f"held out {len(held)} of {len(classes)} classes: {names}{levels}"]
+        notes = [
+            f"held out {len(held)} of {len(classes)} classes: {_listed(classes, apart, above)}"
+        ]
         for name, data in parts.items():
             if unknown := int((data.labels == UNKNOWN).sum()):
                 notes.append(f"{name}: {counted(unknown, 'image')} of no known class left out")
@@ -229,6 +233,15 @@ class Graded:
         """``images`` of these rows by chance, ascending."""
         drawn = np.random.default_rng([self.seed, level]).permutation(rows)
         return np.sort(drawn[: self.images])
+
+
+def _listed(classes: Sequence[str], apart: Mapping[int, int], above: Above) -> str:
+    """The first held-out classes, with their distance where there is a hierarchy."""
+    tree = bool(above[0])
+    names = [f"{classes[c]} ({d})" if tree else classes[c] for c, d in apart.items()]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    meaning = "; in brackets: levels up to the nearest class that stays" if tree else ""
+    return f"{', '.join(names[:_SHOWN])}{more}{meaning}"
 
 
 def _check_list(key: str, values: Sequence[object]) -> None:

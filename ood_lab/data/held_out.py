@@ -51,25 +51,26 @@ def _apart(one: tuple[int, ...], other: tuple[int, ...]) -> int:
 def choose(above: Above, share: float, seed: int) -> list[int]:
     """A share of the classes by chance, ascending.
 
-    In a hierarchy, an equal number for each distance: first a whole branch of the coarsest level,
-    then of the next one, whose siblings stay, and at last single classes. Of branches that are all
-    too large, the smallest is taken. At least two classes stay.
+    In a hierarchy, as many for each distance as can be: first a whole branch of the coarsest level,
+    then of the next one, whose siblings stay, and at last single classes. A distance whose branches
+    are all larger than what is left of the share is passed over. At least two classes stay.
     """
     rng = np.random.default_rng(seed)
-    depths = len(above[0]) + 1
-    each = max(1, round(share * len(above)) // depths)
+    most, depths = max(1, round(share * len(above))), len(above[0]) + 1
     held: set[int] = set()
     for depth in range(depths):
+        finer = depths - depth - 1
         branches = defaultdict(list)
         for c, labels in enumerate(above):
-            branches[labels[: depth + 1], c if depth == depths - 1 else None].append(c)
+            branches[labels[: depth + 1], None if finer else c].append(c)
         groups = list(branches.values())
         groups = [groups[i] for i in rng.permutation(len(groups))]
+        each = max(1, (most - len(held)) // (finer + 1))
         taken = 0
-        # Those that fit come first, then the others from the smallest on.
+        # Those that fit come first; else the smallest, where it leaves one for each other distance.
         for group in sorted(groups, key=lambda g: len(g) if len(g) > each else 0):
-            full = taken and taken + len(group) > each
-            if not full and _leaves_siblings(above, depth, group, held):
+            room = each - taken if taken else max(each, most - len(held) - finer)
+            if len(group) <= room and _leaves_siblings(above, depth, group, held):
                 held.update(group)
                 taken += len(group)
     return sorted(held)

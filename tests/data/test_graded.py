@@ -16,6 +16,7 @@ from ood_lab.data.fewshot import SomeRows
 from ood_lab.data.files import load_rgb
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.graded import Graded
+from ood_lab.data.held_out import choose, distances
 from ood_lab.errors import UserError
 
 LOOKS = ("fog", "contrast", "gaussian_noise", "pixelate")
@@ -188,6 +189,59 @@ def test_a_share_by_chance_is_near_and_far(seed):
         assert level == (1 if dynasty[name] in remaining else 2)
     assert set(data.classes) | set(table["category_name"]) == set(whole.classes)
     assert 6 <= len(data.classes) <= 9
+
+
+def tree_of(*sizes):
+    """Labels above the classes: nested sizes of branches, two levels."""
+    rows, family = [], 0
+    for kingdom, families in enumerate(sizes):
+        for size in families:
+            rows += [(kingdom, family)] * size
+            family += 1
+    return rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("tree", "reached"),
+    [
+        (tree_of((4, 4, 4), (4, 4, 4), (1, 1)), {1, 2, 3}),
+        (tree_of((10, 10), (10, 10)), {1, 2}),  # no kingdom is as small as the share
+        (tree_of((20,), (20,)), {1}),
+    ],
+)
+def test_the_share_holds_and_distances_are_as_many_as_fit(tree, reached, seed):
+    held = choose(tree, 0.3, seed)
+    assert len(held) == round(0.3 * len(tree))
+    kept = set(range(len(tree))) - set(held)
+    families, kingdoms = ({tree[c][k] for c in kept} for k in (1, 0))
+    expected = {
+        c: 1 if tree[c][1] in families else 2 if tree[c][0] in kingdoms else 3 for c in held
+    }
+    assert distances(tree, held) == expected
+    assert set(expected.values()) == reached
+
+
+def test_csid_sets_and_unlabelled_images_follow(tmp_path):
+    names = ("cat", "dog", "owl")
+    folders(tmp_path / "id", classes=names, each=20)
+    folders(tmp_path / "csid", classes=names, each=3, first_seed=5000)
+    root = folders(tmp_path / "test", classes=names, each=4, first_seed=8000)
+    test = [(str(root / name / f"{i:03}.jpg"), name) for name in names for i in range(4)]
+    test[0] = (test[0][0], "")
+    pd.DataFrame(test, columns=["path", "label"]).to_csv(tmp_path / "test.csv", index=False)
+    data = FolderDataModule(
+        {"train": str(tmp_path / "id"), "test": str(tmp_path / "test.csv")}, {},
+        csid={"night": str(tmp_path / "csid")}, full_spectrum=True,
+        graded=Graded(kind="classes", held_out=["cat"]),
+    )  # fmt: skip
+    data.setup()
+    night = data.splits["night"]
+    assert night.classes == data.classes == ["dog", "owl"]
+    assert night.labels.bincount().tolist() == [3, 3]
+    assert len(data.splits["test"]) == 8
+    assert len(data.splits["held_out"]) == 3
+    assert any("test: 1 image of no known class left out" in note for note in data.report.notes)
 
 
 def test_without_a_hierarchy_a_share_is_held_out(tmp_path):

@@ -126,6 +126,12 @@ def test_declared_orders_stay():
     assert data.ood_names[-1] == "corrupted_5"
 
 
+def test_nothing_is_made_without_being_asked():
+    data = vessels(None)
+    assert data.ood_names == []
+    assert any("graded=corruptions" in note for note in data.report.notes)
+
+
 def test_held_out_classes_are_nowhere_in_id(tmp_path):
     graded = Graded(kind="classes", held_out=["oak", "dog"])
     data = photos(tmp_path, graded, shots=4)

@@ -100,14 +100,18 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     if inspect.isclass(function) and "__dataclass_fields__" not in vars(function):
         parents = reversed(inspect.getmro(function))
         owners = [vars(p)["__init__"] for p in parents if "__init__" in vars(p)]
+    # A class may take its options from the fields of others.
+    groups = getattr(function, "OPTIONS", ()) if inspect.isclass(function) else ()
     hints: dict[str, Any] = {}
+    for group in groups:
+        hints |= get_type_hints(group, include_extras=True)
     for owner in owners:
         try:
             own = get_type_hints(owner, include_extras=True)
             passes_on = _takes_options(owner)
         except (NameError, TypeError, AttributeError, ValueError):  # not to be read from outside
             own, passes_on = {}, False
-        hints = (hints if passes_on else {}) | own
+        hints = (hints if passes_on or groups else {}) | own
     return hints
 
 

@@ -97,7 +97,12 @@ class BronzesDataModule(OODDataModule):
         tables = self._divide(colour)
         return {
             name: FileDataset(
-                name, table, classes if name in tables else [], self.identify, self.cache_dir, names
+                name,
+                table,
+                classes if name in tables else [],
+                self.identify,
+                self.checking.cache_dir,
+                names,
             )
             for name, table in (tables | outside).items()
         }

@@ -8,33 +8,29 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, ClassVar
 
 import lightning as L
-import torch
-from annotated_types import Ge
 from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from ood_lab.arguments import BatchSize, Seed, Workers
+from ood_lab.arguments import Seed
 from ood_lab.data.background import Backgrounds
 from ood_lab.data.check_report import CheckReport, Finding, SetSummary
-from ood_lab.data.checks import Mode, check_data
+from ood_lab.data.checks import check_data
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
-from ood_lab.data.division import apply_levels, read_levels
-from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
 from ood_lab.data.graded import Graded
 from ood_lab.data.groups import check_groups
 from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.remarks import Remark
-from ood_lab.data.replacement import Kind, Replacement
+from ood_lab.data.replacement import Replacement
 from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
-from ood_lab.data.segmented import Segmenter
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
+from ood_lab.data.steps import Checking, Cut, Division, FewShots, Loading, taken
 from ood_lab.data.unresized import without_resize
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -59,36 +55,12 @@ class OODDataModule(L.LightningDataModule):
             is left out.
         unresized: names of sets whose images have the network's size already, as ImageNet-C's do:
             they are normalised, but neither resized nor cropped.
-        batch_size: images a training batch, on each device.
-        eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
-        num_workers: loader processes; 0 = load in the main process.
-        drop_last: leave out the last, smaller training batch (batch norm does not like it),
-            unless it is the only one.
-        balanced: draw training images so that every class is equally frequent.
-        pin_memory: page-locked batches; None = when there is a CUDA device.
         seed: of the order of training images and their augmentation, together with the seed of the
             job; and of the sample that the check decodes.
-        check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
-        on_broken: ``stop`` at an unreadable image, or ``skip`` it.
-        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
-        cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
-        shots: training images of each class, see :func:`few_shot`; -1 = all. Everything that is
-            fitted on ``train``, detectors too, then sees these alone; val stays whole.
-        shot_seed: of that choice; None = the seed of the job.
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
-        levels: file with measured levels of the OOD sets, see
-            :func:`~ood_lab.data.division.read_levels`; None = those that the sets bring along.
-        background: ``replaced`` puts other backgrounds behind the objects of some sets, see
-            :class:`Replacement`, like all that follow; seeded by ``seed``.
-        background_source: folder of those backgrounds.
-        background_sets: names of those sets. Everything that is fitted on them, detectors too,
-            then sees the new backgrounds.
-        masks: folder of masks that say where the objects are.
-        segmenter: finds them where nothing else says so.
         graded: makes OOD sets of the ID data; None = none.
-        max_batches: so many batches of every set at most, taken at equal steps through it; None =
-            all images. Set by ``debug=true``.
+        options: of :attr:`OPTIONS`: loading, checking, and what is done to the sets.
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the sets with shifted covariates (csID), the OOD
@@ -98,6 +70,16 @@ class OODDataModule(L.LightningDataModule):
         report: what the check found; print it with rich.
     """
 
+    #: What ``**options`` are taken from.
+    OPTIONS: ClassVar[tuple[type, ...]] = (
+        Loading,
+        Checking,
+        FewShots,
+        Cut,
+        Division,
+        Replacement,
+    )
+
     def __init__(
         self,
         name: str,
@@ -105,28 +87,10 @@ class OODDataModule(L.LightningDataModule):
         shift_order: Sequence[str] | None = None,
         ood_groups: Mapping[str, Sequence[str] | None] | None = None,
         unresized: Sequence[str] = (),
-        batch_size: BatchSize = 64,
-        eval_batch_size: BatchSize | None = None,
-        num_workers: Workers = 0,
-        drop_last: bool = True,
-        balanced: bool = False,
-        pin_memory: bool | None = None,
         seed: Seed = 0,
-        check: Mode = "auto",
-        on_broken: Literal["stop", "skip"] = "stop",
-        on_duplicates: Literal["warn", "stop"] = "warn",
-        cache_dir: str | os.PathLike[str] | None = None,
-        shots: Annotated[int, Ge(ALL)] = ALL,
-        shot_seed: Seed | None = None,
         info: Mapping[str, Any] | None = None,
-        levels: str | os.PathLike[str] | None = None,
-        background: Kind = "origin",
-        background_source: str | os.PathLike[str] | None = None,
-        background_sets: Sequence[str] = ("train",),
-        masks: str | os.PathLike[str] | None = None,
-        segmenter: Segmenter | None = None,
         graded: Graded | None = None,
-        max_batches: int | None = None,
+        **options: Any,
     ) -> None:
         super().__init__()
         self.name = name
@@ -137,26 +101,17 @@ class OODDataModule(L.LightningDataModule):
         #: Sets that the configuration names and this run does not read.
         self.left_out: list[str] = []
         self.unresized = list(unresized)
-        self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size or batch_size
-        self.num_workers = num_workers
-        self.drop_last = drop_last
-        self.balanced = balanced
-        self.pin_memory = torch.cuda.is_available() if pin_memory is None else pin_memory
         self.seed = seed
-        self.check = check
-        self.on_broken: Literal["stop", "skip"] = on_broken
-        self.on_duplicates: Literal["warn", "stop"] = on_duplicates
-        self.cache_dir = cache_dir
-        self.shots = shots
-        self.shot_seed = shot_seed
         self.info = dict(info or {})
-        self.levels = levels
         self.graded = graded
-        self.max_batches = max_batches
-        self.replacement = Replacement(
-            background, background_source, background_sets, masks, segmenter
-        )
+        self.loading = taken(Loading, options)
+        self.checking = taken(Checking, options)
+        self.few = taken(FewShots, options)
+        self.cut = taken(Cut, options)
+        self.division = taken(Division, options)
+        self.replacement = taken(Replacement, options)
+        if options:
+            raise TypeError(f"{type(self).__name__} has no option '{next(iter(options))}'")
         self.splits: dict[str, ImageDataset] = {}
         self.report: CheckReport | None = None
         self.notes: list[str] = []
@@ -169,7 +124,12 @@ class OODDataModule(L.LightningDataModule):
     def title(self) -> str:
         """What is looked at, for headings: the name, or how little of it."""
         name = str(self.name)
-        return name if self.max_batches is None else f"{self.max_batches} batches of {name}"
+        return name if self.is_whole else f"{self.cut.max_batches} batches of {name}"
+
+    @property
+    def is_whole(self) -> bool:
+        """False where only a few batches of every set are looked at."""
+        return self.cut.max_batches is None
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -208,14 +168,12 @@ class OODDataModule(L.LightningDataModule):
             self.notes += notes
             if not (self.shift_order or self.ood_groups):
                 self.shift_order = self.graded.order(splits)
-        if self.shots != ALL:
-            splits["train"] = self._few(splits["train"])
+        self.notes += self.few.apply(splits)
         names = [*splits, *(self.graded.names if self.graded else ())]
         self._check_names(names)
-        if self.max_batches is not None:
+        if not self.is_whole:
             self._whole_train = splits["train"]  # a few batches need not have all labels
-            splits = {name: self._batches_of(data) for name, data in splits.items()}
-            self.notes.append(f"{self.max_batches} batches of every set, and no more")
+        self.notes += self.cut.apply(splits, self.loading)
         if not self._ood_of(names):
             self.notes.append(
                 "there is no OOD set: data.ood.NAME=DIR adds one, graded=corruptions makes one of "
@@ -223,10 +181,10 @@ class OODDataModule(L.LightningDataModule):
             )
         report = check_data(
             splits,
-            self.check,
-            self.on_broken,
-            self.on_duplicates,
-            self.cache_dir,
+            self.checking.check,
+            self.checking.on_broken,
+            self.checking.on_duplicates,
+            self.checking.cache_dir,
             self.seed,
             self._ood_of(splits),
         )
@@ -234,12 +192,12 @@ class OODDataModule(L.LightningDataModule):
             splits[name] = _less(splits[name], rows)
             self.notes.append(f"unreadable images of {name} left out: {len(rows)}")
         self.notes += self.replacement.apply(
-            splits, self.own_backgrounds(), self.seed, self.cache_dir
+            splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )
         if self.graded:
             splits = self._with_corrupted(splits, self.graded, report)
-        if self.levels:
-            self._apply_levels({name: splits[name] for name in self._ood_of(splits)})
+        ood = {name: splits[name] for name in self._ood_of(splits)}
+        self.notes += self.division.apply(ood, self.cut)
         report.notes[:0] = self.notes
         report.differences[:0] = self._doubts
         # A hierarchy that is none shows here, not after training.
@@ -254,32 +212,9 @@ class OODDataModule(L.LightningDataModule):
         self.notes += notes
         report.sets[:] = [summary for summary in report.sets if summary.name in splits]
         for name in graded.names:
-            if self.max_batches is not None:
-                splits[name] = self._batches_of(splits[name])
+            splits[name] = self.cut.of(splits[name], self.loading)
             report.sets.append(SetSummary(name, len(splits[name])))
         return splits
-
-    def _apply_levels(self, ood: Mapping[str, ImageDataset]) -> None:
-        assert self.levels is not None
-        levels = read_levels(self.levels)
-        if self.max_batches is not None:  # made for all images of a set
-            here = {(name, str(p)) for name, data in ood.items() for p in data.table["path"]}
-            pairs = zip(levels["dataset"], levels["path"].astype(str), strict=True)
-            levels = levels[[pair in here for pair in pairs]]
-        apply_levels(ood, levels, f"data.levels={self.levels}")
-        self.notes.append(f"levels of shift: {self.levels}")
-
-    def _few(self, train: ImageDataset) -> ImageDataset:
-        few = few_shot(train, self.shots, self.shot_seed)
-        self.notes.append(
-            f"train: {len(few):,} of {len(train):,} images, {self.shots} a class; detectors that "
-            "are fitted on train see these alone"
-        )
-        return few
-
-    def _batches_of(self, data: ImageDataset) -> ImageDataset:
-        size = self.batch_size if data.name == "train" else self.eval_batch_size
-        return only_rows(data, even_rows(len(data), (self.max_batches or 0) * size))
 
     def _check_names(self, splits: Iterable[str]) -> None:
         ood = self._ood_of(splits)
@@ -382,18 +317,18 @@ class OODDataModule(L.LightningDataModule):
 
     def predict_loader(self, split: str) -> DataLoader[Batch]:
         """Every image of a set once, in order, with the eval transform."""
-        return self._loader(self.predict_dataset(split), self.eval_batch_size)
+        return self._loader(self.predict_dataset(split), self.loading.evaluated)
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """Training images in random order, with the train transform."""
         self.setup()
-        chances = class_chances(self.splits["train"].labels) if self.balanced else None
+        chances = class_chances(self.splits["train"].labels) if self.loading.balanced else None
         if self._train_view is None:
             raise RuntimeError("the training images have no transform: call use_transform first")
         data = self._train_view
         return self._loader(
             data,
-            self.batch_size,
+            self.loading.batch_size,
             sampler=EpochSampler(len(data), self.seed, self._epoch, chances),
             drop_last=self._drops_last(self.trainer.world_size if self.trainer else 1),
             persistent=True,
@@ -403,17 +338,17 @@ class OODDataModule(L.LightningDataModule):
     def batches_per_epoch(self, devices: int = 1) -> int:
         """Training batches that each of ``devices`` sees in an epoch."""
         share = math.ceil(len(self.splits["train"]) / devices)
-        batches = share / self.batch_size
+        batches = share / self.loading.batch_size
         return math.floor(batches) if self._drops_last(devices) else math.ceil(batches)
 
     def _drops_last(self, devices: int) -> bool:
-        fills_a_batch = len(self.splits["train"]) // devices >= self.batch_size
-        return self.drop_last and fills_a_batch
+        fills_a_batch = len(self.splits["train"]) // devices >= self.loading.batch_size
+        return self.loading.drop_last and fills_a_batch
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """ID validation images, in order."""
         data = self.predict_dataset("val")
-        return self._loader(data, self.eval_batch_size, persistent=True, keys=self._batch_keys)
+        return self._loader(data, self.loading.evaluated, persistent=True, keys=self._batch_keys)
 
     def test_dataloader(self) -> DataLoader[Batch]:
         """ID test images, in order."""
@@ -433,9 +368,9 @@ class OODDataModule(L.LightningDataModule):
             batch_size=batch_size,
             sampler=sampler,
             drop_last=drop_last,
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            persistent_workers=persistent and self.num_workers > 0,
+            num_workers=self.loading.num_workers,
+            pin_memory=self.loading.pins,
+            persistent_workers=persistent and self.loading.num_workers > 0,
             worker_init_fn=pl_worker_init_function,
             collate_fn=partial(_tuples, keys) if keys else None,
         )

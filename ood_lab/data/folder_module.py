@@ -142,7 +142,7 @@ class FolderDataModule(OODDataModule):
                 table,
                 classes if name in tables or name in shifted else [],
                 self.identify,
-                self.cache_dir,
+                self.checking.cache_dir,
                 names,
             )
             for name, table in (tables | outside).items()
@@ -193,7 +193,7 @@ class FolderDataModule(OODDataModule):
             if split == "test":
                 if missing := missing_labels(table):
                     self._note(f"{source}: {missing}; the ID accuracy is of the others")
-            elif split != "train" or self.shots == ALL:  # few shots leave such rows out
+            elif split != "train" or self.few.shots == ALL:  # few shots leave such rows out
                 check_complete(table, source)
 
     def _read(

@@ -29,9 +29,9 @@ class Replacement:
     """The choice of backgrounds.
 
     Attributes:
-        kind: ``origin`` leaves all images as they are.
-        source: folder of backgrounds; None = those that the data itself knows, where it does.
-        sets: names of the sets whose backgrounds are replaced.
+        background: ``origin`` leaves all images as they are.
+        background_source: folder of backgrounds; None = those that the data itself knows.
+        background_sets: names of the sets whose backgrounds are replaced.
         masks: folder of masks, see :func:`mask_files`; None = what the data knows of its objects
             (the column ``mask`` of a table, rendered images), else ``segmenter``.
         segmenter: finds the objects where nothing else says where they are.
@@ -40,15 +40,15 @@ class Replacement:
         UserError: another kind.
     """
 
-    kind: Kind = "origin"
-    source: str | os.PathLike[str] | None = None
-    sets: Sequence[str] = ("train",)
+    background: Kind = "origin"
+    background_source: str | os.PathLike[str] | None = None
+    background_sets: Sequence[str] = ("train",)
     masks: str | os.PathLike[str] | None = None
     segmenter: Segmenter | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("origin", "replaced"):
-            raise UserError(f"data.background={self.kind}: choose origin or replaced")
+        if self.background not in ("origin", "replaced"):
+            raise UserError(f"data.background={self.background}: choose origin or replaced")
 
     def apply(
         self,
@@ -71,15 +71,17 @@ class Replacement:
         Raises:
             UserError: no backgrounds, no such set, or images whose object nothing tells.
         """
-        if self.kind == "origin":
+        if self.background == "origin":
             return []
-        backgrounds = FolderBackgrounds(self.source, cache_dir) if self.source else own
+        backgrounds = (
+            FolderBackgrounds(self.background_source, cache_dir) if self.background_source else own
+        )
         if backgrounds is None:
             raise UserError(
                 "data.background=replaced needs images of other places: data.background_source=DIR"
             )
         notes = []
-        for name in self.sets:
+        for name in self.background_sets:
             if name not in splits:
                 raise UserError(
                     f"data.background_sets names '{name}', which is not a set: "

@@ -173,7 +173,7 @@ class Extraction:
             self.data.predict_dataset(split),
             self.root,
             columns,
-            batch_size=self.data.eval_batch_size,
-            num_workers=self.data.num_workers,
+            batch_size=self.data.loading.evaluated,
+            num_workers=self.data.loading.num_workers,
             weights=self._weights,
         )

@@ -62,7 +62,7 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
             )
         return Materials(test, range(len(test)))
     paths = test.paths if source is None else read_manifest(source, classes=[])[0]["path"].tolist()
-    digests = content_hashes(paths, data.cache_dir).tolist()
+    digests = content_hashes(paths, data.checking.cache_dir).tolist()
     for split in ("train", "val"):
         _check_apart(paths, digests, data, split)
     row_of = _by_content(test, data)
@@ -92,5 +92,5 @@ def _check_apart(
 
 def _by_content(images: FileDataset, data: OODDataModule) -> dict[str, int]:
     """sha256 of the file -> row."""
-    digests = content_hashes(images.paths, data.cache_dir).tolist()
+    digests = content_hashes(images.paths, data.checking.cache_dir).tolist()
     return {digest: row for row, digest in enumerate(digests)}

@@ -179,7 +179,7 @@ class Score(Task):
         """The accuracy, and how the detectors are scored once there is an OOD set."""
         scores = rows_of(ws.data.splits["test"], banks["test"])
         write_table(scores, ws.folder / "scores.parquet")
-        whole = ws.data.max_batches is None
+        whole = ws.data.is_whole
         _, doubts = accuracy_warnings(banks, ws.data.splits["val"].labels, ws.backbone, ws.manifest)
         ws.manifest["warnings"] = [
             *ws.manifest.get("warnings", []),

@@ -1,5 +1,6 @@
 import copy
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import lightning as L
@@ -108,9 +109,9 @@ def test_train_loader_shuffles_and_drops_the_rest(root):
     order = [index for batch in seen for index in batch]
     assert order != sorted(order)
     assert len(set(order)) == 48
-    data.drop_last = False
+    data.loading = replace(data.loading, drop_last=False)
     assert [len(b["index"]) for b in data.train_dataloader()] == [16, 16, 16, 12]
-    data.drop_last, data.batch_size = True, 100  # the only batch is never dropped
+    data.loading = replace(data.loading, drop_last=True, batch_size=100)  # never the only one
     assert [len(b["index"]) for b in data.train_dataloader()] == [60]
 
 
@@ -320,7 +321,7 @@ def test_unlabelled_id(root):
     assert data.classes == []
     assert not data.labels.classes
     assert any("no labels" in note for note in data.report.notes)
-    data.balanced = True
+    data.loading = replace(data.loading, balanced=True)
     with pytest.raises(UserError, match=r"data\.balanced needs labels"):
         data.train_dataloader()
 
@@ -402,7 +403,7 @@ def test_folder_config_is_all_one_needs(root):
     assert list(data.splits) == ["train", "val", "test", "near", "far"]
     assert data.shift_order == ["near", "far"]
     assert isinstance(data.shift_order, list)
-    assert (data.name, data.seed, data.eval_batch_size) == ("folder", 0, 256)
+    assert (data.name, data.seed, data.loading.evaluated) == ("folder", 0, 256)
     with pytest.raises(UserError, match=r"data\.id\.train=DIR"):
         built("+data=folder").setup()
 

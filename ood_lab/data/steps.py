@@ -1,0 +1,155 @@
+"""What may be done to the sets of a DataModule, one small class each, and how they are read.
+
+The fields are the keys of ``data`` in the configuration, so that a step and its settings stand
+together. Steps change ``splits`` in place and return what the user should know.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, Literal, TypeVar
+
+import torch
+from annotated_types import Ge
+
+from ood_lab.arguments import BatchSize, Seed, Workers
+from ood_lab.data.checks import Mode
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.division import apply_levels, read_levels
+from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
+
+_Part = TypeVar("_Part")
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How batches are made.
+
+    Args:
+        batch_size: images a training batch, on each device.
+        eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
+        num_workers: loader processes; 0 = load in the main process.
+        drop_last: leave out the last, smaller training batch (batch norm does not like it),
+            unless it is the only one.
+        balanced: draw training images so that every class is equally frequent.
+        pin_memory: page-locked batches; None = when there is a CUDA device.
+    """
+
+    batch_size: BatchSize = 64
+    eval_batch_size: BatchSize | None = None
+    num_workers: Workers = 0
+    drop_last: bool = True
+    balanced: bool = False
+    pin_memory: bool | None = None
+
+    @property
+    def evaluated(self) -> int:
+        """Images per batch where nothing is trained."""
+        return self.eval_batch_size or self.batch_size
+
+    @property
+    def pins(self) -> bool:
+        """True where batches are page-locked."""
+        return torch.cuda.is_available() if self.pin_memory is None else self.pin_memory
+
+
+@dataclass(frozen=True)
+class Checking:
+    """What is checked before any work.
+
+    Args:
+        check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
+        on_broken: ``stop`` at an unreadable image, or ``skip`` it.
+        on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
+        cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
+    """
+
+    check: Mode = "auto"
+    on_broken: Literal["stop", "skip"] = "stop"
+    on_duplicates: Literal["warn", "stop"] = "warn"
+    cache_dir: str | os.PathLike[str] | None = None
+
+
+@dataclass(frozen=True)
+class FewShots:
+    """Some training images of each class.
+
+    Everything that is fitted on ``train``, detectors too, then sees these alone; val stays whole.
+
+    Args:
+        shots: training images of each class, see :func:`few_shot`; -1 = all.
+        shot_seed: of that choice; None = the seed of the job.
+    """
+
+    shots: Annotated[int, Ge(ALL)] = ALL
+    shot_seed: Seed | None = None
+
+    def apply(self, splits: dict[str, ImageDataset]) -> list[str]:
+        """Chooses the images of ``train``."""
+        if self.shots == ALL:
+            return []
+        train = splits["train"]
+        splits["train"] = few_shot(train, self.shots, self.shot_seed)
+        return [
+            f"train: {len(splits['train']):,} of {len(train):,} images, {self.shots} a class; "
+            "detectors that are fitted on train see these alone"
+        ]
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A few batches of every set.
+
+    Args:
+        max_batches: so many at most, taken at equal steps through a set; None = all images. Set by
+            ``debug=true``.
+    """
+
+    max_batches: int | None = None
+
+    def apply(self, splits: dict[str, ImageDataset], loading: Loading) -> list[str]:
+        """Cuts every set."""
+        if self.max_batches is None:
+            return []
+        for name, data in splits.items():
+            splits[name] = self.of(data, loading)
+        return [f"{self.max_batches} batches of every set, and no more"]
+
+    def of(self, data: ImageDataset, loading: Loading) -> ImageDataset:
+        """What is left of one set."""
+        if self.max_batches is None:
+            return data
+        size = loading.batch_size if data.name == "train" else loading.evaluated
+        return only_rows(data, even_rows(len(data), self.max_batches * size))
+
+
+@dataclass(frozen=True)
+class Division:
+    """Measured levels of shift.
+
+    Args:
+        levels: file with those of the OOD sets, see :func:`~ood_lab.data.division.read_levels`;
+            None = those that the sets bring along.
+    """
+
+    levels: str | os.PathLike[str] | None = None
+
+    def apply(self, ood: Mapping[str, ImageDataset], cut: Cut) -> list[str]:
+        """Gives OOD sets their levels; of those that were ``cut``, to the images that are left."""
+        if not self.levels:
+            return []
+        table = read_levels(self.levels)
+        if cut.max_batches is not None:  # made for all images of a set
+            here = {(name, str(p)) for name, data in ood.items() for p in data.table["path"]}
+            pairs = zip(table["dataset"], table["path"].astype(str), strict=True)
+            table = table[[pair in here for pair in pairs]]
+        apply_levels(ood, table, f"data.levels={self.levels}")
+        return [f"levels of shift: {self.levels}"]
+
+
+def taken(part: type[_Part], options: dict[str, Any]) -> _Part:
+    """A dataclass from those of the options that are its fields, which leave ``options``."""
+    names = [each.name for each in fields(part)]  # type: ignore[arg-type]
+    return part(**{name: options.pop(name) for name in names if name in options})

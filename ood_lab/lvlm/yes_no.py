@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,7 +15,8 @@ from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, places
 from ood_lab.lvlm.shown import Scored, metric_table
-from ood_lab.metrics.clustered import cluster_sums, clustered, contrast
+from ood_lab.metrics.clustered import Metrics, cluster_sums, clustered, contrast, share
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.report.table import Table
 from ood_lab.results import whole
@@ -69,11 +71,13 @@ def yes_no_rows(
     splits: Sequence[str],
     first: Unparsed,
     *,
+    positive: str = YES,
+    groups: Mapping[str, str] | None = None,
     draws: int = 1000,
     seed: int = 0,
     min_count: int = 10,
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a results table; the positive class is "yes".
+    """Rows of a results table.
 
     The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all pooled, and of every known
     level of shift and every cell of the two, with unparsed answers treated both ways. A failed
@@ -84,6 +88,9 @@ def yes_no_rows(
         judged: see :func:`ood_lab.lvlm.judged.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
+        positive: the positive class of precision, recall and F1.
+        groups: metric → column: the share of the column's groups all of whose questions are right.
+            Intervals resample groups.
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
@@ -94,10 +101,35 @@ def yes_no_rows(
             kept = part[_kept(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
             found = clustered(
-                answer_counts(read), yes_no_metrics, read["pair_id"], draws=draws, seed=seed
+                answer_counts(read), metrics_of(positive), read["pair_id"], draws=draws, seed=seed
             )
             keys = {**place, "unparsed": way}
             yield from estimate_rows(keys, found.estimates(), kept["pair_id"].nunique(), part)
+            for metric, column in (groups or {}).items():
+                right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
+                counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
+                shares = clustered(counts, partial(_share, metric), draws=draws, seed=seed)
+                yield from estimate_rows(keys, shares.estimates(), len(right), part)
+
+
+def _share(name: str, counts: NDArray[Any]) -> dict[str, Floats]:
+    """The first count over the second, ``[..., 2]``."""
+    return {name: share(counts[..., 0], counts[..., 1])}
+
+
+def metrics_of(positive: str) -> Metrics:
+    """:func:`~ood_lab.metrics.yes_no.yes_no_metrics` with this positive class.
+
+    The rate of "yes" is that of "yes" in any case.
+    """
+    if positive == YES:
+        return yes_no_metrics
+
+    def turned(counts: NDArray[Any]) -> dict[str, Floats]:
+        rate = yes_no_metrics(counts)["yes_rate"]
+        return yes_no_metrics(counts[..., [2, 3, 0, 1]]) | {"yes_rate": rate}
+
+    return turned
 
 
 def answer_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
@@ -127,7 +159,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
 
 
 def yes_no_tables(
-    run: Scored, metrics: Mapping[str, str], splits: Mapping[str, str]
+    run: Scored, metrics: Mapping[str, str], splits: Mapping[str, str], positive: str = YES
 ) -> Iterator[Table]:
     """Whole sets, with unparsed answers treated both ways; once where none is unparsed.
 
@@ -135,10 +167,13 @@ def yes_no_tables(
         run: with rows of :func:`yes_no_rows`.
         metrics: metric and heading.
         splits: set and what it is called.
+        positive: the positive class.
     """
     rows = whole(run.results[run.results["metric"].isin(metrics)])
     lost = bool(rows["n_unparsed"].any())
-    notes = ["Positive class: yes. ± half of the 95% interval, from resampling question pairs."]
+    notes = [
+        f"Positive class: {positive}. ± half of the 95% interval, from resampling question pairs."
+    ]
     for way, part in rows.groupby("unparsed", sort=False):
         title = "Yes/no questions, %" + (f"; {WORDS[str(way)]}" if lost else "")
         yield metric_table(title, "split", part, splits, metrics, notes=notes)
@@ -146,7 +181,9 @@ def yes_no_tables(
             return
 
 
-def model_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+def model_contrasts(
+    judged: pd.DataFrame, *, positive: str = YES, draws: int = 1000, seed: int = 0
+) -> pd.DataFrame:
     """How models differ on the same yes/no questions, all sets pooled.
 
     Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
@@ -154,6 +191,7 @@ def model_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -
 
     Args:
         judged: the answers of all models, with ``model``.
+        positive: the positive class.
         draws: bootstrap resamples.
         seed: of the draws.
     """
@@ -162,7 +200,7 @@ def model_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -
     models = list(dict.fromkeys(rows["model"]))
     number = rows["model"].map(models.index)
     sums = cluster_sums(answer_counts(rows), rows["pair_id"], number, len(models))
-    return contrast(models, clustered(sums, yes_no_metrics, draws=draws, seed=seed))
+    return contrast(models, clustered(sums, metrics_of(positive), draws=draws, seed=seed))
 
 
 def _kept(rows: pd.DataFrame, unparsed: Unparsed) -> pd.Series:

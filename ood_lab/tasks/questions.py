@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import pandas as pd
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.published import QuestionSource
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.scored import POOLED, question_kind
 from ood_lab.lvlm.shown import (
@@ -55,6 +56,9 @@ class Questions(Benchmark):
     Args:
         title: what the benchmark is called.
         unparsed: which of the two ways of treating unparsed answers comes first.
+        source: published files that the questions are read from, in place of ``questions``.
+        positive: the positive class of precision, recall and F1.
+        groups: metric → key in ``meta``: the share of groups all of whose questions are right.
 
     Raises:
         UserError: see :meth:`check` and the models.
@@ -62,6 +66,9 @@ class Questions(Benchmark):
 
     title: str
     unparsed: Unparsed
+    source: QuestionSource | None
+    positive: Literal["yes", "no"]
+    groups: Mapping[str, str]
     headlines: ClassVar[Sequence[Headline]] = (Headline(POOLED, "accuracy", "Acc"),)
     compared: ClassVar[Mapping[str, str]] = METRICS
     asks: ClassVar[Sequence[str]] = (YES_NO,)
@@ -75,21 +82,29 @@ class Questions(Benchmark):
     def kind(self) -> Kind:
         """Named after the title."""
         slug = re.sub(r"[^a-z0-9]+", "_", self.title.lower()).strip("_") or "questions"
-        return question_kind(slug, "question pair", "unparsed")
+        return question_kind(slug, self._unit, "unparsed")
+
+    @property
+    def _unit(self) -> str:
+        """What is resampled."""
+        return "question pair" if self.source is None else "questions of an image"
 
     def check(self, ws: Workspace) -> None:
-        """Raises a UserError unless there is a file of yes/no questions."""
-        if self.questions is None:
+        """Raises a UserError unless there is a file of yes/no questions, or a source of them."""
+        if self.questions is None and self.source is None:
             raise UserError("task=questions asks those of a file: give task.questions=FILE.jsonl")
         super().check(ws)
 
     def build(self, ws: Workspace) -> Sequence[Question]:
-        """Nothing is built: the questions are given."""
-        raise NotImplementedError
+        """The questions of the published files."""
+        assert self.source is not None
+        return self.source.questions()
 
     def about(self, ws: Workspace) -> str:
         """The folder of the questions."""
-        return Path(str(self.questions)).absolute().parent.name
+        if self.questions is None:
+            return Path(str(ws.settings["task"]["source"]["path"])).absolute().stem
+        return Path(self.questions).absolute().parent.name
 
     def judged(
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
@@ -105,34 +120,56 @@ class Questions(Benchmark):
         """See the base class."""
         table, options = judged["judged"], results_options(ws)
         splits = list(dict.fromkeys(table["split"]))
-        rows = yes_no_rows(table, splits, self.unparsed, **options)
+        rows = yes_no_rows(
+            table,
+            splits,
+            self.unparsed,
+            positive=self.positive,
+            groups=self.groups,
+            **options,
+        )
         return self.kind.table(rows, model=model, seed=options["seed"])
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
-        return model_contrasts(judged["judged"], **ws.resampling)
+        return model_contrasts(judged["judged"], positive=self.positive, **ws.resampling)
+
+    @property
+    def _definitions(self) -> list[tuple[str, str]]:
+        """What is counted; of published files, as their reader says."""
+        if self.source is None:
+            return list(DEFINITIONS)
+        _, (names, meaning), *others = DEFINITIONS
+        counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
+        meaning = meaning.replace("with yes as", f"with {self.positive} as")
+        return [(self.title, counted.replace("``", "")), (names, meaning), *others]
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """Metrics of every set."""
         yield Text(run.title, "title")
-        yield from yes_no_tables(run, METRICS, _names(run))
+        yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
+
+    @property
+    def _metrics(self) -> dict[str, str]:
+        """Metric and heading."""
+        return METRICS | {name: name.replace("_", " ") for name in self.groups}
 
     def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
         """Results, figures, and the first wrong answers of each set."""
         judged, names = run.judged["judged"], _names(run)
         wrong, thumbnails = wrong_answers(judged, names, run.source)
         levels = {key: METRICS[key] for key in ("accuracy", "yes_rate", "f1")}
-        remark = "Positive class: yes."
+        remark = f"Positive class: {self.positive}."
         return page_of(
             run,
-            sentence="Positive class: yes",
+            sentence=remark.rstrip("."),
             facts=[*facts_of(run.whole, "accuracy", names, "Accuracy"), questions_fact(judged)],
             summary=blocks,
             details=[],
-            figures=list(answer_figures(run, METRICS, names, levels, POOLED, remark)),
+            figures=list(answer_figures(run, self._metrics, names, levels, POOLED, remark)),
             wrong=wrong,
             thumbnails=thumbnails,
-            definitions=DEFINITIONS,
+            definitions=self._definitions,
         )
 
 

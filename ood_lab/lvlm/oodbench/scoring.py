@@ -42,7 +42,7 @@ def results_of(
         gate_c_on_e: see :func:`bap_table`.
         unparsed: the way of treating unparsed answers that comes first.
     """
-    options = {"draws": draws, "seed": seed}
+    options: dict[str, Any] = {"draws": draws, "seed": seed}
     rows = yes_no_rows(judged, SPLITS, unparsed, min_count=min_count, **options)
     bap = _bap_rows(judged, gate_c_on_e, **options)
     return KIND.table([*rows, *bap], model=model, seed=seed)

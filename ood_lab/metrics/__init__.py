@@ -29,7 +29,7 @@ from ood_lab.metrics.ood import (
 )
 from ood_lab.metrics.record import Metric, known_metrics, metric_of
 from ood_lab.metrics.resampling import bootstrap
-from ood_lab.metrics.selective import aurc, e_aurc, risk_coverage
+from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
 from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
 from ood_lab.metrics.significance import (
     best_group,
@@ -54,6 +54,7 @@ __all__ = [
     "accuracy_of",
     "advise",
     "at_chance",
+    "augrc",
     "aupr",
     "aurc",
     "auroc",
@@ -77,6 +78,7 @@ __all__ = [
     "results_of",
     "risk_coverage",
     "roc_curve",
+    "selective_accuracy",
     "sets_of_means",
     "shift_correlation",
     "shift_sensitivity",

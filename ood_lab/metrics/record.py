@@ -163,6 +163,22 @@ AURC = Metric(
     of_sets=False,
 )
 E_AURC = Metric("e_aurc", "E-AURC", better="lower", of_sets=False)
+AUGRC = Metric(
+    "augrc",
+    "AUGRC",
+    "Area under the generalised risk-coverage curve (arXiv 2407.01032): the mean, over all shares "
+    "of images that are kept, of the share of all images that are failures and kept; from 0 to "
+    "50%, lower is better.",
+    better="lower",
+    of_sets=False,
+)
+_SELECTIVE = (
+    "Selective accuracy (arXiv 1705.08500): share of what is right among the images that are kept "
+    "when those with the highest scores are rejected and 50, 80 or 90% are kept; higher is better."
+)
+ACCURACY_AT_50 = Metric("accuracy_at_50", "Acc@50%", _SELECTIVE, of_sets=False)
+ACCURACY_AT_80 = Metric("accuracy_at_80", "Acc@80%", _SELECTIVE, of_sets=False)
+ACCURACY_AT_90 = Metric("accuracy_at_90", "Acc@90%", _SELECTIVE, of_sets=False)
 ID_ACCURACY = Metric(
     "id_accuracy",
     "ID accuracy",
@@ -181,7 +197,8 @@ _KNOWN = {
     metric.name: metric
     for metric in (
         *(AUROC, FPR95, FPR95_OOD, FPR95_ID, AUPR_IN, AUPR_OUT, DAD),
-        *(CORRELATION, SENSITIVITY, AURC, E_AURC, ID_ACCURACY, ACCURACY, RECALL),
+        *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
+        *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ACCURACY, RECALL),
     )
 }
 

@@ -21,7 +21,12 @@ from ood_lab.metrics.resampling import draw_generator, in_threads, score_matrix
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200
-METRICS = ("aurc", "e_aurc")
+#: Shares of images at which the accuracy of those that are accepted is told.
+COVERAGES = (0.5, 0.8, 0.9)
+AREAS = ("aurc", "e_aurc", "augrc")
+ACCURACIES = tuple(f"accuracy_at_{100 * c:.0f}" for c in COVERAGES)
+#: In the order of :meth:`Ranked.measures`.
+METRICS = AREAS + ACCURACIES
 # As in the bootstrap of OOD metrics; here numbers take eight bytes.
 _BATCH_SAMPLES = 15_000
 
@@ -74,6 +79,42 @@ class Ranked:
         start = self.start
         return np.add.reduceat(taken, start, axis=-1), np.add.reduceat(wrong, start, axis=-1)
 
+    def measures(self, counts: Counts) -> dict[str, Floats]:
+        """Every metric of this module, each ``[...]``.
+
+        ``aurc, e_aurc, augrc`` and ``accuracy_at_50, accuracy_at_80, accuracy_at_90``, see
+        :func:`aurc`, :func:`e_aurc`, :func:`augrc` and :func:`selective_accuracy`.
+
+        Args:
+            counts: how often each row is there, ``[..., n]``.
+        """
+        area, best = self.areas(counts)
+        found = [area, area - best, self.joint_area(counts)]
+        found += [self.accuracy_at(coverage, counts) for coverage in COVERAGES]
+        return dict(zip(METRICS, found, strict=True))
+
+    def joint_area(self, counts: Counts) -> Floats:
+        """AUGRC, ``[...]``."""
+        size, wrong = self._blocks(counts)
+        right = size - wrong
+        n, errors = size.sum(axis=-1), wrong.sum(axis=-1)
+        # Pairs in which the failure is accepted before what is right; half of those that are tied.
+        later = (n - errors)[..., None] - right.cumsum(axis=-1) + right / 2
+        return ((wrong * later).sum(axis=-1) + errors**2 / 2) / np.square(n, dtype=np.float64)
+
+    def accuracy_at(self, coverage: float, counts: Counts) -> Floats:
+        """Selective accuracy at a coverage, ``[...]``."""
+        size, wrong = self._blocks(counts)
+        images, failed = size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
+        # 0.9 x 10 is a little more than 9 in floating point.
+        k = np.maximum(np.ceil(coverage * images[..., -1:] - 1e-9), 1)
+        block = (images < k).sum(axis=-1, keepdims=True)
+        end, lost, of, bad = (
+            np.take_along_axis(part, block, axis=-1) for part in (images, failed, size, wrong)
+        )
+        found = 1 - (lost - bad + bad / of * (k - (end - of))) / k
+        return np.asarray(found[..., 0], np.float64)
+
     def areas(self, counts: Counts) -> tuple[Floats, Floats]:
         """AURC and that of the best possible order of the same images, each ``[...]``."""
         size, wrong = self._blocks(counts)
@@ -103,7 +144,7 @@ def aurc(scores: ArrayLike, failures: ArrayLike) -> float:
     Raises:
         ValueError: an empty array, NaN, or lengths that differ.
     """
-    return _of_all(scores, failures)[0]
+    return measures_of(scores, failures)["aurc"]
 
 
 def e_aurc(scores: ArrayLike, failures: ArrayLike) -> float:
@@ -113,8 +154,45 @@ def e_aurc(scores: ArrayLike, failures: ArrayLike) -> float:
     failures, for which arXiv 1805.08206 takes the limit ``r + (1 - r) log(1 - r)``, ``r = e / n``.
     Arguments and errors as there.
     """
-    area, best = _of_all(scores, failures)
-    return area - best
+    return measures_of(scores, failures)["e_aurc"]
+
+
+def augrc(scores: ArrayLike, failures: ArrayLike) -> float:
+    """Area under the generalised risk-coverage curve; from 0 to 1/2, lower is better.
+
+    ``integral over c of P(failure and accepted at coverage c)`` (Traub et al., arXiv 2407.01032):
+    the trapezoids between the points ``(i / n, E_i / n)``, with ``E_i`` failures among the i images
+    with the lowest scores, and ``(0, 0)``. The generalised risk counts the failures among all
+    images, not among the accepted ones, so that the first few images weigh no more than others.
+    With ``r`` the share of failures it equals ``(1 - AUROC) r (1 - r) + r^2 / 2``, AUROC being the
+    probability that a failure scores above what is right. Images of one score are accepted in
+    random order: the expected value over these orders is exact.
+
+    Arguments and errors as in :func:`aurc`.
+    """
+    return measures_of(scores, failures)["augrc"]
+
+
+def selective_accuracy(scores: ArrayLike, failures: ArrayLike, coverage: float) -> float:
+    """Share of what is right among the images that are accepted at a coverage; higher is better.
+
+    ``1 - E_k / k`` with ``k = ceil(coverage n)`` and ``E_k`` failures among the k images with the
+    lowest scores: one minus the selective risk of Geifman and El-Yaniv (arXiv 1705.08500). Images
+    of one score are accepted in random order: where the k-th image is one of m with its score,
+    ``E_k`` is the expected number, exactly.
+
+    Args:
+        scores: ``[n]``, higher is rejected first.
+        failures: ``[n]``, 1 or True where accepting the image is a mistake.
+        coverage: share of the images to accept, in (0, 1].
+
+    Raises:
+        ValueError: as in :func:`aurc`, or a coverage outside (0, 1].
+    """
+    if not 0 < coverage <= 1:
+        raise ValueError(f"coverage: expected a share in (0, 1], got {coverage}")
+    ranked = Ranked.of(scores, failures)
+    return float(ranked.accuracy_at(coverage, np.ones(len(ranked.order), dtype=np.int32)))
 
 
 def risk_coverage(scores: ArrayLike, failures: ArrayLike) -> tuple[Floats, Floats]:
@@ -127,15 +205,19 @@ def risk_coverage(scores: ArrayLike, failures: ArrayLike) -> tuple[Floats, Float
     return images / images[-1], failed / images
 
 
-def _of_all(scores: ArrayLike, failures: ArrayLike) -> tuple[float, float]:
+def measures_of(scores: ArrayLike, failures: ArrayLike) -> dict[str, float]:
+    """All of them at once, by name, see :meth:`Ranked.measures`.
+
+    Arguments and errors as in :func:`aurc`.
+    """
     ranked = Ranked.of(scores, failures)
-    area, best = ranked.areas(np.ones(len(ranked.order), dtype=np.int32))
-    return float(area), float(best)
+    found = ranked.measures(np.ones(len(ranked.order), dtype=np.int32))
+    return {metric: float(value) for metric, value in found.items()}
 
 
 @dataclass(frozen=True)
 class FailureCell:
-    """AURC and E-AURC of all detectors on ID alone, or on ID and one OOD set.
+    """Failure detection of all detectors on ID alone, or on ID and one OOD set.
 
     Attributes:
         ood: name of the set; None = ID alone.
@@ -182,12 +264,13 @@ def _cell(
 
     parts = [drawn[i : i + size] for i in range(0, len(drawn), size)]
 
-    def areas(column: Floats) -> Floats:
+    def measures(column: Floats) -> Floats:
         ranked = Ranked.of(column, failures)
-        area, best = np.concatenate([ranked.areas(part) for part in parts], axis=1)
-        return np.stack([area, area - best])
+        return np.concatenate(
+            [np.stack(list(ranked.measures(part).values())) for part in parts], axis=1
+        )
 
-    found = np.stack(in_threads(areas, scores.T, len(scores)), axis=1)  # [metric, D, 1 + draws]
+    found = np.stack(in_threads(measures, scores.T, len(scores)), axis=1)  # [metric, D, 1 + draws]
     n = min(sizes)
     return FailureCell(
         ood,

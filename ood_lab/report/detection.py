@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import BASELINE, metric_of
+from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
 from ood_lab.report.how_far import Measured, sections_of
@@ -403,19 +404,26 @@ def _all_metrics(view: RunView) -> Table:
 
 
 def _failure_tables(view: RunView) -> list[Table]:
-    """AURC and E-AURC of ID errors, and of them with each OOD set; none where there is nothing."""
+    """Of ID errors, and of them with each OOD set; none where there is nothing."""
     places = [p for p in (None, *view.sets) if view.get("aurc", view.detectors[0], p).n_id]
-    if not places:
-        return []
+    titles = {
+        "Failure detection: areas under risk-coverage curves in %": AREAS,
+        "Failure detection: accuracy in % of the images that are kept": ACCURACIES,
+    }
+    return [_failure_table(view, *each, places) for each in titles.items() if places]
+
+
+def _failure_table(
+    view: RunView, title: str, metrics: Sequence[str], places: Sequence[str | None]
+) -> Table:
     heads, groups = [Head("detector", "ascending")], [Group()]
     columns = [[name_cell(d) for d in view.detectors]]
     for place in places:
         first = view.get("aurc", view.detectors[0], place)
         name = "ID errors" if place is None else f"ID + {view.marked(place)}"
-        groups.append(Group(name, f"n {first.n_id + first.n_ood:,}", 2))
-        for metric, label in (("aurc", "AURC"), ("e_aurc", "E-AURC")):
+        groups.append(Group(name, f"n {first.n_id + first.n_ood:,}", len(metrics)))
+        for metric in metrics:
             cells = [view.get(metric, d, place) for d in view.detectors]
             columns.append(_cells(view, metric, place, cells))
-            heads.append(Head(label, "ascending"))
-    title = "Failure detection: area under the risk-coverage curve in %"
-    return [Table(title, heads, list(zip(*columns, strict=True)), groups)]
+            heads.append(_head(metric))
+    return Table(title, heads, list(zip(*columns, strict=True)), groups)

@@ -265,8 +265,8 @@ class RunView:
             )
         if few := named(FEWEST):
             notes.append(
-                f"AUPR, AURC, and DAD with such a set have no interval below {FEWEST} images on a "
-                f"side, where the bootstrap fails: {few}."
+                f"AUPR, DAD, and failure detection with such a set have no interval below {FEWEST} "
+                f"images on a side, where the bootstrap fails: {few}."
             )
         return notes
 

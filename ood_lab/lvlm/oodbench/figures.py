@@ -1,18 +1,14 @@
-"""Figures of OODBench's page: how sure models are of what is annotated, and of what they answer."""
+"""Figures of OODBench's page: how sure models are of what is annotated."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.layout import add_legend, panels
-from ood_lab.report.figures.lines import curve, curves
-from ood_lab.report.figures.style import SOFT, style
+from ood_lab.report.figures.style import SOFT
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
@@ -45,17 +41,3 @@ def purified_histograms(division: pd.DataFrame, threshold: float) -> Figure:
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     add_legend(figure, grid)
     return figure
-
-
-def risk_coverage_figure(
-    found: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]], footer: str
-) -> Figure:
-    """Share of wrong answers over the share that is kept, one line per split.
-
-    Args:
-        found: name → coverage and risk.
-        footer: what stands below.
-    """
-    lines = [curve(*points, style(k), name) for k, (name, points) in enumerate(found.items())]
-    labels = ("coverage (%): answers with the least doubt", "wrong answers (%)")
-    return curves(lines, labels, footer)

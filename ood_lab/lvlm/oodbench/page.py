@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ood_lab.io import read_table
 from ood_lab.lvlm.oodbench.figures import purified_histograms
-from ood_lab.lvlm.oodbench.uncertainty import answered, risk_of_answers
+from ood_lab.lvlm.oodbench.uncertainty import answered
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
     Headline,
@@ -20,6 +23,7 @@ from ood_lab.lvlm.shown import (
     wrong_answers,
 )
 from ood_lab.lvlm.yes_no import DEFINITIONS, METRICS, YES_NO, yes_no_tables
+from ood_lab.metrics import risk_coverage
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
@@ -116,7 +120,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
     if len(rows):
         lines = [
             curve(
-                *risk_of_answers(part["doubt"].to_numpy(), part["wrong"].to_numpy(bool)),
+                *_from_nothing(*risk_coverage(part["doubt"], part["wrong"])),
                 style(place),
                 SPLITS.get(str(split), str(split)),
             )
@@ -129,3 +133,10 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
             "Share of wrong answers among those of which the model is most certain.",
             lambda: curves(lines, labels, f"{run.title}."),
         )
+
+
+def _from_nothing(
+    coverage: NDArray[np.float64], risk: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The curve from coverage 0 on: among answers of one doubt the expected risk is the same."""
+    return np.append(0.0, coverage), np.append(risk[0], risk)

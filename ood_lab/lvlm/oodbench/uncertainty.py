@@ -13,6 +13,7 @@ from ood_lab.lvlm.judged import PARSED
 from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S
 from ood_lab.lvlm.yes_no import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
+from ood_lab.metrics.selective import measures_of
 
 Floats = NDArray[np.float64]
 
@@ -23,28 +24,8 @@ def doubt(p_yes: NDArray[np.floating]) -> Floats:
     return 1.0 - np.maximum(p, 1.0 - p)
 
 
-def risk_of_answers(doubts: Floats, wrong: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Share of wrong answers among the least doubtful ones, for every number of them.
-
-    Answers that are equally doubtful stand for each other: their risk is their mean.
-
-    Args:
-        doubts: ``[N]``.
-        wrong: ``[N]``.
-
-    Returns:
-        Coverage ``k / N`` and risk, ``[N]`` each, for k = 1 ... N.
-    """
-    values, group = np.unique(doubts, return_inverse=True)
-    sizes = np.bincount(group, minlength=len(values))
-    share = np.bincount(group, np.asarray(wrong, float), minlength=len(values)) / sizes
-    errors = np.cumsum(share[np.sort(group)])
-    k = np.arange(1, len(doubts) + 1)
-    return k / len(doubts), errors / k
-
-
 def uncertainty_of(judged: pd.DataFrame, draws: int = 200, seed: int = 0) -> pd.DataFrame:
-    """AUROCs and the area under the risk-coverage curve, with intervals that resample pairs.
+    """AUROCs and failure detection, with intervals that resample pairs.
 
     Args:
         judged: see :func:`ood_lab.lvlm.judged.judge`; answers without ``p_yes`` are left out.
@@ -53,8 +34,10 @@ def uncertainty_of(judged: pd.DataFrame, draws: int = 200, seed: int = 0) -> pd.
 
     Returns:
         ``metric, n, value, ci_low, ci_high``: ``auroc_errors`` (is doubt higher where the answer
-        is wrong?), ``auroc_ood_s`` and ``auroc_ood_h`` (is it higher than on ID pairs?), ``aurc``
-        (mean risk over coverages; lower is better). Empty where the model gives no probabilities.
+        is wrong?), ``auroc_ood_s`` and ``auroc_ood_h`` (is it higher than on ID pairs?), and those
+        of :meth:`ood_lab.metrics.selective.Ranked.measures` with wrong answers as failures
+        (``aurc``, ``augrc``, ``accuracy_at_80``, ...). Empty where the model gives no
+        probabilities.
     """
     rows = answered(judged)
     if not len(rows):
@@ -68,11 +51,11 @@ def uncertainty_of(judged: pd.DataFrame, draws: int = 200, seed: int = 0) -> pd.
         chosen = rng.integers(len(pairs), size=len(pairs))
         drawn.append(np.concatenate([order[starts[c] : starts[c + 1]] for c in chosen]))
     found: list[dict[str, Any]] = []
-    for metric, value in _METRICS.items():
-        point = value(rows)
+    resampled = pd.DataFrame([_values(rows.iloc[part]) for part in drawn])
+    for metric, point in _values(rows).items():
         if np.isnan(point):
             continue
-        low, high = percentile_interval([value(rows.iloc[part]) for part in drawn], len(pairs))
+        low, high = percentile_interval(resampled[metric], len(pairs))
         found.append(
             {"metric": metric, "n": len(rows), "value": point, "ci_low": low, "ci_high": high}
         )
@@ -107,13 +90,14 @@ def _against_id(split: str) -> Callable[[pd.DataFrame], float]:
     return value
 
 
-def _area(rows: pd.DataFrame) -> float:
-    return float(risk_of_answers(rows["doubt"].to_numpy(), rows["wrong"].to_numpy(bool))[1].mean())
-
-
 _METRICS: dict[str, Callable[[pd.DataFrame], float]] = {
     "auroc_errors": _errors,
     "auroc_ood_s": _against_id(OOD_S),
     "auroc_ood_h": _against_id(OOD_H),
-    "aurc": _area,
 }
+
+
+def _values(rows: pd.DataFrame) -> dict[str, float]:
+    """Every metric of these answers."""
+    own = {metric: value(rows) for metric, value in _METRICS.items()}
+    return own | measures_of(rows["doubt"], rows["wrong"])

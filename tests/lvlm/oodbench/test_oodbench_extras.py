@@ -13,7 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.exports import export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_table
-from ood_lab.lvlm.oodbench.uncertainty import doubt, risk_of_answers, uncertainty_of
+from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.metrics.clustered import Clustered, contrast
@@ -37,14 +37,34 @@ def test_doubt_is_largest_where_yes_and_no_are_alike():
     assert doubt(np.array([0.0, 0.5, 0.9])) == pytest.approx([0.0, 0.5, 0.1])
 
 
-def test_risk_over_coverage_and_its_area():
-    coverage, risk = risk_of_answers(np.array([0.1, 0.2, 0.3, 0.4]), np.array([0, 0, 1, 1], bool))
-    assert coverage == pytest.approx([0.25, 0.5, 0.75, 1.0])
-    assert risk == pytest.approx([0, 0, 1 / 3, 0.5])
-    # Without any difference in doubt, the risk is that of all answers at every coverage.
-    assert risk_of_answers(np.zeros(4), np.array([1, 0, 0, 0], bool))[1] == pytest.approx(
-        [0.25] * 4
-    )
+def by_thresholds(doubts, wrong):
+    """AURC, AUGRC and accuracy at 80%: means over many random orders of equal doubts."""
+    rng, n, found = np.random.default_rng(0), len(doubts), []
+    for _ in range(4000):
+        errors = np.cumsum(wrong[np.lexsort((rng.random(n), doubts))])
+        k = np.arange(1, n + 1)
+        joint = np.append(0, errors) / n
+        kept = int(np.ceil(0.8 * n))
+        found.append(
+            [
+                (errors / k).mean(),
+                ((joint[1:] + joint[:-1]) / 2).mean(),
+                1 - errors[kept - 1] / kept,
+            ]
+        )
+    return np.mean(found, axis=0)
+
+
+def test_answers_are_accepted_from_the_least_doubtful_on():
+    p_yes = np.array([0.99, 0.01] * 10 + [0.6, 0.4] * 10)
+    correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
+    found = uncertainty_of(judged(p_yes, correct, ["id"] * 40), draws=100).set_index("metric")
+    names = ["aurc", "augrc", "accuracy_at_80"]
+    expected = by_thresholds(doubt(p_yes), ~correct)
+    assert found.loc[names, "value"].to_numpy() == pytest.approx(expected, abs=3e-3)
+    inside = found.loc[names]
+    assert (inside["ci_low"] < inside["value"]).all()
+    assert (inside["value"] < inside["ci_high"]).all()
 
 
 def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():

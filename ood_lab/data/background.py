@@ -22,18 +22,18 @@ from ood_lab.hints import missing_path
 
 
 class Backgrounds(Protocol):
-    """Where backgrounds come from."""
+    """A source of backgrounds."""
 
     @property
     def identity(self) -> str:
-        """Everything that determines them."""
+        """Everything that determines the backgrounds."""
 
     def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
-        """One of them, RGB, of ``size`` (width, height)."""
+        """One background, RGB, of ``size`` (width, height)."""
 
 
 class FolderBackgrounds:
-    """The images of a folder, to any depth: one by chance, cut to the shape by chance.
+    """The images of a folder, to any depth: one at random, cropped to the shape at random.
 
     Args:
         folder: with at least one image.
@@ -60,14 +60,14 @@ class FolderBackgrounds:
         return _digest(*content_hashes(self.paths, self._cache_dir))
 
     def draw(self, rng: np.random.Generator, size: tuple[int, int]) -> Image.Image:
-        """An image scaled to cover ``size``, less what stands out on either side."""
+        """An image scaled to cover ``size`` and cropped to it at a random place."""
         image = load_rgb(self.paths[int(rng.integers(len(self.paths)))])
         horizontal, vertical = rng.random(2)
         return ImageOps.fit(image, size, centering=(float(horizontal), float(vertical)))
 
 
 class ReplacedBackground(ImageDataset):
-    """The images of another set, what is not object drawn from ``backgrounds``.
+    """The images of another set, with everything but the object drawn from ``backgrounds``.
 
     ``mask * image + (1 - mask) * background`` with the mask of :meth:`ImageDataset.load_mask`;
     an image whose mask is empty stays as it is. The background of an image follows from ``seed``
@@ -186,7 +186,7 @@ def _check_size(mask: np.ndarray, file: str, path: str) -> None:
 
 
 def _mask_identity(data: ImageDataset) -> str:
-    """Of masks in files; others follow from the identity of the images."""
+    """The identity of masks in files; others follow from the identity of the images."""
     if isinstance(data, FileDataset):
         return _digest(*content_hashes(data.table["mask"], data.cache_dir))
     return ""

@@ -108,7 +108,7 @@ class BronzesDataModule(OODDataModule):
         }
 
     def _encode(self, colour: pd.DataFrame, outside: Tables) -> tuple[list[str], dict[str, Any]]:
-        """Numbers instead of names, in place; returns the classes and the names by column."""
+        """Replaces names by numbers, in place; returns the classes and the names by column."""
         classes = self._classes(colour)
         source = f"'{self.root / 'annotations.csv'}'"
         eras = colour.drop_duplicates(["period", "era"]).set_index("period")[["era"]]

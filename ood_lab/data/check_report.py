@@ -1,4 +1,4 @@
-"""What the data check found, and how it looks on a terminal."""
+"""The findings of the data check, and their look on a terminal."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Finding:
         return self.text
 
     def plain(self) -> dict[str, Any]:
-        """As the manifest of a run keeps it."""
+        """The finding as the manifest of a run keeps it."""
         return {"text": self.text, "sets": list(self.sets)}
 
 

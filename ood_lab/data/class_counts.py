@@ -1,4 +1,4 @@
-"""How many images each ID class has."""
+"""The number of images of each ID class."""
 
 from __future__ import annotations
 

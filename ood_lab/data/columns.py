@@ -1,4 +1,4 @@
-"""Which columns of a table of images are read, however their names are written."""
+"""The columns of a table of images that are read, however their names are written."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rem
 
 
 def _plain(name: str) -> str:
-    """Without what surrounds it and, but for what an attribute is called, in small letters."""
+    """The name without what surrounds it, in small letters but for the name of an attribute."""
     text = " ".join(name.strip("\ufeff\u200b").split())
     head, mark, rest = text.partition("_")
     return f"attribute_{rest}" if mark and head.casefold() == "attribute" else text.casefold()

@@ -122,7 +122,7 @@ class OODDataModule(L.LightningDataModule):
 
     @property
     def title(self) -> str:
-        """What is looked at, for headings: the name, or how little of it."""
+        """A name for headings: that of the data, or of the few batches in use."""
         name = str(self.name)
         return name if self.is_whole else f"{self.cut.max_batches} batches of {name}"
 
@@ -133,7 +133,7 @@ class OODDataModule(L.LightningDataModule):
 
     @property
     def sources(self) -> dict[str, Path]:
-        """Where each set is read from, whether it is there or not; empty for generated data."""
+        """The place where each set is read from, existing or not; empty for generated data."""
         return {}
 
     @abstractmethod
@@ -243,7 +243,7 @@ class OODDataModule(L.LightningDataModule):
         return self._ood_of(self.splits)
 
     def missing_images(self) -> dict[str, str]:
-        """How many images that a set lists are not there, and the first of them, by set."""
+        """The number of listed images that are not there, and the first of them, by set."""
         return {}
 
     @property
@@ -264,7 +264,7 @@ class OODDataModule(L.LightningDataModule):
 
     @property
     def labels(self) -> Labels:
-        """What is known of the training images beside the pixels."""
+        """Everything that is known of the training images beside the pixels."""
         return Labels.of(self._whole_train or self.splits["train"])
 
     def load_image(self, split: str, index: int) -> Image.Image:
@@ -300,7 +300,7 @@ class OODDataModule(L.LightningDataModule):
         self._batch_keys = keys
 
     def leave_out_images(self) -> None:
-        """Training batches hold no images from now on: for a module that keeps what it needs."""
+        """Leaves images out of later training batches, for a module that keeps what it needs."""
         if self._train_view is not None:
             self._train_view.images = False
 

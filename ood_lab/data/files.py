@@ -55,13 +55,13 @@ def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
 
 
 def reason(error: BaseException, path: str | os.PathLike[str]) -> str:
-    """What PIL says is wrong, on one line, without the path that the caller names anyway."""
+    """The fault that PIL reports, on one line, without the path, which the caller names anyway."""
     text = str(error).replace(f" {os.fspath(path)!r}", "").replace(str(path), "it")
     return " ".join(text.split()) or type(error).__name__
 
 
 def is_upright(image: Image.Image) -> bool:
-    """Whether the EXIF data of an image leave it as it is stored."""
+    """True when the EXIF data of an image leave it as it is stored."""
     return _turn(image) is None
 
 

@@ -107,7 +107,7 @@ class FolderDataModule(OODDataModule):
         return {**self.id_sources, **others}
 
     def missing_images(self) -> dict[str, str]:
-        """How many images that a list names are not there, and the first of them, by set."""
+        """The number of listed images that are not there, and the first of them, by set."""
         found = {}
         for name, source in self._all_sources.items():
             path, root = self._place(source)

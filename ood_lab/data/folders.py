@@ -83,15 +83,15 @@ class _Search:
         self._own: set[str] = set()
 
     def expect(self, folders: Iterable[Path]) -> None:
-        """These will be searched, each on its own: what lies in another one does not lead there."""
+        """Notes folders to be searched, each on its own: links between them are not followed."""
         self._own = {os.path.realpath(folder) for folder in folders}
 
     def forget(self) -> None:
-        """What was searched so far may be searched again."""
+        """Allows everything that was searched so far to be searched again."""
         self._seen.clear()
 
     def leads_back(self, folder: str, top: bool = False) -> bool:
-        """Whether a folder is searched anyway, under whatever name; noted down if so.
+        """True for a folder that is searched anyway, under whatever name, which is noted down.
 
         ``top`` = it is one of those directly below the root.
         """
@@ -127,7 +127,7 @@ class _Search:
                 yield name
 
     def remarks(self) -> Iterator[Remark]:
-        """What was passed over."""
+        """Remarks on everything that was passed over."""
         if sentence := passed_over(self.others):
             yield Remark(f"'{self.root}': {sentence}")
         if self.loops:
@@ -143,7 +143,7 @@ def _visible(name: str) -> bool:
 
 
 def instead(place: Path) -> str:
-    """What a source without images holds, as the end of a sentence."""
+    """The contents of a source without images, as the end of a sentence."""
     if place.is_file():
         return ": it has no rows"
     endings = {Path(n).suffix or n for _, _, names in os.walk(place) for n in names if _visible(n)}

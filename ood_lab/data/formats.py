@@ -1,4 +1,4 @@
-"""Which files are images that can be opened here, and what to do about the others."""
+"""The image files that can be opened here, and advice on the others."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def image_extensions() -> frozenset[str]:
 
 
 def passed_over(names: Iterable[str]) -> str:
-    """What was passed over in a folder of images, and the remedy; empty if nothing was.
+    """Says what was passed over in a folder of images, and the remedy; empty if nothing was.
 
     Args:
         names: of the files that are no images to PIL.

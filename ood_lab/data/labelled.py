@@ -1,4 +1,4 @@
-"""Are the class labels of the ID images ones to learn from?"""
+"""Checks that a classifier can learn from the class labels of the ID images."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def check_classes(classes: Sequence[str], source: str) -> None:
 
 
 def missing_labels(table: pd.DataFrame) -> str | None:
-    """Which rows have no label, in words; None where all have one, or none has."""
+    """Says which rows have no label; None where all have one, or none has."""
     without = (table["label"] == UNKNOWN).to_numpy()
     if without.all() or not without.any():
         return None

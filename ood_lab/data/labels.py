@@ -1,4 +1,4 @@
-"""Which labels the training images carry."""
+"""The labels that the training images carry."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ood_lab.errors import UserError
 
 @dataclass(frozen=True)
 class Labels:
-    """What is known of the training images beside the pixels.
+    """Everything that is known of the training images beside the pixels.
 
     Attributes:
         classes: names of the ID classes.

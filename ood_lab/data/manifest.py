@@ -29,7 +29,7 @@ def read_manifest(
     classes: Sequence[str] | None = None,
     tell: Tell = to_log,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Reads what images there are and which class each belongs to.
+    """Reads the list of images and the class of each.
 
     ``source`` is one of
 
@@ -174,7 +174,7 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
 
 
 def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
-    """How many of the images that a list names are not there, in words; empty where all are."""
+    """The number of listed images that are not there, in words; empty where all are."""
     base, paths = _base(file, root), _read_file(file)["path"]
     found = [_find(base, path) for path in _path_text(paths, file)]
     missing = [path for path in found if not os.path.isfile(path)]
@@ -184,7 +184,7 @@ def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
 
 
 def _base(file: Path, root: str | os.PathLike[str] | None) -> Path:
-    """Where the paths in a list start from."""
+    """The folder that the paths in a list start from."""
     return _place(root) if root is not None else file.parent
 
 
@@ -252,7 +252,7 @@ def _numbers_or_names(column: pd.Series) -> pd.Series:
 
 
 def _check_no_fractions(labels: pd.Series, source: Path) -> None:
-    """Numbers that are not whole are measurements: each would become a class of its own."""
+    """Refuses measurements as labels: each fraction would become a class of its own."""
     known = labels != NO_LABEL
     numbers = pd.to_numeric(labels[known], errors="coerce")
     broken = np.flatnonzero(known)[(numbers % 1 != 0).to_numpy()]

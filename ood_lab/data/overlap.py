@@ -1,4 +1,4 @@
-"""Content that sets meant to be apart have in common."""
+"""The content that sets have in common which are meant to be apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ood_lab.data.files import FileDataset
 
 
 def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list[Overlap]:
-    """What ``second`` shares with each of ``firsts``.
+    """The content that ``second`` shares with each of ``firsts``.
 
     Files are the same if their sha256 is; only files of equal size are read. Sets that are not
     files share everything if their identities agree, and nothing else is known of them.

@@ -1,4 +1,4 @@
-"""What the reading of images has to say beside the images."""
+"""Remarks made while images are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Remark:
-    """One sentence.
+    """A remark, in one sentence.
 
     Attributes:
         text: the sentence.
@@ -26,5 +26,5 @@ Tell = Callable[[Remark], None]
 
 
 def to_log(remark: Remark) -> None:
-    """Says it in the log, as a warning where something may be missing."""
+    """Writes the remark to the log, as a warning where something may be missing."""
     log.log(logging.WARNING if remark.doubtful else logging.INFO, remark.text)

@@ -84,7 +84,7 @@ class TrainingView(Dataset[dict[str, Any]]):
         return self.__getitems__([pair])[0]
 
     def __getitems__(self, pairs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-        """A batch: putting the generators back after every image would take longer than it."""
+        """A batch: restoring the generators after every image would take longer than the image."""
         if not self.images:
             return [self.data.facts(row) for row, _ in pairs]
         with isolate_rng(include_cuda=False):  # the network draws from the same generators

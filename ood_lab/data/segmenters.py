@@ -51,7 +51,7 @@ class Rembg:
             )
 
     def _places(self) -> list[Path]:
-        """Where releases of the package look for the file of the model, the latest first."""
+        """The places where releases of the package look for the model's file, the latest first."""
         given, data = os.environ.get("U2NET_HOME"), os.environ.get("XDG_DATA_HOME")
         home = given or os.environ.get("REMBG_HOME") or (f"{data}/rembg" if data else "~/.rembg")
         before = given or f"{data or '~'}/.u2net"

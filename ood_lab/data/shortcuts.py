@@ -1,4 +1,4 @@
-"""What tells an OOD set from ID without a look at the content."""
+"""Signs that tell an OOD set from ID without a look at the content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large the ID images are, which the input size of a network should have to do with."""
+"""The size of the ID images, which the input size of a network should suit."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class AdaSCALEColumn(GradientColumn):
         self.key = f"adascale(k1={k1:g},k2={k2:g},o={o:g})"
 
     def layers(self, backbone: Backbone) -> list[str]:
-        """None: features, logits and the input gradient suffice."""
+        """No layers: features, logits and the input gradient suffice."""
         return []
 
     def direction(self, logits: Tensor) -> Tensor:

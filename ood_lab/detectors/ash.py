@@ -73,7 +73,7 @@ class ASH(NonNegativeDetector):
         return head_energy(bank, shaped)
 
     def describe(self) -> dict[str, Any]:
-        """Variant, percentile, force and where the features are taken."""
+        """Variant, percentile, force and the place of the features."""
         return {
             "variant": self.variant,
             "percentile": self.percentile,

@@ -69,12 +69,12 @@ class Detector(ABC):
 
     @property
     def column(self) -> BankColumn | None:
-        """What the detector needs from the extraction pass, if anything."""
+        """The column that the detector needs from the extraction pass, if any."""
         return None
 
     @property
     def second_column(self) -> BankColumn | None:
-        """What a second pass over the images to be scored computes from ``fitted``, if anything.
+        """The column of a second pass over the images to be scored, from ``fitted``, if any.
 
         Declared from the start; once fitted, its key says what was learned, and ``score`` reads it
         from the bank. A detector that declares one has a ``column`` that it is fitted on, too.
@@ -99,7 +99,7 @@ class Detector(ABC):
         """
 
     def doubt(self, bank: FeatureBank) -> str | None:
-        """Why a fit on ``bank`` is not to be relied on, in words; None where nothing speaks so."""
+        """The reason to doubt a fit on ``bank``, in words; None where there is none."""
         return None
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
@@ -107,7 +107,7 @@ class Detector(ABC):
         return 0
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """What needs :meth:`fit_memory` and how to need less, in words."""
+        """The part that needs :meth:`fit_memory`, and a way to need less, in words."""
         return f"fit on {n:,} x {d:,} features, {c:,} classes", "leave it out of detector=[...]"
 
     def fit(self, bank: FeatureBank) -> Self:

@@ -28,7 +28,7 @@ def least_held_out(alpha: float) -> int:
 
 
 def too_few(n: int, alpha: float) -> str | None:
-    """Why no p-value of ``n`` held-out images can reach alpha, and what to do; None if one can."""
+    """Says that no p-value of ``n`` held-out images reaches alpha, with a remedy; else None."""
     least = least_held_out(alpha)
     if n >= least:
         return None

@@ -1,4 +1,4 @@
-"""Where detectors compute: blocks of a bank travel there, what is summed up comes back.
+"""The device that detectors compute on: blocks of a bank travel there, sums come back.
 
 A bank stays where it is (in memory, or in a mapped file). Everything that has a row for every
 image passes through here a block at a time, so that a GPU needs room for a few blocks and for what
@@ -25,7 +25,7 @@ _chosen: ContextVar[torch.device] = ContextVar("detector device", default=_CPU)
 
 
 def compute_device() -> torch.device:
-    """Where detectors compute now: the CPU, unless :func:`computing_on` says otherwise."""
+    """The device that detectors compute on: the CPU, unless :func:`computing_on` says otherwise."""
     return _chosen.get()
 
 

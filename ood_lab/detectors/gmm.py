@@ -76,7 +76,7 @@ class GMM(Detector):
             )
 
     def doubt(self, bank: FeatureBank) -> str | None:
-        """Of fewer images than features."""
+        """Doubts a fit on fewer images than features."""
         return too_few_images(self, *bank.features.shape)
 
     def _resolve(self, classes: int) -> int:
@@ -89,7 +89,7 @@ class GMM(Detector):
         return 8 * (c * d * d + 5 * d * d + 3 * c * d) + 3 * CHUNK_BYTES
 
     def memory_report(self, n: int, d: int, c: int, limit_bytes: int) -> tuple[str, str]:
-        """What the covariances take, and the other kind."""
+        """The memory that the covariances take, and the other kind of covariance."""
         if self.covariance == "tied":
             return f"fit on {n:,} x {d:,} features", "leave it out of detector=[...]"
         return f"{c:,} covariances of {d:,} x {d:,}", f"set detector.{self.name}.covariance=tied"

@@ -41,5 +41,5 @@ class GradUncertainty(Detector):
         return -map_rows(norm, bank.features, bank.logits)
 
     def describe(self) -> dict[str, Any]:
-        """Where the gradient is taken; nothing can be set."""
+        """The weights that the gradient is taken at; nothing can be set."""
         return {"weights": "head"}

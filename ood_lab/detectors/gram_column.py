@@ -64,5 +64,5 @@ class GramColumn(LayerColumn):
         return gram_vectors(map_, self.powers)
 
     def width_of(self, channels: int) -> int:
-        """As many as there are powers, for every channel."""
+        """As many numbers as there are powers, for every channel."""
         return channels * len(self.powers)

@@ -1,4 +1,4 @@
-"""What the neurons of several layers do for the decision, computed inside the extraction pass."""
+"""Influence of the neurons of several layers on the decision, computed in the extraction pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class InfluenceColumn(LayerColumn):
         self.key = f"influence(layers={self.chosen})"
 
     def layers(self, backbone: Backbone) -> list[str]:
-        """Those of :class:`LayerColumn`.
+        """The layers of :class:`LayerColumn`.
 
         Raises:
             DetectorRefusal: one of them yields no map.

@@ -16,7 +16,7 @@ from ood_lab.models.output import Output
 
 
 class LayerColumn(BankColumn):
-    """What :meth:`of_map` makes of every layer, side by side, ``[B, Σ_l K_l + L + 1]``.
+    """The numbers of :meth:`of_map` for every layer, side by side, ``[B, Σ_l K_l + L + 1]``.
 
     The last L + 1 numbers of every row are the widths K_l of the L layers and L itself, so that a
     bank read from disk can be split into layers again.
@@ -60,7 +60,7 @@ class LayerColumn(BankColumn):
 
     @property
     def title(self) -> str:
-        """What messages call the detector."""
+        """The name of the detector in messages."""
         return self.owner.capitalize()
 
     def _choose(self, backbone: Backbone, maps: dict[str, Tensor]) -> list[str]:

@@ -27,7 +27,7 @@ def tensors_sha256(tensors: Mapping[str, Tensor]) -> str:
 
 
 class LayerMoments:
-    """What MDS has learned about one layer, where the network computes.
+    """The statistics that MDS has learned about one layer, on the device of the network.
 
     Args:
         fitted: ``center [C_l]``, ``whiten [C_l, r]``, ``means [K, r]`` of
@@ -93,7 +93,7 @@ class MahalanobisStepColumn(BankColumn):
         )
 
     def layers(self, backbone: Backbone) -> list[str]:
-        """Those that the moments are of."""
+        """The layers that the moments belong to."""
         require_std(self._of.owner, backbone, self.std)
         return self._of.layers(backbone)
 

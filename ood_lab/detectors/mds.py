@@ -59,7 +59,7 @@ class MDS(Detector):
         require_labels(self, bank)
 
     def doubt(self, bank: FeatureBank) -> str | None:
-        """Of fewer images than features."""
+        """Doubts a fit on fewer images than features."""
         return too_few_images(self, int((bank.labels >= 0).sum()), bank.features.shape[1])
 
     def fit_memory(self, n: int, d: int, c: int) -> int:

@@ -101,12 +101,12 @@ class MDSEnsemble(NetworkDetector):
         require_labels(self, bank)
 
     def doubt(self, bank: FeatureBank) -> str | None:
-        """Of fewer images than channels of the widest layer."""
+        """Doubts a fit on fewer images than channels of the widest layer."""
         widest = max(of_layer.features.shape[1] for of_layer in self._by_layer(bank))
         return too_few_images(self, int((bank.labels >= 0).sum()), widest)
 
     def fit_memory(self, n: int, d: int, c: int) -> int:
-        """That of MDS on one layer as wide as all of them; 0 before the backbone is known."""
+        """The memory of MDS on one layer as wide as all of them; 0 before the backbone is known."""
         return MDS().fit_memory(n, self._pooled.width, c) if self._pooled.width else 0
 
     def fit(self, bank: FeatureBank) -> Self:

@@ -19,7 +19,7 @@ SMALLEST_NORM = 1e-12
 
 
 class CappedBankDetector(Detector):
-    """A detector that scoring compares with a bank of fit images, all of them or a random part.
+    """A detector whose scoring compares with a bank of fit images, all of them or a random part.
 
     Attributes:
         max_bank: keep that many fit images at most; None = all.

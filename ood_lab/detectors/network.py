@@ -1,4 +1,4 @@
-"""Detectors that score what the extraction pass computed for them."""
+"""Detectors that score what the extraction pass has computed for them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NetworkDetector(Detector):
 
     @property
     def column(self) -> BankColumn:
-        """What the extraction pass computes for this detector."""
+        """The column that the extraction pass computes for this detector."""
         return self._column
 
     def check(self, bank: FeatureBank) -> None:
@@ -34,11 +34,11 @@ class NetworkDetector(Detector):
         require_column(self, bank, self._column)
 
     def values(self, bank: FeatureBank) -> Tensor:
-        """The column's values, ``[N, ...]``; needs nothing that is only learned from."""
+        """The column's values, ``[N, ...]``; needs no part of the bank that only a fit uses."""
         return require_column(self, bank, self._column)
 
     def second_values(self, bank: FeatureBank) -> Tensor:
-        """Those of ``second_column``, ``[N, ...]``.
+        """The values of ``second_column``, ``[N, ...]``.
 
         Raises:
             DetectorRefusal: no second pass over these images was made with what was learned.

@@ -42,7 +42,7 @@ class ODINColumn(GradientColumn):
         self.direction_key = f"cross_entropy(temperature={temperature:g})"
 
     def layers(self, backbone: Backbone) -> list[str]:
-        """None: ODIN reads logits and the input gradient only."""
+        """No layers: ODIN reads logits and the input gradient only."""
         require_std(self.name, backbone, self.std)
         return []
 
@@ -65,7 +65,7 @@ class ODINColumn(GradientColumn):
         return (-self.temperature * below_top.exp().mean(dim=1).log()).float()
 
     def _sign(self, gradient: Tensor) -> Tensor:
-        """Where and whither the image moves, ``[B, 3, H, W]`` of -1, 0 and 1."""
+        """The direction in which each element moves, ``[B, 3, H, W]`` of -1, 0 and 1."""
         return sign(gradient)
 
 

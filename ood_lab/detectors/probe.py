@@ -1,4 +1,4 @@
-"""Which sub-modules of a backbone yield feature maps, found out by one forward pass."""
+"""The sub-modules of a backbone that yield feature maps, found by one forward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What detectors ask of their settings and of the bank they are given."""
+"""Requirements of detectors on their settings and on the bank that they are given."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def require_two_classes(detector: Detector, bank: FeatureBank) -> None:
 
 
 def too_few_images(detector: Detector, n: int, d: int) -> str | None:
-    """What is wrong with a covariance of d features from n images, n < d; else None."""
+    """Says why n images are too few for a covariance of d features; None where n >= d."""
     if n >= d:
         return None
     return (

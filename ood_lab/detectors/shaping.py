@@ -1,4 +1,4 @@
-"""What detectors that reshape features before the last layer share."""
+"""The common part of detectors that reshape features before the last layer."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def bin_edges(m: int) -> Tensor:
 
 
 class StateHistogram(NamedTuple):
-    """How the states σ(α · influence) of one layer are counted.
+    """The bins in which the states σ(α · influence) of one layer are counted.
 
     Attributes:
         bins: M, edges.

@@ -1,4 +1,4 @@
-"""Principal subspaces of the features, which ViM, Residual and NECO look at."""
+"""Principal subspaces of the features, which ViM, Residual and NECO use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def detector_tables() -> dict[Reads, str]:
 
 
 def with_tables(page: str) -> str:
-    """A page in which what stands after ``<!-- table: READS -->`` is the table of today."""
+    """The page with the table of today after every ``<!-- table: READS -->``."""
     for reads, table in detector_tables().items():
         mark = f"<!-- table: {reads} -->\n"
         before, after = page.split(mark)

@@ -1,4 +1,4 @@
-"""Is an accuracy more than luck?"""
+"""A test of whether an accuracy is more than luck."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def at_chance(accuracy: float, n: int, chance: float) -> bool:
-    """Whether ``accuracy`` over n images is no better than an answer that ignores the image.
+    """True where ``accuracy`` over n images is no better than an answer that ignores the image.
 
     ``a <= p + 2 sqrt(p (1 - p) / n)``: not more than two standard errors above ``chance`` p; and,
     of few images, less than half of the way from there to 1. p is the share of the largest class

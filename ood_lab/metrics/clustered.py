@@ -106,7 +106,7 @@ def cluster_sums(
 
 
 def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.DataFrame:
-    """How M groups differ that share their clusters.
+    """The differences between M groups that share their clusters.
 
     The p-values are two-sided, a normal approximation with the bootstrap's standard error, see
     :func:`~ood_lab.metrics.significance.bootstrap_p_values`, and Holm-corrected over the pairs of a

@@ -40,7 +40,7 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
 
 
 def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
-    """Which detectors are best, or not significantly worse than the best, on each set.
+    """The detectors that are best, or not significantly worse than the best, on each set.
 
     Returns:
         ``ood, metric, detector, value, best``; ``ood`` is None for means. Of metrics that rank.
@@ -79,7 +79,7 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
 
 
 def _tested(evaluation: Evaluation) -> list[str]:
-    """The headline FPR95, and of the other metrics those that detectors are tested by."""
+    """The headline FPR95 and the other metrics that detectors are tested by."""
     names = [metric.name for metric in evaluation.metrics if metric.tested]
     return [*names[:1], FPR95.name, *names[1:]]
 

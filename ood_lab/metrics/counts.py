@@ -23,7 +23,7 @@ Counts = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Groups:
-    """OOD groups lying one behind the other on one axis of m samples.
+    """OOD groups that lie one after the other on one axis of m samples.
 
     Attributes:
         size: samples of each group, ``[G]``.
@@ -42,7 +42,7 @@ class Groups:
         return cls(size, np.cumsum(size) - size, np.repeat(np.arange(size.size), size))
 
     def resample(self, rng: np.random.Generator) -> Counts:
-        """How often each sample is drawn when every group is resampled to its own size."""
+        """The number of draws of each sample when every group is resampled to its own size."""
         size_of, start_of = self._of_member
         drawn = (rng.random(self.member.size) * size_of).astype(np.int64)
         drawn += start_of
@@ -67,7 +67,7 @@ class Draws:
 
     @cached_property
     def real(self) -> Draws:
-        """The same as float32.
+        """The same counts as float32.
 
         It holds counts up to 2^24 exactly and halves the traffic of many divisions.
         """
@@ -106,7 +106,7 @@ class RankedScores:
         return Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
 
     def each_resampled(self, draws: Draws, value: Callable[[SortedScores], float]) -> Floats:
-        """Any function of two sorted samples, of every draw and group, ``[B, G]``: slow."""
+        """Any function of two sorted samples, for every draw and group, ``[B, G]``: slow."""
         ends = np.append(self.groups.start[1:], self._ood.size)
         found = np.empty((len(draws.id), ends.size))
         for b, (own, other) in enumerate(zip(draws.id, draws.ood, strict=True)):
@@ -182,17 +182,17 @@ class RankedScores:
 
     @cached_property
     def _id_among_id(self) -> tuple[Ints, Ints]:
-        """Where the ties of each ID score begin and end, ``[n]``."""
+        """The places where the ties of each ID score begin and end, ``[n]``."""
         return _positions(self._id, self._id)
 
     @cached_property
     def _id_among_ood(self) -> tuple[Ints, Ints]:
-        """Where each ID score would begin and end in every group, ``[G, n]``."""
+        """The places where each ID score would begin and end in every group, ``[G, n]``."""
         return self._in_blocks(lambda block: self._id, np.stack)
 
     @cached_property
     def _ood_among_ood(self) -> tuple[Ints, Ints]:
-        """Where the ties of each OOD score begin and end within its group, ``[m]``."""
+        """The places where the ties of each OOD score begin and end within its group, ``[m]``."""
         return self._in_blocks(lambda block: block, np.concatenate)
 
     def _in_blocks(

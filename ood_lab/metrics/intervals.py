@@ -83,7 +83,7 @@ def auroc_interval(
 
 
 def is_rare(auroc: ArrayLike, n: int) -> NDArray[np.bool_]:
-    """Whether the draws of an AUROC of n images spread too little, ``n min(A, 1 - A) < 5``."""
+    """True where the draws of an AUROC of n images spread too little, ``n min(A, 1 - A) < 5``."""
     value = np.asarray(auroc, dtype=np.float64)
     return n * np.minimum(value, 1 - value) < _RARE
 
@@ -176,7 +176,7 @@ def _wilson(share: Floats, n: Floats, z: float) -> tuple[Floats, Floats]:
 
 
 def _critical_value(n: int, level: float) -> float:
-    """Normal quantile, widened by what the bootstrap of n samples is too narrow."""
+    """Normal quantile, widened by as much as the bootstrap of n samples is too narrow."""
     tail = (1 - level) / 2
     if n < 2:
         return float(-scipy.special.ndtri(tail))

@@ -1,4 +1,4 @@
-"""How well one score separates ID from OOD samples: AUROC, FPR at a TPR, AUPR.
+"""Separation of ID and OOD samples by one score: AUROC, FPR at a TPR, AUPR.
 
 Everywhere a higher score means "more OOD". Scores are compared in float64, so any range is valid
 and no monotone rescaling changes a result. Ties get half credit in the AUROC and cross a threshold
@@ -128,7 +128,7 @@ class SortedScores:
 
     @property
     def constant(self) -> bool:
-        """Whether all scores are the same."""
+        """True when all scores are the same."""
         return bool(min(self.id[0], self.ood[0]) == max(self.id[-1], self.ood[-1]))
 
     def aupr(self, positive: Literal["in", "out"], method: AuprMethod) -> float:
@@ -159,7 +159,7 @@ class SortedScores:
 
 
 def _not_below(ascending: Floats, thresholds: Floats) -> tuple[Floats, Floats]:
-    """How many of ``ascending`` are >= and how many are > each threshold."""
+    """The numbers of ``ascending`` values that are >= and that are > each threshold."""
     not_below = ascending.size - np.searchsorted(ascending, thresholds, side="left")
     above = ascending.size - np.searchsorted(ascending, thresholds, side="right")
     return not_below.astype(np.float64), above.astype(np.float64)

@@ -1,4 +1,4 @@
-"""One record per metric: what it is called and means, which way it points, and how it is computed.
+"""One record per metric: its name, its meaning, its direction, and its computation.
 
 Code that shows, ranks, draws or explains a number reads its record. A metric of your own is a
 record, too: name it in ``metrics.extra`` as ``my_module.MY_METRIC``.
@@ -54,12 +54,12 @@ class Metric:
 
     @property
     def ranks(self) -> bool:
-        """Whether the best of a column of detectors can be told."""
+        """True when the best of a column of detectors can be told."""
         return self.better is not None and self.of_detector
 
     @property
     def direction(self) -> str:
-        """In words."""
+        """The direction in words."""
         return f"{self.better} is better" if self.better else "neither more nor less is better"
 
     def draws(self, ranked: RankedScores, draws: Draws, method: AuprMethod) -> Floats:

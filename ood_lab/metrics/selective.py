@@ -1,4 +1,4 @@
-"""Failure detection: the risk of what is left when the images with the highest scores are rejected.
+"""Failure detection: the risk that remains once the images with the highest scores are rejected.
 
 A *failure* is an ID image whose prediction is wrong, and every OOD image: accepting it is wrong
 whatever is predicted. At coverage c the share c of images with the lowest scores is accepted, and
@@ -47,7 +47,7 @@ class Ranked:
 
     @classmethod
     def of(cls, scores: ArrayLike, failures: ArrayLike) -> Ranked:
-        """Checks and sorts.
+        """Checks and sorts the scores and failures.
 
         Raises:
             ValueError: an empty array, NaN, or lengths that differ.
@@ -148,7 +148,7 @@ def aurc(scores: ArrayLike, failures: ArrayLike) -> float:
 
 
 def e_aurc(scores: ArrayLike, failures: ArrayLike) -> float:
-    """Excess AURC: that of :func:`aurc` above the best order of the same images; 0 is perfect.
+    """Excess AURC: the :func:`aurc` above that of the best order of the same images; 0 is perfect.
 
     The best order accepts all failures last: ``sum_{i > n - e} (i - n + e) / i / n`` with e
     failures, for which arXiv 1805.08206 takes the limit ``r + (1 - r) log(1 - r)``, ``r = e / n``.

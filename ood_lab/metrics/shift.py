@@ -1,4 +1,4 @@
-"""How a metric moves along shift levels: DAD, correlation, sensitivity.
+"""The course of a metric along shift levels: DAD, correlation, sensitivity.
 
 Each function reduces axis 0 (the levels) and keeps the others, so the draws of a bootstrap pass
 through unchanged: ``[levels] -> float``, ``[levels, draws] -> [draws]``.
@@ -15,7 +15,7 @@ from ood_lab.metrics.ood import Floats
 
 
 def dad(fpr_in_shift_order: ArrayLike, levels: ArrayLike | None = None) -> Any:
-    """In how many pairs of OOD sets the FPR falls as the declared shift grows; higher is better.
+    """Number of pairs of OOD sets whose FPR falls as the declared shift grows; higher is better.
 
     ``sum_{j<k} 1[s_j > s_k]`` over the FPR95 ``s`` of n sets in shift order, between 0 and
     ``n (n - 1) / 2``. Equal values and NaN sets count nothing.

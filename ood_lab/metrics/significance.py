@@ -1,4 +1,4 @@
-"""Is one detector better than another on the same samples? DeLong, paired bootstrap, Holm."""
+"""Tests of one detector against another on the same samples: DeLong, paired bootstrap, Holm."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ OUTCOMES = 6
 
 
 def two_class_counts(truth: ArrayLike, yes: ArrayLike, no: ArrayLike) -> Counts:
-    """Which of the six outcomes every answer is, ``[N, 6]`` with a single 1 in each row.
+    """The outcome of every answer, one of six: ``[N, 6]`` with a single 1 in each row.
 
     Args:
         truth: ``[N]``, whether "yes" is right.

@@ -1,4 +1,4 @@
-"""Which interval a metric of D detectors has: on one OOD group, and of a mean over groups."""
+"""The interval of a metric of D detectors: on one OOD group, and of a mean over groups."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ Counts = NDArray[np.int64]
 
 
 def outcome_counts(truth: ArrayLike, answer: ArrayLike) -> Counts:
-    """Which of TP, FP, TN, FN every answer is, ``[N, 4]`` with a single 1 in each row.
+    """The outcome of every answer, TP, FP, TN or FN: ``[N, 4]`` with a single 1 in each row.
 
     Args:
         truth: ``[N]``, whether "yes" is right.

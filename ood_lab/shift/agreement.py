@@ -1,4 +1,4 @@
-"""Do measured shift degrees rank images as their known levels do?"""
+"""Agreement of measured shift degrees with the known levels of the images, by rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where shift degrees are cut into levels."""
+"""The edges at which shift degrees are cut into levels."""
 
 from __future__ import annotations
 

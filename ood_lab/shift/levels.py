@@ -34,7 +34,7 @@ def cell_counts(
 
 
 def present_cells(counts: NDArray[np.int64], min_count: int = MIN_COUNT) -> NDArray[np.bool_]:
-    """Which cells have enough images to be evaluated; the others are N/A."""
+    """True for the cells with enough images to be evaluated; the others are N/A."""
     return counts >= max(min_count, 1)
 
 

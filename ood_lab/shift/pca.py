@@ -1,4 +1,4 @@
-"""The PCA baseline: where do texts vary with the label, where with the template?"""
+"""The PCA baseline: directions in which texts vary with the label, and with the template."""
 
 from __future__ import annotations
 

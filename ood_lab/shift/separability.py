@@ -1,4 +1,4 @@
-"""How well sets separate from ID in the space of a backbone's features."""
+"""Separability of sets from ID in the space of a backbone's features."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Projection:
 
 
 class Separability(NamedTuple):
-    """What :func:`separability` finds.
+    """The findings of :func:`separability`.
 
     Attributes:
         table: one row per set, nearest first: ``set, n, components, bhattacharyya, mean_term,

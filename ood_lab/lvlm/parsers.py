@@ -44,7 +44,7 @@ _ANSWER_IS = re.compile(r"answer\s+is\s+\**([abcd])", re.IGNORECASE)
 
 
 def default(reply: str) -> str | None:
-    """The first word, else the only one of yes and no, else the last of them.
+    """Ours. The first word, else the only one of yes and no, else the last of them.
 
     The last one is what a chain of thought ends with.
     """
@@ -56,7 +56,7 @@ def default(reply: str) -> str | None:
 
 
 def strict(reply: str) -> str | None:
-    """The reply is nothing but yes or no; case and the punctuation around it are ignored."""
+    """Ours. The reply is nothing but yes or no; case and the punctuation around it are ignored."""
     words = _words(reply)
     return words[0] if len(words) == 1 and words[0] in (YES, NO) else None
 
@@ -70,6 +70,15 @@ def pope(reply: str) -> str | None:
 def amber(reply: str) -> str | None:
     """AMBER's rule (arXiv 2311.07397): exactly ``Yes`` or ``No``."""
     return {"Yes": YES, "No": NO}.get(reply)
+
+
+def lmms_pope(reply: str) -> str | None:
+    """lmms-eval's rule for POPE: yes or no alone, whatever the case and the space around it.
+
+    A full stop is too much: "Yes." is none.
+    """
+    said = reply.lower().strip()
+    return said if said in (YES, NO) else None
 
 
 def ode(reply: str) -> str | None:
@@ -173,6 +182,7 @@ PARSERS: Mapping[str, Parser] = {
     "strict": strict,
     "pope": pope,
     "amber": amber,
+    "lmms_pope": lmms_pope,
     "ode": ode,
     "vlmeval": vlmeval,
     "mmbench": mmbench,

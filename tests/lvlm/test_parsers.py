@@ -47,6 +47,12 @@ def test_yes_or_no(row):
     assert [parser_named(name)(reply) for name in NAMES] == expected
 
 
+@pytest.mark.parametrize("reply", [row[0] for row in REPLIES] + ["YES\n", "\tnO ", "no.", "Yes,"])
+def test_lmms_evals_rule_of_pope_compares_with_the_label(reply):
+    score = {label: label == reply.lower().strip() for label in ("yes", "no")}
+    assert {label: PARSERS["lmms_pope"](reply) == label for label in score} == score
+
+
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [

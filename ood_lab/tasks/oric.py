@@ -260,7 +260,8 @@ class Oric(Benchmark):
             audits.append(train.audit.assign(file="train"))
         audit = pd.concat(audits, ignore_index=True)
         images = ws.annotations.images["file"].to_numpy()
-        write_csv(audit.assign(image=images[audit["row"].astype(int)]), ws.folder / "audit.csv")
+        shown = audit.assign(image=images[audit["row"].astype(int)], verdict="")
+        write_csv(shown, ws.folder / "audit.csv")
 
     def _analyse(self, ws: Workspace, table: pd.DataFrame, space: Space) -> None:
         folder, name = ws.features_root / "oric", ws.clip.name

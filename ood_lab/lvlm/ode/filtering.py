@@ -12,14 +12,12 @@ import pandas as pd
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table, write_csv
+from ood_lab.io import write_csv
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
 from ood_lab.lvlm.ode.generators.base import Order
+from ood_lab.lvlm.verdicts import ACCEPT, REJECT, VERDICT, read_audit
 
 Share = Annotated[float, Interval(ge=0.0, le=1.0)]
-#: What a person may write into the column ``verdict`` of the audit; nothing leaves the decision.
-ACCEPT, REJECT = "accept", "reject"
 
 
 @runtime_checkable
@@ -146,16 +144,8 @@ def audited(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     Raises:
         UserError: the file is missing or no such CSV, or has another verdict.
     """
-    if not path.is_file():
-        raise UserError(f"task.audit={path}: there is no such file")
-    if path.suffix.lower() != ".csv":
-        raise UserError(f"task.audit={path} is no CSV: give the audit.csv of a run")
-    audit = read_table(path, dtype=str, keep_default_na=False)
-    if missing := [name for name in ("file", "verdict") if name not in audit]:
-        raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")
-    verdicts = dict(zip(audit["file"], audit["verdict"].str.strip().str.lower(), strict=True))
-    if wrong := sorted(set(verdicts.values()) - {ACCEPT, REJECT, ""}):
-        raise UserError(f"{path}: the verdict '{wrong[0]}' is neither {ACCEPT} nor {REJECT}")
+    audit = read_audit(path, ["file"])
+    verdicts = dict(zip(audit["file"], audit[VERDICT], strict=True))
     said = table["file"].map(verdicts).fillna("")
     kept = table["kept"].mask(said == ACCEPT, True).mask(said == REJECT, False)
     return table.assign(kept=kept.astype(bool), verdict=said)

@@ -10,9 +10,8 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.io import read_table, write_csv
 from ood_lab.lvlm.oodbench.division import ID
+from ood_lab.lvlm.verdicts import REJECT, read_audit
 
-#: What a person may write into the column ``verdict``; nothing means accept.
-ACCEPT, REJECT = "accept", "reject"
 _KEY = ["image", "category"]
 
 
@@ -30,19 +29,7 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """
     if path is None:
         return division.assign(verdict="")
-    if not path.is_file():
-        raise UserError(f"task.audit={path}: there is no such file")
-    if path.suffix.lower() != ".csv":
-        raise UserError(f"task.audit={path} is no CSV: give the audit.csv of a run")
-    audit = read_table(path, dtype=str, keep_default_na=False)
-    if missing := [name for name in (*_KEY, "verdict") if name not in audit]:
-        raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")
-    audit["verdict"] = audit["verdict"].str.strip().str.lower()
-    if len(wrong := audit.loc[~audit["verdict"].isin(["", ACCEPT, REJECT]), "verdict"]):
-        raise UserError(
-            f"{path}, line {wrong.index[0] + 2}: the verdict is '{wrong.iloc[0]}'; write "
-            f"{ACCEPT}, {REJECT} or nothing"
-        )
+    audit = read_audit(path, _KEY)
     known = pd.MultiIndex.from_arrays([division[name].astype(str) for name in _KEY])
     listed = pd.MultiIndex.from_frame(audit[_KEY])
     if (strange := ~listed.isin(known)).any():

@@ -1,0 +1,105 @@
+"""What people say of a benchmark's ``audit.csv``: error rates, and how far two of them agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.errors import UserError
+from ood_lab.io import read_table
+from ood_lab.metrics.clustered import Estimate, clustered, share
+from ood_lab.metrics.ood import Floats
+
+#: What a person may write into the column ``verdict``; nothing is no verdict.
+ACCEPT, REJECT = "accept", "reject"
+VERDICT = "verdict"
+
+
+def read_audit(path: Path, needed: Sequence[str] = (), key: str = "task.audit") -> pd.DataFrame:
+    """An ``audit.csv`` as text, its verdicts in lower case.
+
+    Args:
+        path: of the file.
+        needed: columns that it must have beside ``verdict``.
+        key: that gave it, for errors.
+
+    Raises:
+        UserError: the file is missing or no such CSV, or has another verdict.
+    """
+    if not path.is_file():
+        raise UserError(f"{key}={path}: there is no such file")
+    if path.suffix.lower() != ".csv":
+        raise UserError(f"{key}={path} is no CSV: give the audit.csv of a run")
+    audit = read_table(path, dtype=str, keep_default_na=False)
+    if missing := [name for name in (*needed, VERDICT) if name not in audit]:
+        raise UserError(f"{path} has no column '{missing[0]}': give the audit.csv of a run")
+    audit[VERDICT] = audit[VERDICT].str.strip().str.lower()
+    if len(wrong := audit.loc[~audit[VERDICT].isin(["", ACCEPT, REJECT]), VERDICT]):
+        raise UserError(
+            f"{path}, line {wrong.index[0] + 2}: the verdict is '{wrong.iloc[0]}'; write "
+            f"{ACCEPT}, {REJECT} or nothing"
+        )
+    return audit
+
+
+def drawn(audit: pd.DataFrame, number: int, by: str | None, seed: int) -> pd.DataFrame:
+    """Rows for a person to look at: so many of each group at random, all of a smaller one.
+
+    Args:
+        audit: see :func:`read_audit`.
+        number: rows of each group.
+        by: column of the groups; None = one group.
+        seed: of the draw.
+    """
+    rng = np.random.default_rng(seed)
+    groups = [rows for _, rows in audit.groupby(by, sort=True)] if by else [audit]
+    rows = [g.iloc[np.sort(rng.permutation(len(g))[:number])] for g in groups]
+    return pd.concat(rows).assign(**{VERDICT: ""})
+
+
+def kappa_of(counts: NDArray[Any]) -> dict[str, Floats]:
+    """Cohen's kappa (1960) of counts ``[..., 4]``: both accept, only first, only second, neither.
+
+    ``(p_o - p_e) / (1 - p_e)`` with the observed share of agreement and that of two people who
+    judge independently; 0 where both always say the same one thing.
+    """
+    both, first, second, neither = np.moveaxis(np.asarray(counts, np.float64), -1, 0)
+    total = both + first + second + neither
+    observed = share(both + neither, total)
+    chance = share(both + first, total) * share(both + second, total)
+    chance = chance + share(neither + second, total) * share(neither + first, total)
+    return {"kappa": share(observed - chance, 1 - chance), "agreement": observed}
+
+
+def agreement(
+    first: pd.DataFrame, second: pd.DataFrame, *, draws: int = 1000, seed: int = 0
+) -> tuple[dict[str, Estimate], int]:
+    """Cohen's kappa and the share of equal verdicts of two people, with bootstrap intervals.
+
+    Args:
+        first: verdicts of one, see :func:`read_audit`.
+        second: those of the other; rows match where all other common columns do.
+        draws: resamples of rows.
+        seed: of the draws.
+
+    Returns:
+        The estimates, and the number of rows that both have judged.
+
+    Raises:
+        UserError: there is none.
+    """
+    keys = [name for name in first if name in second and name != VERDICT]
+    given = [rows[rows[VERDICT] != ""].drop_duplicates(keys) for rows in (first, second)]
+    both = given[0][[*keys, VERDICT]].merge(
+        given[1][[*keys, VERDICT]], on=keys, suffixes=("_a", "_b")
+    )
+    if both.empty:
+        raise UserError("the two audits have no row that both have judged: give copies of one file")
+    a, b = (both[f"{VERDICT}_{who}"].to_numpy() == ACCEPT for who in "ab")
+    counts = np.stack([a & b, a & ~b, ~a & b, ~a & ~b], axis=1).astype(np.int64)
+    return clustered(counts, kappa_of, draws=draws, seed=seed).estimates(), len(both)

@@ -1,0 +1,140 @@
+"""Error rates from people's verdicts on a benchmark, and how far two people agree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pandas as pd
+from rich.console import Console
+
+from ood_lab.arguments import Count
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.io import write_csv
+from ood_lab.lvlm.statistics.coverage import clopper_pearson
+from ood_lab.lvlm.verdicts import REJECT, VERDICT, agreement, drawn, read_audit
+from ood_lab.report.page import write_summary
+from ood_lab.report.protocol import percent
+from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.terminal import Printed
+from ood_lab.results import PART, Kind, write_results
+from ood_lab.run.workspace import Task, Workspace
+
+log = logging.getLogger(__name__)
+
+KIND = Kind("audit", "row", ("audit", PART))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Audits(Task):
+    """Writes ``results.*``, or ``to_check.csv`` with rows for a person to look at.
+
+    The error rate is the share of judged rows with the verdict ``reject``, with the exact
+    (Clopper-Pearson) 95% interval; of two files Cohen's kappa on the rows that both have judged.
+
+    Args:
+        files: ``audit.csv`` of OODBench, ORIC or ODE with verdicts, one a person.
+        by: column whose values have error rates of their own, such as split, label or criterion.
+        draw: write so many rows of each of them, without verdicts, and end.
+
+    Raises:
+        UserError: a file is missing or has no verdict; a column that is not there.
+    """
+
+    files: Sequence[str]
+    by: str | None
+    draw: Count | None
+    names: ClassVar[dict[str, str]] = {"error_rate": "error rate", "kappa": "Cohen's kappa"}
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError where a file cannot be used."""
+        if not self.files:
+            raise UserError("task.files=[audit.csv] names the files with verdicts")
+        for file, audit in self._audits.items():
+            if self.by is not None and self.by not in audit:
+                near = suggestion(self.by, map(str, audit))
+                raise UserError(f"task.by={self.by} is no column of {file}: {near}")
+            if self.draw is None and not (audit[VERDICT] != "").any():
+                raise UserError(
+                    f"{file} has no verdict yet: write accept or reject into its column verdict "
+                    "(task.draw=150 writes a file with that many rows)"
+                )
+
+    @property
+    def _audits(self) -> dict[str, pd.DataFrame]:
+        return {str(f): read_audit(Path(f), key="task.files") for f in self.files}
+
+    def run(self, ws: Workspace) -> pd.DataFrame | None:
+        """Returns the results; None where rows were drawn, and on the other ranks."""
+        self.check(ws)
+        if not ws.is_main:
+            return None
+        audits = self._audits
+        if self.draw is not None:
+            file = ws.folder / "to_check.csv"
+            write_csv(drawn(next(iter(audits.values())), self.draw, self.by, ws.seed), file)
+            log.info("write accept or reject into the column verdict of %s", file)
+            return None
+        rows = [*self._rates(audits), *_agreements(audits, ws.resampling)]
+        results = KIND.table(rows, model="people", seed=ws.seed)
+        write_results(results, ws.folder)
+        blocks = [self._table(results)]
+        write_summary(blocks, ws.folder, "audits")
+        Console().print(Printed(blocks))
+        return results
+
+    def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:
+        for file, audit in audits.items():
+            given = audit[audit[VERDICT] != ""]
+            parts: list[tuple[str | None, pd.DataFrame]] = [(None, given)]
+            parts += [(str(v), rows) for v, rows in given.groupby(self.by)] if self.by else []
+            for part, rows in parts:
+                wrong = int((rows[VERDICT] == REJECT).sum())
+                low, high = clopper_pearson(wrong, len(rows))
+                yield {
+                    "audit": file,
+                    PART: part,
+                    "metric": "error_rate",
+                    "value": wrong / len(rows),
+                    "ci_low": low,
+                    "ci_high": high,
+                    "n": len(rows),
+                }
+
+    def _table(self, results: pd.DataFrame) -> Table:
+        rows = []
+        for row in results.to_dict("records"):
+            part = "" if pd.isna(row[PART]) else str(row[PART])
+            show = percent if row["metric"] == "error_rate" else "{:.2f}".format
+            rows.append(
+                [
+                    name_cell(self.names.get(row["metric"], row["metric"])),
+                    name_cell(str(row["audit"])),
+                    name_cell(part),
+                    number_cell(row["value"], row["ci_low"], row["ci_high"], show),
+                    count_cell(row["n"]),
+                ]
+            )
+        heads = [Head("", "ascending"), Head("file", "ascending"), Head("part", "ascending")]
+        note = "Error rates in % with exact (Clopper-Pearson) 95% intervals; the others bootstrap."
+        heads += [Head("value"), Head("rows")]
+        return Table("What people say", heads, rows, names=3, notes=[note], spreads=True)
+
+
+def _agreements(audits: dict[str, pd.DataFrame], options: dict[str, Any]) -> Iterator[dict]:
+    for (a, first), (b, second) in combinations(audits.items(), 2):
+        found, n = agreement(first, second, **options)
+        for metric, estimate in found.items():
+            yield {
+                "audit": f"{a}, {b}",
+                "metric": metric,
+                "value": estimate.value,
+                "ci_low": estimate.low,
+                "ci_high": estimate.high,
+                "n": n,
+            }

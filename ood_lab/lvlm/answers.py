@@ -43,6 +43,8 @@ class Answer:
             next run.
         made_with: backend, model, revision, generation settings.
         server: address that replied; None for local models.
+        reasoning: what the model thought before, where its server gives it apart from the reply;
+            it is never parsed.
     """
 
     key: str
@@ -60,6 +62,7 @@ class Answer:
     error: str | None = None
     made_with: Mapping[str, Any] = field(default_factory=dict)
     server: str | None = None
+    reasoning: str | None = None
 
 
 #: By the id of their question.

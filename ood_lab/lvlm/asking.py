@@ -194,6 +194,7 @@ def _answer(wanted: _Wanted, reply: Reply, server: str | None) -> Answer:
         error=reply.error,
         made_with=wanted.made_with,
         server=server,
+        reasoning=reply.reasoning,
     )
 
 

@@ -60,6 +60,7 @@ class Reply:
         usage: token counts, as OpenAI's client names them.
         latency_s: seconds.
         error: why there is no reply; such a reply is never parsed.
+        reasoning: what the model thought before, where it is given apart from the reply.
     """
 
     key: str
@@ -69,6 +70,7 @@ class Reply:
     usage: Mapping[str, int] = field(default_factory=dict)
     latency_s: float | None = None
     error: str | None = None
+    reasoning: str | None = None
 
 
 class ChatModel(Protocol):

@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from annotated_types import Ge, Gt
+from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
@@ -21,6 +21,7 @@ from ood_lab.lvlm.answers import is_text
 from ood_lab.lvlm.chat.base import Message, Reply, Request
 from ood_lab.lvlm.chat.images import data_url, images_of, texts_of
 from ood_lab.lvlm.chat.server import OpenAIServer
+from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question, ReplyForm
 
 log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class OpenAIChat:
         price: of a million tokens, ``{"input": 2.5, "output": 10.0}``; None = no cost is told.
         image_tokens: most tokens of an image, for the estimate; None = images are counted apart.
         dry_run: tells what would be sent, and sends nothing.
+        logprobs: alternatives of the first token that are asked for with yes/no questions, for
+            P(yes); None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         http_client: for tests; None = the client's own.
 
@@ -100,6 +103,7 @@ class OpenAIChat:
         price: Annotated[Price | None, Remedy(_PRICE)] = None,
         image_tokens: Count | None = None,
         dry_run: bool = False,
+        logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None,
         give_up_after: Count = 50,
         http_client: Any = None,
     ) -> None:
@@ -109,6 +113,7 @@ class OpenAIChat:
         self.price = price
         self.image_tokens = image_tokens
         self.dry_run = dry_run
+        self.logprobs = logprobs
         self.give_up_after = give_up_after
         self.by_server = by_server
         self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
@@ -228,6 +233,8 @@ class OpenAIChat:
 
         start = time.monotonic()
         body = {"model": self.model, **self._fields(self._longest(request.question))}
+        if self.logprobs and request.question is not None and request.question.reply == "word":
+            body |= {"logprobs": True, "top_logprobs": self.logprobs}
         try:
             body["messages"] = [self._sendable(message) for message in request.messages]
             # Not ``chat.completions.create``: that walks through request and reply by their types,
@@ -260,8 +267,17 @@ class OpenAIChat:
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
             latency_s=round(latency_s, 4),
+            p_yes=None if error else p_yes_of(choice.get("logprobs")),
             error=error,
+            reasoning=self._reasoning(choice["message"]),
         )
+
+    def _reasoning(self, message: Mapping[str, Any]) -> str | None:
+        """What servers of reasoning models give apart from the reply, under one of two names."""
+        for name in ("reasoning_content", "reasoning"):
+            if isinstance(said := message.get(name), str) and said and is_text(said):
+                return self._server.without_key(said)
+        return None
 
     def _sendable(self, message: Message) -> dict[str, Any]:
         content = message["content"]
@@ -321,6 +337,29 @@ class OpenAIChat:
     def _cost(self, sent: int, received: int) -> float:
         assert self.price is not None
         return (sent * self.price["input"] + received * self.price["output"]) / 1e6
+
+
+def p_yes_of(logprobs: Any) -> float | None:
+    """P(yes) of the first token of a reply, renormalised over yes and no.
+
+    ``sum of p over alternatives that say yes / that say yes or no``, whatever their case and the
+    spaces around them; white space before the first word is passed over.
+
+    Args:
+        logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes).
+    """
+    try:
+        tokens = logprobs["content"] or []
+        first = next(token for token in tokens if str(token["token"]).strip())
+        said = {YES: 0.0, NO: 0.0}
+        for other in first["top_logprobs"]:
+            word = str(other["token"]).strip().lower()
+            if word in said:
+                said[word] += math.exp(float(other["logprob"]))
+    except (KeyError, TypeError, ValueError, StopIteration):
+        return None
+    total = sum(said.values())
+    return said[YES] / total if total > 0 else None
 
 
 def _money(cost: float) -> str:

@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import logging
+import math
 import threading
 
 import httpx
@@ -418,3 +419,50 @@ def test_lines_where_there_is_no_terminal(folder, caplog):
     caplog.set_level(logging.INFO)
     ask(folder, server(lambda r: said()))
     assert "asked 3 of 3 questions" in caplog.text
+
+
+def reply_of(message, logprobs=None):
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": logprobs}
+    return httpx.Response(200, json={"id": "1", "choices": [choice]})
+
+
+def token(word, *others):
+    top = [{"token": w, "logprob": math.log(p)} for w, p in others]
+    return {"token": word, "logprob": -0.1, "top_logprobs": top}
+
+
+def test_p_yes_is_that_of_the_first_word(folder):
+    tokens = [token("\n"), token(" Yes", ("Yes", 0.5), (" yes", 0.1), ("No", 0.2), ("Maybe", 0.2))]
+    seen = []
+
+    def chat(request):
+        seen.append(json.loads(request.content))
+        return reply_of({"role": "assistant", "content": "Yes"}, {"content": tokens})
+
+    (answer,) = ask(folder, server(chat), count=1, logprobs=5)
+    assert answer.p_yes == pytest.approx(0.6 / 0.8)
+    assert (seen[-1]["logprobs"], seen[-1]["top_logprobs"]) == (True, 5)
+    # The reply is the same with and without: nothing that was answered is asked again.
+    asked_before = len(seen)
+    (again,) = ask(folder, server(chat), count=1)
+    assert (len(seen), again.p_yes) == (asked_before, answer.p_yes)
+
+
+@pytest.mark.parametrize(
+    "logprobs",
+    [None, {}, {"content": None}, {"content": [token("Well", ("Well", 0.9))]}, {"content": [7]}],
+)
+def test_what_says_neither_yes_nor_no_has_no_p_yes(folder, logprobs):
+    (answer,) = ask(
+        folder, server(lambda _: reply_of({"content": "Well"}, logprobs)), count=1, logprobs=5
+    )
+    assert (answer.p_yes, answer.error) == (None, None)
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_kept_apart_from_the_reply(folder, name):
+    message = {"role": "assistant", "content": "No", name: "Yes? It could be. But no."}
+    (answer,) = ask(folder, server(lambda _: reply_of(message)), count=1)
+    assert (answer.response, answer.reasoning) == ("No", "Yes? It could be. But no.")
+    kept = [json.loads(x) for x in (folder / "answers.jsonl").read_text().splitlines()]
+    assert kept[-1]["reasoning"] == answer.reasoning

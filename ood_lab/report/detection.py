@@ -29,7 +29,7 @@ from ood_lab.report.protocol import (
 )
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.view import UNGROUPED, Estimate, RunView
-from ood_lab.words import counted
+from ood_lab.words import counted, listed
 
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
@@ -245,7 +245,10 @@ def _facts(view: RunView, advised: str | None = None) -> list[tuple[str, str, st
         facts.append((title, best, ", ".join(told)))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)
         order = f", {view.order}" if view.order else ""
-        facts.append(("OOD sets", str(len(view.sets)), f"{counted(n_ood, 'image')}{order}"))
+        levelled = [name for name in view.level_sets if name not in view.sets]
+        others = f"; {listed(levelled)} by level" if levelled else ""
+        remark = f"{counted(n_ood, 'image')}{order}{others}"
+        facts.append(("OOD sets", str(len(view.sets)), remark))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""
     facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))

@@ -20,7 +20,7 @@ CHOICES = {
     ("ood_lab.lvlm.training.oric_data.OricTraining", "problem"),
     ("ood_lab.lvlm.image_text.detector.DetectorScores", "name"),
     ("ood_lab.lvlm.ode.filtering.Filter", "min_conf"),
-    ("ood_lab.lvlm.ode.export.Export", "choose"),
+    ("ood_lab.lvlm.ode.tuning.Tuning", "choose"),
 }
 #: Of networks: how images are prepared, and what a recipe sets, belongs to the YAML of each model.
 OF_MODELS = {

@@ -6,17 +6,48 @@ import base64
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
-from ood_lab.lvlm.oodbench.scoring import bap_needs
-from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.chat.openai import LONGEST
+from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.questions import Question
 
+log = logging.getLogger(__name__)
+
 Format = Literal["vlmevalkit", "lmms_eval", "pope"]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A metric that counts groups of questions: one is right if all that it needs are.
+
+    Args:
+        needs: kinds of questions that a group must have, and that must be answered right; a
+            group that lacks one of them is not counted.
+        key: in ``meta``, of the group; None = the group is what shares a ``pair_id``.
+        alone: whether these questions also count for the accuracy of their kind.
+    """
+
+    needs: Sequence[str]
+    key: str | None = None
+    alone: bool = False
+
+    def group(self, question: Question) -> str | None:
+        """Name of the group of a question; None where it counts for none."""
+        if question.task not in self.needs:
+            return None
+        if self.key is None:
+            return question.pair_id or question.question_id
+        return str(question.meta[self.key]) if self.key in question.meta else None
+
 
 _LMMS_YAML = """\
 # lmms-eval: python -m lmms_eval --tasks {name} --include_path {folder} --model ...
@@ -31,7 +62,7 @@ doc_to_visual: !function utils.doc_to_visual
 doc_to_text: !function utils.doc_to_text
 doc_to_target: answer
 generation_kwargs:
-  max_new_tokens: 64
+  max_new_tokens: {longest}
   temperature: 0
   do_sample: false
 process_results: !function utils.process_results
@@ -44,8 +75,8 @@ _LMMS_METRIC = """\
     aggregation: {aggregation}
     higher_is_better: true
 """
-#: What becomes of the answers to single questions, and of those to the questions of a BAP sample.
-_MEAN, _SHARE = "mean", "!function utils.share_of_samples"
+#: What becomes of the answers to single questions, and of those to groups of them.
+_MEAN, _SHARE = "mean", "!function utils.share_of_groups"
 _LMMS_UTILS = '''\
 """What lmms-eval calls for each question; answers are read by ood_lab's parsers."""
 
@@ -53,7 +84,7 @@ from PIL import Image, ImageOps
 
 from ood_lab.lvlm.parsers import parser_named
 
-#: By metric: kinds of questions of a sample that must all be answered right for it to count.
+#: By metric: kinds of questions of a group that must all be answered right for it to count.
 NEEDS = {needs}
 
 
@@ -68,21 +99,24 @@ def doc_to_text(doc, lmms_eval_specific_kwargs=None):
 
 def process_results(doc, results):
     right = float(parser_named(doc["parser"])(results[0]) == doc["answer"])
-    answer = {{"sample": doc["sample"], "task": doc["task"], "right": right}}
+    answer = {{"task": doc["task"], "right": right}}
     return {{
-        metric: {{**answer, "needs": NEEDS[metric]}} if metric in NEEDS else right
-        for metric in doc["metrics"]
+        metric: {{**answer, "group": group, "needs": NEEDS[metric]}} if metric in NEEDS else right
+        for metric, group in zip(doc["metrics"], doc["groups"])
     }}
 
 
-def share_of_samples(answers):
-    """Of the samples with all their questions, the share in which all are answered right."""
-    samples = {{}}
+def share_of_groups(answers):
+    """Of the groups with all the questions they need, the share in which all are answered right."""
+    groups = {{}}
     for answer in answers:
-        samples.setdefault(answer["sample"], {{}})[answer["task"]] = answer["right"]
-    needs = answers[0]["needs"]
-    whole = [found for found in samples.values() if set(needs) <= set(found)]
-    return sum(all(found[task] for task in needs) for found in whole) / max(len(whole), 1)
+        groups.setdefault(answer["group"], []).append(answer)
+    whole = [
+        all(each["right"] for each in found)
+        for found in groups.values()
+        if {{each["task"] for each in found}} >= set(found[0]["needs"])
+    ]
+    return sum(whole) / max(len(whole), 1)
 '''
 
 
@@ -92,13 +126,14 @@ def export(
     folder: Path,
     name: str,
     form: Format,
-    gate_c_on_e: bool = False,
+    wholes: Mapping[str, Whole] | None = None,
 ) -> list[Path]:
     """Writes questions for another package.
 
     A file has questions of one kind (yes or no, counts, ...), since other packages score a file by
-    one rule. The task of lmms-eval has all of them: its metrics are those of
-    :func:`ood_lab.lvlm.oodbench.scoring.results_of` where an unparsed answer counts as wrong.
+    one rule. The task of lmms-eval has all that a parser reads, no captions: its metrics are the
+    accuracy of every kind and of ``wholes``, over all questions and over each set, where an
+    unparsed answer counts as wrong. What a format cannot hold is left out, and a line says so.
 
     Args:
         questions: what is asked.
@@ -107,7 +142,7 @@ def export(
         name: of the task.
         form: ``vlmevalkit`` (TSVs with images inside), ``lmms_eval`` (YAML, JSONL and a module)
             or ``pope`` (JSONL of questions with yes or no as an answer).
-        gate_c_on_e: see :func:`ood_lab.lvlm.oodbench.scoring.bap_table`.
+        wholes: metrics of groups of questions, by name.
 
     Returns:
         The files.
@@ -118,18 +153,30 @@ def export(
     with_image = [question for question in questions if question.image is not None]
     if not with_image:
         raise UserError(f"no question has an image: there is nothing to export as {form}")
+    kept = [question for question in with_image if _HOLDS[form](question)]
+    if not kept:
+        raise UserError(f"no question has yes or no as its answer: {form} has no other kind")
+    if len(kept) < len(questions):
+        left_out = len(questions) - len(kept)
+        log.info("%s has no place for %d questions (no image, a caption): left out", form, left_out)
     if form == "lmms_eval":
-        return _lmms_eval(with_image, source, folder, name, bap_needs(gate_c_on_e))
+        return _lmms_eval(kept, source, folder, name, wholes or {})
     files = []
-    for kind in dict.fromkeys(question.task for question in with_image):
-        part = [question for question in with_image if question.task == kind]
+    for kind in dict.fromkeys(question.task for question in kept):
+        part = [question for question in kept if question.task == kind]
         if form == "vlmevalkit":
             files.append(_vlmevalkit(part, source, folder / f"{name}_{kind}.tsv"))
-        elif all(question.answer in (YES, NO) for question in part):
-            files.append(_pope(part, folder / f"{name}_{kind}.json"))
-    if not files:
-        raise UserError(f"no question has yes or no as its answer: {form} has no other kind")
+        else:
+            files.append(_pope(part, source, folder / f"{name}_{kind}.json"))
     return files
+
+
+#: Which questions a format can hold.
+_HOLDS: Mapping[Format, Callable[[Question], bool]] = {
+    "vlmevalkit": lambda question: True,
+    "lmms_eval": lambda question: question.parser in PARSERS,
+    "pope": lambda question: question.answer in (YES, NO),
+}
 
 
 def _vlmevalkit(questions: Sequence[Question], source: Path, file: Path) -> Path:
@@ -156,35 +203,34 @@ def _lmms_eval(
     source: Path,
     folder: Path,
     name: str,
-    needs: Mapping[str, Sequence[str]],
+    wholes: Mapping[str, Whole],
 ) -> list[Path]:
-    lines = [
-        json.dumps(
-            {
-                "question_id": question.question_id,
-                "image": str((source / str(question.image)).absolute()),
-                "text": question.text,
-                "answer": question.answer,
-                "parser": question.parser,
-                "task": question.task,
-                "sample": question.pair_id or question.question_id,
-                "metrics": list(_metrics(question, needs)),
-                "split": str(question.meta.get("split", "")),
-                "category": str(question.meta.get("category", "")),
-            }
-        )
-        for question in questions
-    ]
+    metrics: dict[str, Sequence[str] | None] = {}
+    lines = []
+    for question in questions:
+        counts_for = list(_metrics(question, wholes))
+        metrics |= {metric: needs for metric, needs, _ in counts_for}
+        record: dict[str, Any] = {
+            "question_id": question.question_id,
+            "image": str((source / str(question.image)).absolute()),
+            "text": question.text,
+            "answer": question.answer,
+            "parser": question.parser,
+            "task": question.task,
+            "metrics": [metric for metric, _, _ in counts_for],
+            "groups": [group for _, _, group in counts_for],
+            "split": str(question.meta.get("split", "")),
+            "category": str(question.meta.get("category", "")),
+        }
+        lines.append(json.dumps(record))
     data, yaml, module = (folder / f for f in (f"{name}.jsonl", f"{name}.yaml", "utils.py"))
     write_text("".join(f"{line}\n" for line in lines), data)
-    metrics: dict[str, Sequence[str] | None] = {}
-    for question in questions:
-        metrics |= _metrics(question, needs)
     rows = [
         _LMMS_METRIC.format(name=metric, aggregation=_SHARE if metrics[metric] else _MEAN)
         for metric in sorted(metrics)
     ]
-    task = _LMMS_YAML.format(name=name, folder=folder, data=data.absolute())
+    longest = max(LONGEST[question.reply] for question in questions)
+    task = _LMMS_YAML.format(name=name, folder=folder, data=data.absolute(), longest=longest)
     write_text(task + "".join(rows), yaml)
     shares = {metric: tasks for metric, tasks in metrics.items() if tasks}
     write_text(_LMMS_UTILS.format(needs=json.dumps(shares)), module)
@@ -192,35 +238,42 @@ def _lmms_eval(
 
 
 def _metrics(
-    question: Question, needs: Mapping[str, Sequence[str]]
-) -> dict[str, Sequence[str] | None]:
-    """What a question counts for, on the whole and in its split, and what else that needs.
+    question: Question, wholes: Mapping[str, Whole]
+) -> Iterator[tuple[str, Sequence[str] | None, str]]:
+    """What a question counts for, on the whole and in its set.
 
-    A question of a BAP sample counts for the shares of samples that need it, any other for the
-    accuracy of its kind.
+    Yields:
+        The metric, what else its groups need (None: it is no metric of groups), and the group.
     """
-    found: dict[str, Sequence[str] | None] = {
-        metric: tasks for metric, tasks in needs.items() if question.task in tasks
-    }
-    found = found or {f"accuracy_{question.task}": None}
+    found: list[tuple[str, Sequence[str] | None, str]] = []
+    own = {name: whole for name, whole in wholes.items() if whole.group(question) is not None}
+    if all(whole.alone for whole in own.values()):
+        found.append((f"accuracy_{question.task}", None, ""))
+    found += [(name, whole.needs, str(whole.group(question))) for name, whole in own.items()]
     split = question.meta.get("split")
-    ends = ("",) if split is None else ("", f"_{split}")
-    return {f"{metric}{end}": tasks for metric, tasks in found.items() for end in ends}
+    ends = ("",) if split is None else ("", f"_{re.sub(r'[^A-Za-z0-9_.-]+', '_', str(split))}")
+    for metric, needs, group in found:
+        for end in ends:
+            yield f"{metric}{end}", needs, group
 
 
-def _pope(questions: Sequence[Question], file: Path) -> Path:
+def _pope(questions: Sequence[Question], source: Path, file: Path) -> Path:
+    images = [(source / str(question.image)).absolute() for question in questions]
+    root = os.path.commonpath([image.parent for image in images])
+    names = [str(image.relative_to(root)) for image in images]
     lines = [
         json.dumps(
             {
                 "question_id": number,
-                "image": Path(str(question.image)).name,
+                "image": name,
                 "text": question.text,
                 "label": question.answer,
             }
         )
-        for number, question in enumerate(questions, 1)
+        for number, (question, name) in enumerate(zip(questions, names, strict=True), 1)
     ]
     write_text("".join(f"{line}\n" for line in lines), file)
+    log.info("the images of %s lie in %s", file, root)
     return file
 
 

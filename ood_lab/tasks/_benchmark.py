@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.differences import same_questions
+from ood_lab.lvlm.exports import Format, Whole, export
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
@@ -34,6 +36,8 @@ from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
 from ood_lab.results import RESULTS, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
+
+log = logging.getLogger(__name__)
 
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 
@@ -55,6 +59,7 @@ class Benchmark(Task):
         levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
             then also given by these levels, in place of known ones.
         parser: reads the answers to yes/no questions; None = the one that the questions name.
+        export: formats of other packages to write the questions in, below ``exports``.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write figures and the page too.
     """
@@ -64,6 +69,7 @@ class Benchmark(Task):
     answers: str | None
     levels: str | None
     parser: str | None
+    export: Sequence[Format]
     foreign_clip: bool
     report: bool
     accept_failed: bool
@@ -126,6 +132,7 @@ class Benchmark(Task):
         about = {"n": len(questions), "images": images, "sha256": digest}
         ws.manifest["questions"] = {"file": str(file), **about}
         self.note(ws, questions, file.parent)
+        self._export(ws, questions, file.parent)
         if self.until == "build":
             return None
         found = self.find_answers(ws, questions, file.parent)
@@ -148,6 +155,12 @@ class Benchmark(Task):
         if self.questions is not None and manifest.is_file():
             found = read_json(manifest)
             ws.manifest |= {key: found[key] for key in self.of_building if key in found}
+
+    def _export(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+        for form in self.export:
+            place = ws.folder / "exports" / form
+            export(questions, folder, place, self.kind.name, form, self.wholes)
+            log.info("questions for %s: %s", form, place)
 
     def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
@@ -242,6 +255,11 @@ class Benchmark(Task):
         return self.contrasts(ws, {**both, "judged": same})
 
     # What a benchmark says of itself.
+
+    @property
+    def wholes(self) -> Mapping[str, Whole]:
+        """Its metrics of groups of questions, for other packages."""
+        return {}
 
     @property
     @abstractmethod

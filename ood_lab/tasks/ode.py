@@ -26,7 +26,6 @@ from ood_lab.lvlm.ode.comparison import contrasts
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import OdeConstruction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
-from ood_lab.lvlm.ode.export import Export, write_export
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
 from ood_lab.lvlm.ode.filtering import summary as filter_summary
 from ood_lab.lvlm.ode.generators.base import Order
@@ -48,6 +47,7 @@ from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import KIND, Unparsed, amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.similarity import Similarity
 from ood_lab.lvlm.ode.tendencies import Clustering
+from ood_lab.lvlm.ode.tuning import Tuning, write_tuning
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.shown import Headline, Scored
 from ood_lab.report.blocks import Text
@@ -89,7 +89,7 @@ class Ode(Benchmark):
         similarity: tells synonyms.
         unparsed: which of the two ways of treating unparsed answers is printed.
         clustering: of the concepts beside which something is made up.
-        export: which questions become data for fine-tuning.
+        tuning: which questions become data for fine-tuning.
 
     Raises:
         UserError: see :meth:`check`, the annotations, the generator and the models.
@@ -108,7 +108,7 @@ class Ode(Benchmark):
     similarity: Similarity
     unparsed: Unparsed
     clustering: Clustering
-    export: Export
+    tuning: Tuning
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
@@ -316,11 +316,11 @@ class Ode(Benchmark):
             if by in captions and captions[by].nunique() > 1:
                 first = captions[by].iloc[0] if by == "split" else captions[by].min()
                 yield name, contrasts(captions, answers, by, first=first, **ws.resampling)
-        if self.export.choose is not None:
+        if self.tuning.choose is not None:
             questions = read_questions(Path(str(ws.manifest["questions"]["file"])))
-            chosen = self.export.questions(questions, captions, answers, ws.seed)
-            write_export(chosen, source.absolute(), ws.folder)
-            ws.manifest["export"] = {**asdict(self.export), "questions": len(chosen)}
+            chosen = self.tuning.questions(questions, captions, answers, ws.seed)
+            write_tuning(chosen, source.absolute(), ws.folder)
+            ws.manifest["tuning"] = {**asdict(self.tuning), "questions": len(chosen)}
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

@@ -14,7 +14,7 @@ from annotated_types import Ge, Interval
 from ood_lab.arguments import Count
 from ood_lab.io import write_table
 from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.exports import Format, export
+from ood_lab.lvlm.exports import Whole
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import judge
@@ -23,7 +23,7 @@ from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
 from ood_lab.lvlm.oodbench.page import DIVISION, HEADLINES, METRICS, page, summary
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
-from ood_lab.lvlm.oodbench.scoring import KIND, results_of
+from ood_lab.lvlm.oodbench.scoring import KIND, bap_needs, results_of
 from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.questions import Question
@@ -55,7 +55,6 @@ class OODBench(Benchmark):
         id_pairing, id_pairs, most_pairs: see :class:`~ood_lab.lvlm.oodbench.pairs.Pairing`.
         form, cot_article, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
-        export: formats of other packages to write the questions in, below ``exports``.
         gate_c_on_e: BAP: a count is right only where the existence is.
 
     Raises:
@@ -74,7 +73,6 @@ class OODBench(Benchmark):
     cot_article: bool
     bap_per_image: Annotated[int, Ge(0)]
     unparsed: Unparsed
-    export: Sequence[Format]
     gate_c_on_e: bool
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit")
     asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
@@ -89,14 +87,6 @@ class OODBench(Benchmark):
             refuse_foreign(ws.settings, ("annotations",), ("image_text",))
         if self.until != "build" and self.answers is None:
             _ = ws.lvlm.made_with  # a missing folder shows before the division
-
-    def note(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
-        """Writes the questions for other packages, too."""
-        super().note(ws, questions, folder)
-        for form in self.export:
-            place = ws.folder / "exports" / form
-            files = export(questions, folder, place, "oodbench", form, self.gate_c_on_e)
-            log.info("for %s: %s", form, ", ".join(map(str, files)))
 
     def build(self, ws: Workspace) -> list[Question]:
         """Questions about what the image-text models overlook, and about what they do not."""
@@ -145,6 +135,11 @@ class OODBench(Benchmark):
     def kind(self) -> Kind:
         """See the base class."""
         return KIND
+
+    @property
+    def wholes(self) -> Mapping[str, Whole]:
+        """What BAP counts."""
+        return {name: Whole(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 
     def about(self, ws: Workspace) -> str:
         """The annotations, or the file of the questions."""

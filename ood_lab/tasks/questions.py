@@ -12,6 +12,7 @@ import pandas as pd
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.exports import Whole
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.published import QuestionSource
 from ood_lab.lvlm.questions import Question
@@ -88,6 +89,11 @@ class Questions(Benchmark):
     def _unit(self) -> str:
         """What is resampled."""
         return "question pair" if self.source is None else "questions of an image"
+
+    @property
+    def wholes(self) -> Mapping[str, Whole]:
+        """The groups, whose questions also count alone."""
+        return {name: Whole((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError unless there is a file of yes/no questions, or a source of them."""

@@ -1,8 +1,10 @@
 """Benchmarks from their published files, against counts made by hand."""
 
+import base64
 import json
 from pathlib import Path
 
+import exported
 import pandas as pd
 import pytest
 from cli import call, run_folders
@@ -157,6 +159,45 @@ def test_models_are_compared_with_the_same_positive_class(tmp_path):
     table = pd.read_csv(second / "models.csv").set_index("metric")
     both = [value(found, "pooled", "recall") for found in (constant, random)]
     assert [table.loc["recall", key] for key in ("value_a", "value_b")] == pytest.approx(both)
+
+
+SOURCES = {"pope": pope, "mme": mme, "hallusion": hallusion, "amber": amber}
+NAMES = {"hallusion": "hallusionbench"}
+GROUPS = {
+    "mme": {"accuracy_plus": "picture"},
+    "hallusion": {"figure_accuracy": "figure", "question_accuracy": "series"},
+}
+
+
+@pytest.mark.parametrize("task", SOURCES)
+def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path):
+    formats = "task.export=[lmms_eval,vlmevalkit,pope]"
+    run, judged, _ = scored(tmp_path, task, SOURCES[task](tmp_path / "files"), formats)
+    name, shown = NAMES.get(task, task), judged[judged["file"].notna()]
+    docs, found = exported.lmms_eval(run, name)
+    assert [doc["text"] for doc in docs] == shown["text"].tolist()
+    wanted = {"accuracy_yes_no": shown["correct"].mean()}
+    for split, rows in shown.groupby("split"):
+        wanted[f"accuracy_yes_no_{split}"] = rows["correct"].mean()
+    for metric, column in GROUPS.get(task, {}).items():
+        wanted[metric] = shown.groupby(column)["correct"].all().mean()
+        for split, rows in shown.groupby("split"):
+            wanted[f"{metric}_{split}"] = rows.groupby(column)["correct"].all().mean()
+    assert found == pytest.approx(wanted)
+    table = exported.vlmevalkit(run, name, "yes_no")
+    images = [base64.b64decode(row["image"]) for row in table]
+    assert images == [Path(file).read_bytes() for file in shown["file"]]
+    assert [row["answer"].lower() for row in table] == shown["truth"].tolist()
+
+
+def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
+    source, formats = mme(tmp_path / "mme"), "task.export=[pope]"  # images of equal names
+    first, judged, _ = scored(tmp_path, "mme", source, formats)
+    again = [f"task.source.path={first}/exports/pope/mme_yes_no.json"]
+    again += [f"task.source.images={tmp_path}/mme"]
+    _, other, _ = scored(tmp_path, "pope", again)
+    for column in ("text", "truth", "file"):
+        assert other[column].tolist() == judged[column].tolist()
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")

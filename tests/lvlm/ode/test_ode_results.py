@@ -9,12 +9,12 @@ from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.effectiveness import effectiveness
-from ood_lab.lvlm.ode.export import LLAVA, TRL, Export, write_export
 from ood_lab.lvlm.ode.nouns import Lexicon
 from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.ode.queries import GENERATIVE, questions_of
 from ood_lab.lvlm.ode.scoring import amber_table, caption_table, results_of
 from ood_lab.lvlm.ode.tendencies import Clustering
+from ood_lab.lvlm.ode.tuning import LLAVA, TRL, Tuning, write_tuning
 from ood_lab.lvlm.training.chat_files import ChatFile
 from ood_lab.results import whole
 
@@ -173,16 +173,16 @@ def test_tendencies_group_concepts_by_what_is_made_up_beside_them():
 
 def test_errors_are_exported_with_their_right_answers(tmp_path):
     captions, judged = tables(fictional_cats)
-    chosen = Export().questions(QUESTIONS, captions, judged, seed=0)
+    chosen = Tuning().questions(QUESTIONS, captions, judged, seed=0)
     assert {q.meta["split"] for q in chosen} == {"fictional"}
     assert sum(q.task == GENERATIVE for q in chosen) == 6
     assert all(q.answer == "no" for q in chosen if q.task != GENERATIVE)
-    assert len(Export("all", 3).questions(QUESTIONS, captions, judged, seed=0)) == 6
+    assert len(Tuning("all", 3).questions(QUESTIONS, captions, judged, seed=0)) == 6
     from PIL import Image
 
     for each in PICTURES:
         Image.new("RGB", (8, 8)).save(tmp_path / each.file)
-    write_export(chosen, tmp_path, tmp_path)
+    write_tuning(chosen, tmp_path, tmp_path)
     first = json.loads((tmp_path / LLAVA).read_text())[0]
     assert first["conversations"][0] == {"from": "human", "value": f"<image>\n{chosen[0].text}"}
     assert len(ChatFile(tmp_path / LLAVA)) == len(ChatFile(tmp_path / TRL)) == len(chosen)

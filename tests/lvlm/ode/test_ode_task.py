@@ -8,6 +8,7 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
+import exported
 import networkx as nx
 import numpy as np
 import pandas as pd
@@ -51,8 +52,25 @@ def folder_of(outputs, before=()):
 def finished(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("ode")
     styles = "generator.styles=[photo,sketch]"
-    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", styles) == 0
+    formats = "task.export=[lmms_eval,vlmevalkit,pope]"
+    assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", styles, formats) == 0
     return folder_of(outputs)
+
+
+def test_other_packages_get_the_same_questions_and_count_the_same(finished):
+    judged = read_table(finished / "judged.parquet")
+    docs, found = exported.lmms_eval(finished, "ode")
+    assert [doc["question_id"] for doc in docs] == judged["question_id"].tolist()
+    for (task, split), rows in judged.groupby(["task", "split"]):
+        assert found[f"accuracy_{task}_{split}"] == pytest.approx(rows["correct"].mean())
+    for task, rows in judged.groupby("task"):
+        assert found[f"accuracy_{task}"] == pytest.approx(rows["correct"].mean())
+        records = exported.pope(finished, "ode", task)
+        assert [record["label"] for record in records] == rows["truth"].tolist()
+        assert all((finished / "images" / record["image"]).is_file() for record in records)
+    captions = exported.vlmevalkit(finished, "ode", "generative")
+    assert len(captions) == len(read_table(finished / "captions.parquet"))
+    assert not (finished / "exports" / "pope" / "ode_generative.json").exists()
 
 
 def test_every_stage_leaves_what_the_next_one_reads(finished):
@@ -158,7 +176,7 @@ def test_answers_to_the_same_questions_by_another_model(finished, capsys):
     outputs = finished.parents[2]
     before = run_folders(outputs)
     questions = f"task.questions={finished}/questions.jsonl"
-    export = "task.export.choose=errors"
+    export = "task.tuning.choose=errors"
     against = f"task.against=[{finished}]"
     assert run(outputs, questions, "lvlm=constant", NO_PAGE, export, against) == 0
     folder = folder_of(outputs, before)
@@ -292,7 +310,7 @@ def made_in(outputs):
 @pytest.mark.slow
 def test_the_loop_closes_on_what_was_answered_wrongly(tmp_path):
     """Errors are exported, the tiny model learns them, and is asked the same questions again."""
-    assert run(tmp_path, "lvlm=tiny", "task.export.choose=errors", NO_PAGE) == 0
+    assert run(tmp_path, "lvlm=tiny", "task.tuning.choose=errors", NO_PAGE) == 0
     first = folder_of(tmp_path)
     learned = tmp_path / "tuned"
     training = ("model=vlm", "model.path=shipped:tiny", "trainer.max_epochs=4", "logger=none")

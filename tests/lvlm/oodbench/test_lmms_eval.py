@@ -16,9 +16,9 @@ from ood_lab.lvlm.answers import AnswerStore
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.chat.model import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.exports import export
+from ood_lab.lvlm.exports import Whole, export
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.oodbench.scoring import BAP_METRICS, bap_table
+from ood_lab.lvlm.oodbench.scoring import BAP_METRICS, bap_needs, bap_table
 from ood_lab.lvlm.questions import Question
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,8 @@ def test_their_accuracies_are_ours(scene_images, tmp_path):
     model = TransformersChat("shipped:tiny", max_new_tokens=64, device="cpu")
     answers = answers_to(asked, scene_images, model, AnswerStore(tmp_path / "answers.jsonl"))
     ours = judge(asked, {answer.question_id: answer for answer in answers})
-    export(asked, scene_images, tmp_path / "task", "oodbench", "lmms_eval")
+    wholes = {name: Whole(needs) for name, needs in bap_needs().items()}
+    export(asked, scene_images, tmp_path / "task", "oodbench", "lmms_eval", wholes)
     found = evaluator.simple_evaluate(
         model=TinyInTheirWay(),
         tasks=["oodbench"],

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.exports import export
+from ood_lab.lvlm.exports import Whole, export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
-from ood_lab.lvlm.oodbench.scoring import bap_table
+from ood_lab.lvlm.oodbench.scoring import bap_needs, bap_table
 from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
@@ -151,7 +151,8 @@ def test_a_file_has_questions_of_one_kind(questions, form, tmp_path):
 
 def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
     folder = tmp_path / "out"
-    task, data, module = export(questions, tmp_path, folder, "oodbench", "lmms_eval")
+    wholes = {name: Whole(needs) for name, needs in bap_needs().items()}
+    task, data, module = export(questions, tmp_path, folder, "oodbench", "lmms_eval", wholes)
     plain = yaml.safe_load(task.read_text().replace("!function ", ""))
     assert plain["dataset_kwargs"]["data_files"]["test"] == str(data)
     lines = [json.loads(line) for line in data.read_text().splitlines()]
@@ -190,7 +191,8 @@ def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
                 {"pair_id": sample, "task": task, "correct": good, "status": "parsed"} | meta
             )
     ours = bap_table(pd.DataFrame(rows), gate)
-    _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", gate)
+    wholes = {name: Whole(needs) for name, needs in bap_needs(gate).items()}
+    _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", wholes)
     utils: dict = {}
     exec(module.read_text(), utils)
     lines = [json.loads(line) for line in data.read_text().splitlines()]
@@ -198,7 +200,7 @@ def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
     for metric in ("bap_existence", "bap_counting", "bap_logic"):
         for end, part in (("", ours), ("_id", ours[ours["split"] == "id"])):
             theirs = [each[metric + end] for each in found if metric + end in each]
-            assert utils["share_of_samples"](theirs) == part[metric].mean()
+            assert utils["share_of_groups"](theirs) == part[metric].mean()
 
 
 def test_pope_has_the_yes_no_questions(questions, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 
+import exported
 import numpy as np
 import pandas as pd
 import pytest
@@ -37,6 +38,7 @@ def folder_of(outputs, before=()):
 def finished(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("oric")
     options = ("lvlm=oracle", "lvlm.accuracy=0.9", "task.train_pairs=2", "task.ablations=[uniform]")
+    options += ("task.export=[lmms_eval,vlmevalkit,pope]",)
     assert run(outputs, *options, "annotations.restyled=0.3") == 0
     return folder_of(outputs)
 
@@ -48,6 +50,21 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
         assert (finished / name).is_file(), name
     drawn = {p.stem for p in (finished / "figures").glob("*.png")}
     assert drawn >= {"sets", "context", "tiers", "clip_score", "p_context"}
+
+
+def test_other_packages_get_the_same_questions_and_count_the_same(finished):
+    judged = read_table(finished / "judged.parquet")
+    docs, found = exported.lmms_eval(finished, "oric")
+    assert len(docs) == len(judged)
+    wanted = {"accuracy_oric": judged["correct"].mean()}
+    for split, rows in judged.groupby("split"):
+        wanted[f"accuracy_oric_{split}"] = rows["correct"].mean()
+    assert found == pytest.approx(wanted)
+    for rows, label in (
+        (exported.pope(finished, "oric", "oric"), "label"),
+        (exported.vlmevalkit(finished, "oric", "oric"), "answer"),
+    ):
+        assert [row[label].lower() for row in rows] == judged["truth"].tolist()
 
 
 def test_both_files_are_in_the_published_format_and_share_no_image(finished):

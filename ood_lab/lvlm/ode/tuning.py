@@ -22,7 +22,7 @@ _IMAGE = "<image>\n"
 
 
 @dataclass(frozen=True)
-class Export:
+class Tuning:
     """Which questions become training data; each is answered rightly.
 
     Args:
@@ -63,7 +63,7 @@ class Export:
         return [questions[place] for place in sorted(kept)]
 
 
-def write_export(questions: Sequence[Question], images: Path, folder: Path) -> None:
+def write_tuning(questions: Sequence[Question], images: Path, folder: Path) -> None:
     """Writes ``tuning_llava.json`` and ``tuning_trl.jsonl``.
 
     Args:

@@ -55,6 +55,8 @@ def answers_to(
             model.check()
             if hasattr(model, "expect"):
                 model.expect([each.request for each in wanted])
+            if hasattr(model, "keep_beside"):
+                model.keep_beside(store.path)
             for answer in store.add(_asked(todo, model)):
                 (found if answer.error is None else failed)[answer.key] = answer
     if failed:

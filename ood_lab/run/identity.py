@@ -27,6 +27,7 @@ NEUTRAL = (
     "model.backbone.clip.download",
     # Of chat models: how requests are sent, not what they say.
     "lvlm.api_key_env",
+    "lvlm.batch",
     "lvlm.concurrency",
     "lvlm.devices",
     "lvlm.dry_run",  # ends without a result

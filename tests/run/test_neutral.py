@@ -29,6 +29,7 @@ ELSEWHERE = {
     "annotations.folder",  # tests/lvlm/oodbench/test_oodbench_task.py renders below another one
     # No part of what an answer is made with: tests/lvlm/chat.
     "lvlm.api_key_env",
+    "lvlm.batch",
     "lvlm.concurrency",
     "lvlm.devices",
     "lvlm.dry_run",

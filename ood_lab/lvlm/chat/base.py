@@ -79,7 +79,8 @@ class ChatModel(Protocol):
     One that treats questions differently says so in ``made_for(question)``, which then stands for
     ``made_with`` (see :func:`made_for`); one that costs money says how much in ``cost_of(usage)``,
     and one behind a server its address in ``server``. One that has to know everything that is
-    asked, answered before or not, is told by ``expect(requests)``.
+    asked, answered before or not, is told by ``expect(requests)``; one that leaves something for
+    the next call beside the answers, where these lie by ``keep_beside(path)``.
     """
 
     @property

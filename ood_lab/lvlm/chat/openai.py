@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from itertools import islice
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
@@ -19,6 +20,7 @@ from ood_lab.arguments import Remedy
 from ood_lab.errors import Stopped, UserError
 from ood_lab.lvlm.answers import is_text
 from ood_lab.lvlm.chat.base import Message, Reply, Request
+from ood_lab.lvlm.chat.batches import Batches
 from ood_lab.lvlm.chat.images import data_url, images_of, texts_of
 from ood_lab.lvlm.chat.server import OpenAIServer
 from ood_lab.lvlm.parsers import NO, YES
@@ -78,6 +80,9 @@ class OpenAIChat:
         logprobs: alternatives of the first token that are asked for with yes/no questions, for
             P(yes); None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
+        batch: send all requests through OpenAI's Batch API, see
+            :mod:`ood_lab.lvlm.chat.batches`: ``wait`` until they are answered, or ``stop`` once
+            they are sent; repeating the call picks the replies up. None = one by one.
         http_client: for tests; None = the client's own.
 
     Raises:
@@ -105,6 +110,7 @@ class OpenAIChat:
         dry_run: bool = False,
         logprobs: Annotated[int, Interval(ge=1, le=20)] | None = None,
         give_up_after: Count = 50,
+        batch: Literal["wait", "stop"] | None = None,
         http_client: Any = None,
     ) -> None:
         self.model = model
@@ -116,6 +122,8 @@ class OpenAIChat:
         self.logprobs = logprobs
         self.give_up_after = give_up_after
         self.by_server = by_server
+        self.batch = batch
+        self._beside: Path | None = None
         self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
         if self.max_tokens is not None and max_completion_tokens is not None:
             raise UserError(
@@ -181,6 +189,10 @@ class OpenAIChat:
         if not self.dry_run:
             self._server.check()
 
+    def keep_beside(self, answers: Path) -> None:
+        """Is told the file of the answers: batches are remembered beside it."""
+        self._beside = answers.with_suffix(".batches.jsonl")
+
     def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Yields replies as they come, up to ``concurrency`` requests under way.
 
@@ -192,6 +204,9 @@ class OpenAIChat:
         estimate = self._estimate(requests)
         if self.dry_run:
             raise Stopped(f"lvlm.dry_run=true: nothing was sent. It would be {estimate}")
+        if self.batch is not None:
+            yield from self._batched(requests)
+            return
         log.info("asking %s at %s: %s", self.model, self.server, estimate)
         used: Counter[str] = Counter()
         in_a_row = 0
@@ -228,15 +243,49 @@ class OpenAIChat:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
 
+    def _batched(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Sends what is in no batch yet, and yields what the batches say.
+
+        Raises:
+            UserError: it is not known where to remember the batches; see
+                :meth:`~ood_lab.lvlm.chat.batches.Batches.replies`.
+            Stopped: see there.
+        """
+        if self._beside is None:
+            raise UserError("lvlm.batch needs a file of answers: tell it by keep_beside(path)")
+        batches = Batches(self._server, self._beside)
+        sent = batches.sent()
+        new = [request for request in requests if request.key not in sent]
+        bodies, unreadable = {}, set()
+        for request in new:
+            try:
+                bodies[request.key] = self._body(request)
+            except (OSError, ValueError, UserError) as error:
+                unreadable.add(request.key)
+                yield Reply(request.key, "", error=self._server.cause(error))
+        if new:
+            log.info("a batch for %s at %s: %s", self.model, self.server, self._estimate(new))
+            batches.send(bodies)
+        keys = [request.key for request in requests if request.key not in unreadable]
+        for said in batches.replies(keys, wait=self.batch == "wait"):
+            if said.error:
+                yield Reply(said.key, "", error=said.error)
+            else:
+                yield self._reply(said.key, said.body)
+
+    def _body(self, request: Request) -> dict[str, Any]:
+        body = {"model": self.model, **self._fields(self._longest(request.question))}
+        if self.logprobs and request.question is not None and request.question.reply == "word":
+            body |= {"logprobs": True, "top_logprobs": self.logprobs}
+        return body | {"messages": [self._sendable(message) for message in request.messages]}
+
     def _one(self, request: Request) -> Reply:
         import openai
 
         start = time.monotonic()
-        body = {"model": self.model, **self._fields(self._longest(request.question))}
-        if self.logprobs and request.question is not None and request.question.reply == "word":
-            body |= {"logprobs": True, "top_logprobs": self.logprobs}
+        body: dict[str, Any] = {}
         try:
-            body["messages"] = [self._sendable(message) for message in request.messages]
+            body = self._body(request)
             # Not ``chat.completions.create``: that walks through request and reply by their types,
             # which takes longer than to send the one and read the other.
             answer = self._server.client.post("/chat/completions", body=body, cast_to=object)
@@ -247,7 +296,7 @@ class OpenAIChat:
             return Reply(request.key, "", error=self._server.cause(error))
         return self._reply(request.key, answer, time.monotonic() - start)
 
-    def _reply(self, key: str, answer: Any, latency_s: float) -> Reply:
+    def _reply(self, key: str, answer: Any, latency_s: float | None = None) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
             content = choice["message"]["content"]
@@ -266,7 +315,7 @@ class OpenAIChat:
             "" if error or text is None else self._server.without_key(text),
             finish_reason=reason if isinstance(reason, str) and is_text(reason) else None,
             usage={name: usage[name] for name in _USAGE if isinstance(usage.get(name), int)},
-            latency_s=round(latency_s, 4),
+            latency_s=None if latency_s is None else round(latency_s, 4),
             p_yes=None if error else p_yes_of(choice.get("logprobs")),
             error=error,
             reasoning=self._reasoning(choice["message"]),

@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ood_lab.append import append_lines, create_with, read_records
 from ood_lab.errors import Stopped, UserError
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 MOST_REQUESTS, MOST_BYTES = 50_000, 190_000_000
 #: Seconds between two looks at a batch, at first and at most.
 PAUSES_S = (5.0, 60.0)
-_ENDPOINT = "/v1/chat/completions"
+_ENDPOINT: Final = "/v1/chat/completions"
 #: What a batch is in the end; of an expired or cancelled one some requests have replies.
 _ENDS = ("completed", "failed", "expired", "cancelled")
 

@@ -1,7 +1,6 @@
 """OpenAI's Batch API, against a local server: nothing is submitted twice."""
 
 import json
-import logging
 import signal
 import subprocess
 import sys
@@ -111,7 +110,7 @@ def test_replies_that_nobody_asked_for_are_kept_for_who_does(folder, server):
     assert len(server.batches) == 1
 
 
-def test_failed_requests_are_asked_again(folder, server, caplog):
+def test_failed_requests_are_asked_again(folder, server):
     server.fails = {1, 3}
     first = ask(folder, server)
     assert [a.error and "too hard" in a.error for a in first] == [None, True, None, True]
@@ -130,7 +129,6 @@ def test_a_batch_whose_id_was_lost_is_found_again(folder, server):
     server.loses = False
     assert [a.error for a in ask(folder, server)] == [None] * 4
     assert len(server.batches) == 1
-    server.batches.clear()
 
 
 def test_a_file_without_a_batch_gets_one(folder, server, monkeypatch):
@@ -200,8 +198,7 @@ def test_a_process_killed_while_it_waits_submits_nothing_twice(folder, server):
     assert len(server.batches) == 1
 
 
-def test_from_the_command_line(folder, server, caplog):
-    caplog.set_level(logging.INFO)
+def test_from_the_command_line(folder, server):
     write_questions(questions(4), folder / "questions.jsonl")
     line = ("task=questions", f"task.questions={folder}/questions.jsonl", "metrics.draws=20")
     line += ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}", "logger=none")

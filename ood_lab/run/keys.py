@@ -16,7 +16,7 @@ OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.")
 #: ... and others.
 OPEN_KEYS = (
     *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
-    *("lvlm.extra_body", "judge.extra_body"),
+    *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
 )
 #: What others call a key, where its letters would not lead to ours.
 SYNONYMS = {

@@ -309,6 +309,11 @@ class Workspace:
         """Who says, for ``judge=...``, what is to be expected."""
         return self.build("judge")
 
+    @made_of("reader")
+    def reader(self) -> ChatModel:
+        """Who says, for ``reader=...``, what an open answer means."""
+        return self.build("reader")
+
     @property
     def answers_root(self) -> Path:
         """Folder of the answers of all chat models."""

@@ -20,13 +20,16 @@ from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.differences import same_questions
 from ood_lab.lvlm.exports import Format, Whole, export
+from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.lvlm.reader import READER, read_by_reader
 from ood_lab.lvlm.recorded import recorded_answers
 from ood_lab.lvlm.replies import is_cut
 from ood_lab.lvlm.shown import Headline, Scored, difference_table
+from ood_lab.lvlm.texts import TextModel
 from ood_lab.lvlm.whole import check_whole
 from ood_lab.report.blocks import Text
 from ood_lab.report.optional import optional
@@ -58,7 +61,8 @@ class Benchmark(Task):
         answers: ``answers.jsonl`` of another run, in place of the second stage.
         levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
             then also given by these levels, in place of known ones.
-        parser: reads the answers to yes/no questions; None = the one that the questions name.
+        parser: reads the answers to yes/no questions; ``reader`` = the chat model of
+            ``reader=...``; None = the one that the questions name.
         export: formats of other packages to write the questions in, below ``exports``.
         foreign_clip: take a CLIP that comes with the package for images that it knows nothing of.
         report: write figures and the page too.
@@ -87,9 +91,7 @@ class Benchmark(Task):
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
-        if self.parser is not None and self.parser not in YES_NO_PARSERS:
-            known = suggestion(self.parser, YES_NO_PARSERS)
-            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        self._check_parser(ws)
         for name in self.files:
             given = getattr(self, name) or ()
             for file in [given] if isinstance(given, str) else given:
@@ -108,6 +110,21 @@ class Benchmark(Task):
                 )
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
+
+    def _check_parser(self, ws: Workspace) -> None:
+        parsers = (*YES_NO_PARSERS, READER)
+        if self.parser is not None and self.parser not in parsers:
+            known = suggestion(self.parser, parsers)
+            raise UserError(f"task.parser={self.parser} reads no yes or no: {known}")
+        given = bool(ws.settings.get("reader"))
+        if given != (self.parser == READER):
+            raise UserError(
+                "reader=... reads answers with task.parser=reader alone: give that, too"
+                if given
+                else "task.parser=reader needs a chat model that reads: reader=openai, for example"
+            )
+        if given:
+            _ = ws.reader.made_with  # a missing folder shows before anything is asked
 
     def _check_asked(self, file: Path) -> None:
         found = list(dict.fromkeys(question.task for question in read_questions(file)))
@@ -274,6 +291,21 @@ class Benchmark(Task):
     @abstractmethod
     def about(self, ws: Workspace) -> str:
         """What the questions are about, in a word or a path."""
+
+    @property
+    def parser_of_questions(self) -> str:
+        """The parser that new questions name."""
+        return "default" if self.parser in (None, READER) else str(self.parser)
+
+    def read(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> pd.DataFrame:
+        """What every reply says by ``task.parser``, see :func:`ood_lab.lvlm.judged.judge`."""
+        if self.parser != READER:
+            return judge(questions, answers, self.parser)
+        made_with = ws.reader.made_with
+        store = store_of(made_with, ws.answers_root)
+        ws.manifest["reader"] = dict(made_with)
+        model = TextModel(ws.reader, store, self.accept_failed, READER)
+        return read_by_reader(questions, answers, model)
 
     @abstractmethod
     def judged(

@@ -19,7 +19,6 @@ from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.comparison import contrasts
@@ -165,7 +164,7 @@ class Ode(Benchmark):
             folder = ws.folder / "published"
             write_published(pictures, images, folder)
             log.info("ODE's own annotations and queries: %s", folder)
-        return questions_of(pictures, self.released, self.parser or "default")
+        return questions_of(pictures, self.released, self.parser_of_questions)
 
     @property
     def _given_images(self) -> Path:
@@ -283,7 +282,7 @@ class Ode(Benchmark):
         others = [q for q in questions if q.task != GENERATIVE]
         return {
             "captions": caption_table(questions, answers, rules, self.nouns),
-            "judged": judge(others, answers, self.parser),
+            "judged": self.read(ws, others, answers),
         }
 
     def results(

@@ -17,7 +17,6 @@ from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Whole
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
 from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_of
@@ -109,7 +108,7 @@ class OODBench(Benchmark):
         asked = Asked(
             form=self.form,
             cot_article=self.cot_article,
-            parser=self.parser or "default",
+            parser=self.parser_of_questions,
             bap_per_image=self.bap_per_image,
         )
         found = division["split"].value_counts().to_dict()
@@ -149,7 +148,7 @@ class OODBench(Benchmark):
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
     ) -> Mapping[str, pd.DataFrame]:
         """See the base class."""
-        return {"judged": judge(questions, answers, self.parser)}
+        return {"judged": self.read(ws, questions, answers)}
 
     def results(
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str

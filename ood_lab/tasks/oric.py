@@ -17,7 +17,6 @@ from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import store_of
 from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
 from ood_lab.lvlm.oric.construct import OricConstruction
@@ -34,10 +33,11 @@ from ood_lab.lvlm.oric.released import PAPER, RELEASED, Rules
 from ood_lab.lvlm.oric.scoring import KIND, contrasts, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
-from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.oric.wording import TASK, Asked, Form
 from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.reader import READER
 from ood_lab.lvlm.shown import Headline, Scored
+from ood_lab.lvlm.texts import TextModel
 from ood_lab.lvlm.training.oric_data import write_dataset
 from ood_lab.report.blocks import Text
 from ood_lab.report.page import Page
@@ -124,6 +124,10 @@ class Oric(Benchmark):
                 refuse_foreign(ws.settings, ("annotations",), ("clip", "image_text"))
         else:
             self._check_given(ws.settings)
+        if self.second_step == "judge" and self.parser == READER:
+            raise UserError(
+                "task.parser=reader reads every reply: task.second_step=judge has none left"
+            )
         if self.second_step == "judge" and not _is_chat(ws.settings.get("judge")):
             raise UserError("task.second_step=judge needs a chat model: judge=openai, for example")
 
@@ -157,7 +161,7 @@ class Oric(Benchmark):
         """The published questions, or new ones."""
         items, table = self._given(ws) if self.bench else self._constructed(ws)
         write_table(table, ws.folder / "sets.parquet")
-        asked = Asked(form=self.form, parser=self.parser, prompts=self.prompts)
+        asked = Asked(form=self.form, parser=self.parser_of_questions, prompts=self.prompts)
         return asked.questions(items, self._files(ws, items), meta_of(table))
 
     def _files(self, ws: Workspace, items: Sequence[Item]) -> dict[str, str]:
@@ -307,7 +311,7 @@ class Oric(Benchmark):
     ) -> Mapping[str, pd.DataFrame]:
         """See the base class; replies that do not match may be read by the judge."""
         asked = [q for q in questions if q.question_id in answers or not self.predictions]
-        judged = judge(asked, answers, self.parser)
+        judged = self.read(ws, asked, answers)
         if self.second_step == "judge":
             judged = second_step(judged, self._texts(ws, cast("ChatModel", ws.judge)))
         return {"judged": judged}

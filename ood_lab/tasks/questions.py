@@ -13,7 +13,6 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Whole
-from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.published import QuestionSource
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.scored import POOLED, question_kind
@@ -116,7 +115,7 @@ class Questions(Benchmark):
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
     ) -> Mapping[str, pd.DataFrame]:
         """See the base class."""
-        table = judge(questions, answers, self.parser)
+        table = self.read(ws, questions, answers)
         splits = table["split"].fillna(_ONLY) if "split" in table else _ONLY
         return {"judged": table.assign(split=splits)}
 

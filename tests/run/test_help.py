@@ -13,6 +13,7 @@ HIDDEN = {
     "generator",
     "hydra/help",
     "judge",
+    "reader",
     "recipe/model",
     "recipe/prompt",
     "task/construction/criteria",

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Protocol
 from annotated_types import Interval
 
 from ood_lab.lvlm.oric.released import NoTest, Wording
-from ood_lab.lvlm.oric.texts import TextModel
 from ood_lab.lvlm.parsers import NO, YES, default
+from ood_lab.lvlm.texts import TextModel
 
 _QUESTION = (
     "Given the following background objects: {background}, can you determine the presence of the "
@@ -97,7 +97,7 @@ class ChatJudge:
         return {**self.texts.model.made_with, "wording": self.wording}
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
-        """Its replies; see :meth:`~ood_lab.lvlm.oric.texts.TextModel.replies`."""
+        """Its replies; see :meth:`~ood_lab.lvlm.texts.TextModel.replies`."""
         texts = [each.text(self.wording) for each in asked]
         found = self.texts.replies("oric_judge", texts)
         return [found[text] for text in texts]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ood_lab.lvlm.judged import PARSED, UNPARSED
-from ood_lab.lvlm.oric.texts import TextModel
-from ood_lab.lvlm.parsers import NO, YES, mmbench
+from ood_lab.lvlm.judged import UNPARSED
+from ood_lab.lvlm.parsers import mmbench
+from ood_lab.lvlm.reader import matched
+from ood_lab.lvlm.texts import TextModel
 
 _TEXT = (
     "Match an answer to one of the options of a question, whichever means the same. If it means "
@@ -29,25 +30,11 @@ def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
         ``parsed``, ``correct`` and ``status`` filled in, and ``matched_by`` (``judge``, or ``""``).
 
     Raises:
-        UserError: see :meth:`~ood_lab.lvlm.oric.texts.TextModel.replies`.
+        UserError: see :meth:`~ood_lab.lvlm.texts.TextModel.replies`.
     """
     open_rows = judged.index[judged["status"] == UNPARSED]
     texts = [
         _TEXT.format(question=judged.at[row, "text"], reply=str(judged.at[row, "reply"]).strip())
         for row in open_rows
     ]
-    said = {
-        text: None if reply is None else mmbench(reply)
-        for text, reply in model.replies("match", texts).items()
-    }
-    table = judged.assign(matched_by="")
-    for row, text in zip(open_rows, texts, strict=True):
-        if said[text] in (YES, NO):
-            right = said[text] == table.at[row, "truth"]
-            table.loc[row, ["parsed", "correct", "status", "matched_by"]] = [
-                said[text],
-                right,
-                PARSED,
-                "judge",
-            ]
-    return table
+    return matched(judged, open_rows, texts, model, mmbench, "judge", "match")

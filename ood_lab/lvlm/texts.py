@@ -19,15 +19,17 @@ class TextModel:
     """Asks for no reply twice.
 
     Args:
-        model: of ``judge=...``.
+        model: of ``judge=...`` or ``reader=...``.
         store: keeps its replies.
         accept_failed: texts that got no reply are left out; else they are an error, as what is
             made of the others would not be what the model stands for.
+        name: what messages call it.
     """
 
     model: ChatModel
     store: AnswerStore
     accept_failed: bool = False
+    name: str = "judge"
 
     def replies(self, kind: str, texts: Iterable[str]) -> dict[str, str | None]:
         """The reply to each text; None where the request failed and that is accepted.
@@ -46,7 +48,7 @@ class TextModel:
         errors = [answer.error for answer in answers if answer.error]
         if errors and not self.accept_failed:
             raise UserError(
-                f"the judge has not answered {len(errors):,} of {len(answers):,} questions "
+                f"the {self.name} has not answered {len(errors):,} of {len(answers):,} questions "
                 f"({errors[0]}): every reply that came is kept; repeat the command to ask the "
                 "others again, or give task.accept_failed=true to leave them out"
             )

@@ -1,0 +1,90 @@
+"""A chat model that says what open answers mean: yes or no."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.judged import PARSED, UNPARSED, judge
+from ood_lab.lvlm.parsers import NO, YES, YES_NO_PARSERS, Parser, default
+from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.texts import TextModel
+
+#: ``task.parser`` that has ``reader=...`` read the answers.
+READER = "reader"
+_TEXT = (
+    "An assistant was asked a question about an image, which you do not see. Say what its answer "
+    "means; do not answer the question yourself.\n"
+    "Question: {question}\nAnswer: {reply}\n"
+    "Does this answer mean yes or no? Reply with one word: yes, no or unclear."
+)
+#: Behind an answer that reached its longest length.
+_CUT = " [the answer breaks off here]"
+
+
+def read_by_reader(
+    questions: Sequence[Question], answers: Answers, model: TextModel
+) -> pd.DataFrame:
+    """What every reply says, where a chat model reads those to yes/no questions.
+
+    A reply that is nothing but yes or no is not shown to it. What it finds unclear is unparsed.
+    Answers of other kinds are read by the parsers of their questions.
+
+    Args:
+        questions: those that were asked.
+        answers: by the id of the question.
+        model: reads texts only.
+
+    Returns:
+        The table of :func:`~ood_lab.lvlm.judged.judge`, and ``matched_by`` (``reader``, or ``""``).
+
+    Raises:
+        UserError: see :meth:`~ood_lab.lvlm.texts.TextModel.replies`.
+    """
+    judged = judge(questions, answers, "strict")
+    yes_no = np.array([question.parser in YES_NO_PARSERS for question in questions], bool)
+    still_open = (judged["status"] == UNPARSED) & (judged["reply"].str.strip() != "") & yes_no
+    rows = judged[still_open]
+    shown = zip(rows["text"], rows["reply"], rows["cut"], strict=True)
+    texts = [
+        _TEXT.format(question=text, reply=str(reply).strip() + (_CUT if cut else ""))
+        for text, reply, cut in shown
+    ]
+    return matched(judged, rows.index, texts, model, default, READER)
+
+
+def matched(
+    judged: pd.DataFrame,
+    rows: pd.Index[Any],
+    texts: Sequence[str],
+    model: TextModel,
+    parser: Parser,
+    by: str,
+    kind: str | None = None,
+) -> pd.DataFrame:
+    """A table in which a chat model has read some replies.
+
+    Args:
+        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        rows: that it reads.
+        texts: what it is asked about each of them.
+        model: is asked.
+        parser: reads its replies; where it finds neither yes nor no, the row stays as it is.
+        by: what ``matched_by`` says of rows that it has read; the others have ``""``.
+        kind: of question, for its id; None = ``by``.
+    """
+    said = {
+        text: None if reply is None else parser(reply)
+        for text, reply in model.replies(kind or by, texts).items()
+    }
+    table = judged.assign(matched_by="")
+    for row, text in zip(rows, texts, strict=True):
+        if said[text] in (YES, NO):
+            right = said[text] == table.at[row, "truth"]
+            columns = ["parsed", "correct", "status", "matched_by"]
+            table.loc[row, columns] = [said[text], right, PARSED, by]
+    return table

@@ -10,6 +10,7 @@ from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
+from ood_lab.metrics.following import Following, follow, miss_rates
 from ood_lab.metrics.intervals import (
     FEWEST,
     FEWEST_FOR_THRESHOLD,
@@ -48,6 +49,7 @@ __all__ = [
     "REVERSED",
     "Advice",
     "Evaluation",
+    "Following",
     "Metric",
     "Protocol",
     "SortedScores",
@@ -69,11 +71,13 @@ __all__ = [
     "delong_p_values",
     "e_aurc",
     "exceedance_interval",
+    "follow",
     "fpr_at_tpr",
     "holm",
     "known_metrics",
     "levels_of",
     "metric_of",
+    "miss_rates",
     "percentile_interval",
     "results_of",
     "risk_coverage",

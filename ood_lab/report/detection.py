@@ -151,7 +151,11 @@ def write_report(
     blocks = detection_blocks(results, reads=reads, refused=refused, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     advised = _advised(given)
-    before, after = sections_of(measured, scores, id_dataset, store) if measured else ([], [])
+    before: list[Section] = []
+    after: list[Section] = []
+    if measured:
+        ranked = replace(measured, others=view.detectors)
+        before, after = sections_of(ranked, scores, id_dataset, store)
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,22 +13,27 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.axes import AXES
-from ood_lab.metrics import wilson_interval
+from ood_lab.metrics import BASELINE, Following, follow, miss_rates, wilson_interval
+from ood_lab.metrics.advice import Contrast
 from ood_lab.report.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.lines import Line, draw_lines
 from ood_lab.report.figures.scatter import styles_of
-from ood_lab.report.figures.style import COLOURS, GREY
+from ood_lab.report.figures.style import COLOURS, GREY, style
 from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.page import Section
 from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, label_of
 from ood_lab.report.shift_tables import ID_TEST, summary_tables
+from ood_lab.report.table import Group, Head, Table, name_cell, number_cell
 from ood_lab.words import ordinal
 
 #: Share of ID that is kept where an OOD image counts as missed.
 _KEPT = 0.95
 _ID_SHOWN = 3
 _DRAWN = 3000
+#: Curves in colour.
+_COLOURED = 5
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Measured:
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
         facts: ``by`` and ``k``; ``unsplit`` where meaning and looks are not told apart.
+        others: all detectors, the best first, whose misses are shown beside.
     """
 
     degrees: pd.DataFrame
@@ -47,6 +54,7 @@ class Measured:
     axes: Mapping[str, str]
     detector: str | None
     facts: Mapping[str, Any]
+    others: Sequence[str] = ()
 
     @property
     def footer(self) -> str:
@@ -107,73 +115,153 @@ def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:
 
 
 def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterator[Block]:
-    """What the detector misses, by distance."""
+    """What the detectors miss, by distance."""
     if measured.detector is None:
         return
-    rows = missed(measured, scores, id_dataset)
-    yield Text(miss_sentence(rows, measured.detector, measured.axes))
+    names = [measured.detector, *(n for n in measured.others if n != measured.detector)]
+    rows = {name: missed(measured, scores, id_dataset, name) for name in names}
+    found = {
+        (name, axis): follow(part[axis], part["missed"], _baseline(part, name), seed=0)
+        for name, part in rows.items()
+        for axis in measured.axes
+    }
+    for axis, words in measured.axes.items():
+        yield Text(miss_sentence(found[measured.detector, axis], measured.detector, words))
+    if not any(found.values()):
+        return
+    yield PlannedFigure(
+        "misses",
+        "Does the distance predict who misses what?",
+        f"Share of OOD images that score below {_KEPT:.0%} of ID test, by distance: points are of "
+        f"{measured.detector}, with their 95% intervals; lines are the best curves that fall.",
+        partial(miss_curves, rows, measured),
+    )
+    table = follow_table(found, measured.axes)
+    yield Folded(table.caption, [table])
     if not measured.facts["unsplit"]:
         yield PlannedFigure(
             "miss_map",
             f"What {measured.detector} misses",
             f"OOD images that score below {_KEPT:.0%} of ID test are missed.",
-            partial(miss_map, rows, measured),
+            partial(miss_map, rows[measured.detector], measured),
         )
 
 
-def missed(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> pd.DataFrame:
-    """The OOD images with their degrees, and whether the detector misses them.
+def _baseline(rows: pd.DataFrame, name: str) -> pd.Series | None:
+    return rows[BASELINE] if name != BASELINE and BASELINE in rows else None
+
+
+def missed(measured: Measured, scores: pd.DataFrame, id_dataset: str, name: str) -> pd.DataFrame:
+    """The OOD images with their degrees, ``missed`` by a detector or not, and the baseline's score.
 
     Missed is what scores at or below the 95% quantile of ID test, so that 95% of ID are kept.
     """
-    name = str(measured.detector)
     threshold = scores.loc[scores["dataset"] == id_dataset, name].quantile(_KEPT)
-    known = scores[["dataset", "index", name]]
+    columns = [column for column in dict.fromkeys((name, BASELINE)) if column in scores]
     ood = measured.degrees[measured.degrees["dataset"] != ID_TEST]
-    rows = ood.merge(known, on=["dataset", "index"])
+    rows = ood.merge(scores[["dataset", "index", *columns]], on=["dataset", "index"])
     return rows.assign(missed=rows[name] <= threshold)
 
 
-def miss_sentence(rows: pd.DataFrame, detector: str, axes: Mapping[str, str]) -> str:
-    """Does the measured distance say what is missed? By the axis along which it says most.
+def miss_sentence(found: Following | None, detector: str, words: str) -> str:
+    """Does the distance say what a detector misses, at 95% of ID kept?
 
     Args:
-        rows: see :func:`missed`.
+        found: see :func:`ood_lab.metrics.follow`.
         detector: its name.
-        axes: column → words.
+        words: of the axis, such as "in meaning".
     """
-    ends = {}
-    for axis in axes:
-        order = np.argsort(rows[axis].to_numpy(), kind="stable")
-        part = max(len(order) // 5, 1)
-        shares = [rows["missed"].to_numpy()[of] for of in (order[:part], order[-part:])]
-        ends[axis] = [(int(of.sum()), len(of)) for of in shares]
-    axis = max(ends, key=lambda a: abs(_share(ends[a][0]) - _share(ends[a][1])))
-    near, far = ends[axis]
-    told = (
-        f"Of the fifth of the OOD images nearest {axes[axis]}, {detector} misses {_percent(near)}, "
-        f"of the farthest fifth {_percent(far)} (where it keeps 95% of ID)."
+    if found is None:
+        return (
+            f"{detector} misses, or notices, too few OOD images (where it keeps 95% of ID) to say "
+            f"whether their distance {words} predicts that."
+        )
+    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a noticed image"
+    if found.nearer.low > 0.5:
+        parts = [f"What is nearer {words} is missed more often by {detector}: in {pairs} the "]
+        parts.append("missed one is nearer")
+        if found.beyond is not None:
+            holds = "" if found.beyond.low > 0.5 else ", so no more than its score says"
+            parts.append(
+                f" ({_percent(found.beyond)} among images that {BASELINE} scores alike{holds})"
+            )
+        parts.append(
+            f". A curve that falls with the distance explains {_percent(found.explained)} of the "
+            "differences between levels."
+        )
+        return "".join(parts)
+    if found.nearer.high < 0.5:
+        return (
+            f"What is farther {words} is missed more often by {detector}, not less: only in "
+            f"{pairs} the missed one is nearer."
+        )
+    return (
+        f"The distance {words} does not predict what {detector} misses: in {pairs} the missed one "
+        "is nearer, as by chance."
     )
-    (low, high), (least, most) = (_interval(each) for each in (near, far))
-    if low > most:
-        return f"{told} What is farther is noticed more surely."
-    if high < least:
-        return f"{told} What is farther is missed more often: distance does not predict its misses."
-    return f"{told} The measured distance does not predict what it misses."
 
 
-def _share(of: tuple[int, int]) -> float:
-    return of[0] / of[1]
+def _percent(of: Contrast) -> str:
+    return f"{100 * of.value:.0f}% [{100 * of.low:.0f}, {100 * of.high:.0f}]"
 
 
-def _interval(of: tuple[int, int]) -> tuple[float, float]:
-    low, high = wilson_interval(_share(of), of[1])
-    return float(low), float(high)
+def follow_table(
+    found: Mapping[tuple[str, str], Following | None], axes: Mapping[str, str]
+) -> Table:
+    """How well each distance predicts the misses of each detector."""
+    columns = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}
+    heads = [Head("detector", "ascending"), *(Head(h) for _ in axes for h in columns.values())]
+    rows = []
+    for name in dict.fromkeys(name for name, _ in found):
+        cells = [name_cell(name)]
+        for axis in axes:
+            for column in columns:
+                value: Contrast | None = getattr(found[name, axis], column, None)
+                ends = (value.value, value.low, value.high) if value else (math.nan,)
+                cells.append(number_cell(*ends))
+        rows.append(cells)
+    groups = [Group(), *(Group(words, span=len(columns)) for words in axes.values())]
+    notes = [
+        "Nearer is missed: share of the pairs of a missed and a noticed OOD image in which the "
+        "missed one is nearer; 50% = the distance says nothing.",
+        f"Beyond {BASELINE}: the same among images that {BASELINE} scores alike (tenths).",
+        "R²: of a falling curve for the miss rates of ten levels of distance, each half of the "
+        "images predicted from the other; 0 = no better than their mean.",
+    ]
+    caption = "Does the measured distance predict the misses? (%)"
+    return Table(caption, heads, rows, groups, notes=notes, split="groups")
 
 
-def _percent(of: tuple[int, int]) -> str:
-    low, high = _interval(of)
-    return f"{100 * _share(of):.0f}% [{100 * low:.0f}, {100 * high:.0f}]"
+def miss_curves(rows: Mapping[str, pd.DataFrame], measured: Measured) -> Figure:
+    """A panel per axis: miss rates by level of distance, with falling curves through them."""
+    figure, grid = panels(
+        list(measured.axes.values()),
+        f"{measured.footer} Levels hold equally many images.",
+        height=2.3,
+        extra=0.5,
+        columns=2,
+        labels=("distance", "missed (%)"),
+        sharey=True,
+    )
+    for axes, axis in zip(grid, measured.axes, strict=True):
+        lines = []
+        for place, (name, part) in enumerate(rows.items()):
+            far, n, rates, falling = miss_rates(
+                part[axis].to_numpy(np.float64), part["missed"].to_numpy()
+            )
+            known = place < _COLOURED
+            look = style(place)._replace(marker="") if known else None
+            label = name if known else f"{len(rows) - _COLOURED} others"
+            lines.append(Line(far, 100 * falling, look, label))
+            if not place:
+                ends = np.array([wilson_interval(*of) for of in zip(rates, n, strict=True)])
+                spread = np.abs(100 * (ends.T - rates))
+                colour = style(0).color
+                axes.errorbar(far, 100 * rates, spread, fmt="o", ms=3, lw=0.7, color=colour)
+        draw_lines(axes, lines)
+        axes.set_ylim(bottom=-2)
+    add_legend(figure, grid)
+    return figure
 
 
 def miss_map(rows: pd.DataFrame, measured: Measured) -> Figure:

@@ -30,6 +30,7 @@ NEUTRAL = (
     "lvlm.batch",
     "lvlm.concurrency",
     "lvlm.devices",
+    "lvlm.download",
     "lvlm.dry_run",  # ends without a result
     "lvlm.give_up_after",
     "lvlm.image_tokens",  # for an estimate before the first request

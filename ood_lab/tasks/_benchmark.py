@@ -23,6 +23,7 @@ from ood_lab.lvlm.exports import Format, Whole, export
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
+from ood_lab.lvlm.moved import with_images_found
 from ood_lab.lvlm.parsers import YES_NO_PARSERS
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.reader import READER, read_by_reader
@@ -143,11 +144,12 @@ class Benchmark(Task):
         if self.questions is None:
             write_questions(self.build(ws), file)
         cache = ws.cfg.paths.cache
-        questions = with_levels(read_questions(file), file.parent, self.levels, cache)
+        asked = with_images_found(read_questions(file), file.parent)
+        questions = with_levels(asked, file.parent, self.levels, cache)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         images = len({question.image for question in questions} - {None})
         about = {"n": len(questions), "images": images, "sha256": digest}
-        ws.manifest["questions"] = {"file": str(file), **about}
+        ws.manifest["questions"] = {"file": str(file.absolute()), **about}
         self.note(ws, questions, file.parent)
         self._export(ws, questions, file.parent)
         if self.until == "build":

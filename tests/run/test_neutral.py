@@ -32,6 +32,7 @@ ELSEWHERE = {
     "lvlm.batch",
     "lvlm.concurrency",
     "lvlm.devices",
+    "lvlm.download",
     "lvlm.dry_run",
     "lvlm.give_up_after",
     "lvlm.image_tokens",

@@ -44,6 +44,25 @@ def data_url(path: str, max_pixels: int | None = None) -> str:
     return f"data:{mime};base64,{base64.b64encode(content).decode('ascii')}"
 
 
+def sendable(message: Message, max_pixels: int | None = None) -> dict[str, Any]:
+    """A message with the content of its images in place of their paths.
+
+    Raises:
+        UserError: see :func:`data_url`.
+        OSError: an image is missing.
+    """
+    content = message["content"]
+    if isinstance(content, str):
+        return dict(message)
+    parts = [
+        {"type": "image_url", "image_url": {"url": data_url(part["image_url"]["url"], max_pixels)}}
+        if part["type"] == "image_url"
+        else dict(part)
+        for part in content
+    ]
+    return {**message, "content": parts}
+
+
 def images_of(messages: list[Message] | tuple[Message, ...] | Any) -> list[str]:
     """Paths of all images of a request, in order."""
     return [part["image_url"]["url"] for part in _parts(messages) if part["type"] == "image_url"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -17,7 +18,11 @@ from torch import Tensor
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.chat.base import Message
+from ood_lab.models.hub import one_attempt
 
+#: How models are named on the hub, and which of their files are fetched.
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.py")
 _SHIPPED = Path(__file__).parent.parent / "shipped"
 
 
@@ -28,15 +33,61 @@ class ModelFolder:
         name: as the user wrote it; ``shipped:NAME`` is one of this package.
         setting: where the user wrote it, for messages.
         trust_remote_code: run code that lies beside the weights.
+        download: fetch a model that is named by its id on the hub and not in the hub's cache;
+            None = such names are not looked for at all.
     """
 
     def __init__(
-        self, name: str, setting: str = "lvlm.path", trust_remote_code: bool = False
+        self,
+        name: str,
+        setting: str = "lvlm.path",
+        trust_remote_code: bool = False,
+        download: bool | None = None,
     ) -> None:
         self.named = f"{setting}={name}"
-        shipped = name.startswith("shipped:")
-        self.path = _SHIPPED / name.removeprefix("shipped:") if shipped else Path(name)
+        self._given = name.removeprefix("shipped:")
+        self._is_shipped = name.startswith("shipped:")
+        self._download = download
         self._options = {"local_files_only": True, "trust_remote_code": trust_remote_code}
+
+    @property
+    def name(self) -> str:
+        """The last part of the name."""
+        return Path(self._given).name
+
+    @cached_property
+    def path(self) -> Path:
+        """The folder, which need not be there; that of a name on the hub lies in its cache.
+
+        Raises:
+            UserError: such a model is not here, and is not to be fetched or cannot be.
+        """
+        if self._is_shipped:
+            return _SHIPPED / self._given
+        place = Path(self._given)
+        if self._download is None or place.exists() or not _HUB_ID.fullmatch(self._given):
+            return place
+        return self._from_hub(self._download)
+
+    def _from_hub(self, download: bool) -> Path:
+        from huggingface_hub import snapshot_download
+
+        options: dict[str, Any] = {"allow_patterns": _FILES, "local_files_only": not download}
+        try:
+            with one_attempt() if download else nullcontext():
+                return Path(snapshot_download(self._given, **options))
+        except Exception as error:  # whatever the network or the hub raises
+            if not download:
+                option = f"{self.named.partition('.')[0]}.download=true"
+                raise UserError(
+                    f"{self.named} is not a directory, and no model of that name is in the hub's "
+                    f"cache: name the folder of a model, or give {option} to fetch it"
+                ) from error
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(
+                f"{self.named} cannot be downloaded ({reason}): fetch it elsewhere, and name its "
+                "folder"
+            ) from error
 
     @cached_property
     def revision(self) -> str:

@@ -19,9 +19,9 @@ from typing_extensions import TypedDict
 from ood_lab.arguments import Remedy
 from ood_lab.errors import Stopped, UserError
 from ood_lab.lvlm.answers import is_text
-from ood_lab.lvlm.chat.base import Message, Reply, Request
+from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.batches import Batches
-from ood_lab.lvlm.chat.images import data_url, images_of, texts_of
+from ood_lab.lvlm.chat.images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.server import OpenAIServer
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question, ReplyForm
@@ -277,7 +277,7 @@ class OpenAIChat:
         body = {"model": self.model, **self._fields(self._longest(request.question))}
         if self.logprobs and request.question is not None and request.question.reply == "word":
             body |= {"logprobs": True, "top_logprobs": self.logprobs}
-        return body | {"messages": [self._sendable(message) for message in request.messages]}
+        return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
     def _one(self, request: Request) -> Reply:
         import openai
@@ -327,18 +327,6 @@ class OpenAIChat:
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
         return None
-
-    def _sendable(self, message: Message) -> dict[str, Any]:
-        content = message["content"]
-        if isinstance(content, str):
-            return dict(message)
-        return {**message, "content": [self._part(part) for part in content]}
-
-    def _part(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        if part["type"] != "image_url":
-            return dict(part)
-        url = data_url(part["image_url"]["url"], self.max_pixels)
-        return {"type": "image_url", "image_url": {"url": url}}
 
     def _estimate(self, requests: Sequence[Request]) -> str:
         """What the requests come to: about, and, of tokens and cost, at most."""

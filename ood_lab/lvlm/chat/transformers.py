@@ -49,7 +49,8 @@ class TransformersChat:
     writing, over that of yes or no.
 
     Args:
-        path: folder of the model and its processor (``shipped:NAME`` = of this package).
+        path: folder of the model and its processor (``shipped:NAME`` = of this package), or its
+            id on the hub.
         answer: ``generate``, or ``first_token``: yes/no questions are answered by the more
             probable of the two first tokens, in one forward pass; others are generated.
         batch_size: requests at a time.
@@ -62,6 +63,7 @@ class TransformersChat:
         device_map: of accelerate, to spread a large model; None = all on ``device``.
         max_pixels: larger images are made smaller first; None = left to the processor.
         trust_remote_code: run code that lies beside the weights.
+        download: fetch a model that is named by its id and not here yet.
 
     Raises:
         UserError: there is no such device, or several are wanted with what only one process can
@@ -80,8 +82,9 @@ class TransformersChat:
         device_map: str | None = None,
         max_pixels: Count | None = None,
         trust_remote_code: bool = False,
+        download: bool = False,
     ) -> None:
-        self.folder = ModelFolder(str(path), trust_remote_code=trust_remote_code)
+        self.folder = ModelFolder(str(path), "lvlm.path", trust_remote_code, download)
         self.name = path
         self.answer = answer
         self.batch_size = batch_size
@@ -133,7 +136,7 @@ class TransformersChat:
     def _made_with(self, longest: int | str) -> Mapping[str, Any]:
         return {
             "backend": "transformers",
-            "model": self.folder.path.name,
+            "model": self.folder.name,
             "revision": self.folder.revision,
             "gen_kwargs": {"max_new_tokens": longest, "do_sample": False},
             "answer": self.answer,

@@ -1,0 +1,162 @@
+"""vLLM in this process, where it is installed.
+
+Written after its documented interface (``LLM.chat``, ``SamplingParams``) and tested against a
+stand-in alone: no machine with vLLM was at hand.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Annotated, Any, Literal
+
+from annotated_types import Ge, Interval
+
+from ood_lab.errors import UserError
+from ood_lab.lvlm.chat.base import Reply, Request
+from ood_lab.lvlm.chat.images import sendable
+from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.openai import LONGEST, p_yes_of
+from ood_lab.lvlm.questions import Question
+
+Count = Annotated[int, Ge(1)]
+
+#: Alternatives of each token that are asked for, for P(yes).
+_LOGPROBS = 20
+
+
+class VllmChat:
+    """Asks a model that vLLM runs, without sampling.
+
+    Args:
+        path: folder of the model, or its id on the hub.
+        max_new_tokens: longest reply; ``auto`` = what suits the question, see
+            :data:`~ood_lab.lvlm.chat.openai.LONGEST`.
+        batch_size: requests that vLLM is given at a time; it makes its own batches of them.
+        dtype: of vLLM; None = that of the weights.
+        devices: GPUs that the model is spread over (``tensor_parallel_size``).
+        max_length: longest prompt and reply together (``max_model_len``); None = the model's.
+        memory: share of a GPU's memory that may be used (``gpu_memory_utilization``).
+        max_pixels: larger images are made smaller first; None = left to the processor.
+        download: fetch a model that is named by its id and not here yet.
+        trust_remote_code: run code that lies beside the weights.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        max_new_tokens: Count | Literal["auto"] = "auto",
+        batch_size: Count = 256,
+        dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+        devices: Count = 1,
+        max_length: Count | None = None,
+        memory: Annotated[float, Interval(gt=0, le=1)] = 0.9,
+        max_pixels: Count | None = None,
+        download: bool = False,
+        trust_remote_code: bool = False,
+    ) -> None:
+        self.folder = ModelFolder(str(path), "lvlm.path", trust_remote_code, download)
+        self.max_new_tokens = max_new_tokens
+        self.batch_size = batch_size
+        self.dtype = dtype
+        self.max_pixels = max_pixels
+        self._settings = {
+            "dtype": dtype or "auto",
+            "tensor_parallel_size": devices,
+            "max_model_len": max_length,
+            "gpu_memory_utilization": memory,
+            "trust_remote_code": trust_remote_code,
+        }
+
+    @property
+    def made_with(self) -> Mapping[str, Any]:
+        """Content of the folder and everything that changes a reply."""
+        return self._made_with(self.max_new_tokens)
+
+    def made_for(self, question: Question) -> Mapping[str, Any]:
+        """The same with the longest reply to this question."""
+        return self._made_with(self._longest(question))
+
+    def _made_with(self, longest: int | str) -> Mapping[str, Any]:
+        return {
+            "backend": "vllm",
+            "model": self.folder.name,
+            "revision": self.folder.revision,
+            "gen_kwargs": {"max_tokens": longest, "temperature": 0},
+            "dtype": self.dtype,
+            "max_pixels": self.max_pixels,
+        }
+
+    def _longest(self, question: Question | None) -> int:
+        if self.max_new_tokens == "auto":
+            return LONGEST[question.reply if question else "word"]
+        return self.max_new_tokens
+
+    def check(self) -> None:
+        """Loads the model.
+
+        Raises:
+            UserError: vLLM is not installed, or cannot load it.
+        """
+        _ = self._llm
+
+    def ask(self, requests: Sequence[Request]) -> Iterator[Reply]:
+        """Yields replies batch by batch."""
+        for start in range(0, len(requests), self.batch_size):
+            yield from self._replies(requests[start : start + self.batch_size])
+
+    def _replies(self, batch: Sequence[Request]) -> list[Reply]:
+        import vllm
+
+        settings = {"temperature": 0.0, "logprobs": _LOGPROBS}
+        limits = [self._longest(request.question) for request in batch]
+        params = [vllm.SamplingParams(**settings, max_tokens=limit) for limit in limits]
+        try:
+            asked = [[sendable(m, self.max_pixels) for m in each.messages] for each in batch]
+            said = self._llm.chat(asked, params, use_tqdm=False)
+        except (OSError, ValueError, UserError) as error:
+            if len(batch) > 1:  # one of them is at fault
+                return [reply for request in batch for reply in self._replies([request])]
+            return [Reply(batch[0].key, "", error=" ".join(str(error).split())[:300])]
+        return [_reply(request.key, each) for request, each in zip(batch, said, strict=True)]
+
+    @cached_property
+    def _llm(self) -> Any:
+        try:
+            import vllm
+        except ImportError as error:
+            raise UserError(
+                "lvlm=vllm needs vLLM in this environment: install vllm, or have it serve the "
+                "model and ask with lvlm=openai lvlm.base_url=URL"
+            ) from error
+        if not self.folder.path.is_dir():
+            raise UserError(f"{self.folder.named} is not a directory: name that of a local model")
+        try:
+            return vllm.LLM(model=os.fspath(self.folder.path), seed=0, **self._settings)
+        except (OSError, ValueError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise UserError(f"{self.folder.named} cannot be loaded by vLLM: {reason}") from error
+
+
+def _reply(key: str, said: Any) -> Reply:
+    """One of vLLM's ``RequestOutput`` as a reply."""
+    own = said.outputs[0]
+    tokens = [
+        {
+            "token": alternatives[token].decoded_token,
+            "top_logprobs": [
+                {"token": each.decoded_token, "logprob": each.logprob}
+                for each in alternatives.values()
+            ],
+        }
+        for token, alternatives in zip(own.token_ids, own.logprobs or (), strict=False)
+    ]
+    sent, received = len(said.prompt_token_ids or ()), len(own.token_ids)
+    return Reply(
+        key,
+        own.text,
+        p_yes=p_yes_of({"content": tokens}),
+        finish_reason=own.finish_reason,
+        usage={"prompt_tokens": sent, "completion_tokens": received},
+    )

@@ -1,0 +1,47 @@
+"""A run folder that was moved with its images is scored again, and asked again."""
+
+import shutil
+
+import pandas as pd
+import pytest
+from cli import call, run_folders
+
+from ood_lab.lvlm.questions import read_questions
+from ood_lab.results import read_results
+
+LINE = ("task=oodbench", "annotations.n=60", "metrics.draws=20", "logger=none", "lvlm=random")
+LINE += ("task.report=false", "metrics.min_count=2")
+
+
+def test_a_moved_run_is_scored_and_asked_again(tmp_path, capsys):
+    assert call("eval.py", *LINE, f"paths.outputs={tmp_path}/old/out") == 0
+    (first,) = run_folders(tmp_path / "old")
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    moved = tmp_path / "new" / first.relative_to(tmp_path / "old")
+    image = next(q.image for q in read_questions(moved / "questions.jsonl"))
+    assert str(image).startswith(str(tmp_path / "old"))
+    given = f"task.questions={moved}/questions.jsonl"
+    answers = f"task.answers={moved}/answers.jsonl"
+    assert call("eval.py", *LINE, given, answers, f"paths.outputs={tmp_path}/a") == 0
+    assert call("eval.py", *LINE, given, f"paths.outputs={tmp_path}/b") == 0
+    before = read_results(moved)
+    for outputs in ("a", "b"):
+        (run,) = run_folders(tmp_path / outputs)
+        again = read_results(run)
+        pd.testing.assert_frame_equal(again[["value", "n"]], before[["value", "n"]])
+        files = pd.read_parquet(run / "judged.parquet")["file"]
+        assert files.str.startswith(str(tmp_path / "new")).all()
+
+
+@pytest.mark.parametrize("lost", ["images", "manifest"])
+def test_images_that_did_not_come_along_are_one_line(lost, tmp_path, capsys):
+    assert call("eval.py", *LINE, f"paths.outputs={tmp_path}/old/out") == 0
+    (first,) = run_folders(tmp_path / "old")
+    shutil.move(tmp_path / "old" if lost == "manifest" else first, tmp_path / "new")
+    shutil.rmtree(tmp_path / "old", ignore_errors=True)
+    file = next((tmp_path / "new").rglob("questions.jsonl"))
+    if lost == "manifest":
+        (file.parent / "manifest.json").unlink()
+    given = f"task.questions={file}"
+    assert call("eval.py", *LINE, given, f"paths.outputs={tmp_path}/a") == 1
+    assert "cannot be read" in capsys.readouterr().err

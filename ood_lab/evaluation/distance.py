@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ood_lab.axes import AXES, LEVELS
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.metrics import Following
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class Distances:
         facts: for the manifest.
         levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.divide.Divide`; empty
             where nothing was divided.
+        found: how well they predict what each detector misses, once that is known.
     """
 
     degrees: pd.DataFrame
@@ -43,6 +45,7 @@ class Distances:
     axes: Mapping[str, str]
     facts: Mapping[str, Any]
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
+    found: Mapping[tuple[str, str], Following | None] = field(default_factory=dict)
 
 
 def own_distances(

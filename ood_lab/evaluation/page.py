@@ -69,6 +69,7 @@ def write_page(
             distances.axes,
             (manifest.get("advice") or {}).get("chosen"),
             manifest["distance"],
+            distances.found,
         )
     files = [name for name in DOWNLOADS if best is not None or name != "significance.csv"]
 

@@ -10,7 +10,15 @@ from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
-from ood_lab.metrics.following import Following, follow, miss_rates
+from ood_lab.metrics.following import (
+    KEPT,
+    Following,
+    follow,
+    follow_all,
+    follow_results,
+    miss_rates,
+    missed,
+)
 from ood_lab.metrics.intervals import (
     FEWEST,
     FEWEST_FOR_THRESHOLD,
@@ -46,6 +54,7 @@ __all__ = [
     "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
+    "KEPT",
     "REVERSED",
     "Advice",
     "Evaluation",
@@ -72,12 +81,15 @@ __all__ = [
     "e_aurc",
     "exceedance_interval",
     "follow",
+    "follow_all",
+    "follow_results",
     "fpr_at_tpr",
     "holm",
     "known_metrics",
     "levels_of",
     "metric_of",
     "miss_rates",
+    "missed",
     "percentile_interval",
     "results_of",
     "risk_coverage",

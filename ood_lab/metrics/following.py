@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
-from ood_lab.metrics.advice import Contrast
+from ood_lab.metrics.advice import BASELINE, Contrast
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.significance import delong
+from ood_lab.results import Kind
+
+#: Rows about what detectors miss.
+KIND = Kind("misses", "image", ("detector", "axis"))
+#: Share of ID that is kept where an OOD image counts as missed.
+KEPT = 0.95
 
 #: Images that are missed, and that are noticed, at least.
 FEWEST_OF_EACH = 10
@@ -71,6 +79,69 @@ def follow(
     if baseline is not None:
         beyond = _pairs(far, miss, _levels(np.asarray(baseline, np.float64)))
     return Following(_some(_pairs(far, miss)), beyond, _explained(far, miss, seed))
+
+
+def missed(
+    degrees: pd.DataFrame, scores: pd.DataFrame, detector: str, test: str = "test"
+) -> pd.DataFrame:
+    """The OOD images with their degrees, ``missed`` by a detector or not, and the baseline's score.
+
+    Missed is what scores at or below the 95% quantile of ID test, so that 95% of ID are kept.
+
+    Args:
+        degrees: ``dataset, index`` and degrees of every image.
+        scores: ``dataset, index`` and a column per detector.
+        detector: whose misses.
+        test: name of the ID test set.
+    """
+    threshold = scores.loc[scores["dataset"] == test, detector].quantile(KEPT)
+    columns = [column for column in dict.fromkeys((detector, BASELINE)) if column in scores]
+    ood = degrees[degrees["dataset"] != test]
+    rows = ood.merge(scores[["dataset", "index", *columns]], on=["dataset", "index"])
+    return rows.assign(missed=rows[detector] <= threshold)
+
+
+def follow_all(
+    degrees: pd.DataFrame, scores: pd.DataFrame, detectors: Sequence[str], axes: Sequence[str]
+) -> dict[tuple[str, str], Following | None]:
+    """:func:`follow` of the misses of every detector, by detector and column of the degrees.
+
+    See :func:`missed` for the tables.
+    """
+    found = {}
+    for name in detectors:
+        rows = missed(degrees, scores, name)
+        baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
+        for axis in axes:
+            found[name, axis] = follow(rows[axis], rows["missed"], baseline)
+    return found
+
+
+def follow_results(
+    found: Mapping[tuple[str, str], Following | None], n: int, model: str, seed: int
+) -> pd.DataFrame:
+    """A results table: ``nearer_missed``, ``nearer_missed_beyond`` and ``misses_explained``.
+
+    Args:
+        found: see :func:`follow_all`.
+        n: OOD images.
+        model: whose features the detectors read.
+        seed: of the run.
+    """
+    names = {
+        "nearer": "nearer_missed",
+        "beyond": "nearer_missed_beyond",
+        "explained": "misses_explained",
+    }
+    rows = []
+    for (detector, axis), of in found.items():
+        for field, metric in names.items():
+            value: Contrast | None = getattr(of, field, None)
+            row = {"detector": detector, "axis": axis, "metric": metric, "n": n}
+            if value is not None:
+                row |= {"value": value.value, "ci_low": value.low, "ci_high": value.high}
+            rows.append(row)
+    return KIND.table(rows, model=model, seed=seed)
 
 
 def miss_rates(distance: Floats, missed: np.ndarray) -> tuple[Floats, Floats, Floats, Floats]:

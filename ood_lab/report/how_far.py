@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.axes import AXES
-from ood_lab.metrics import BASELINE, Following, follow, miss_rates, wilson_interval
+from ood_lab.metrics import BASELINE, KEPT, Following, miss_rates, missed, wilson_interval
 from ood_lab.metrics.advice import Contrast
 from ood_lab.report.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.figures.densities import draw_densities, limits_of
@@ -28,8 +28,6 @@ from ood_lab.report.shift_tables import ID_TEST, summary_tables
 from ood_lab.report.table import Group, Head, Table, name_cell, number_cell
 from ood_lab.words import ordinal
 
-#: Share of ID that is kept where an OOD image counts as missed.
-_KEPT = 0.95
 _ID_SHOWN = 3
 _DRAWN = 3000
 #: Curves in colour.
@@ -46,6 +44,7 @@ class Measured:
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
         facts: ``by`` and ``k``; ``unsplit`` where meaning and looks are not told apart.
+        found: how well the distances predict the misses, by detector and axis.
         others: all detectors, the best first, whose misses are shown beside.
     """
 
@@ -54,6 +53,7 @@ class Measured:
     axes: Mapping[str, str]
     detector: str | None
     facts: Mapping[str, Any]
+    found: Mapping[tuple[str, str], Following | None]
     others: Sequence[str] = ()
 
     @property
@@ -119,12 +119,8 @@ def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterat
     if measured.detector is None:
         return
     names = [measured.detector, *(n for n in measured.others if n != measured.detector)]
-    rows = {name: missed(measured, scores, id_dataset, name) for name in names}
-    found = {
-        (name, axis): follow(part[axis], part["missed"], _baseline(part, name), seed=0)
-        for name, part in rows.items()
-        for axis in measured.axes
-    }
+    found = {(name, axis): measured.found[name, axis] for name in names for axis in measured.axes}
+    rows = {name: missed(measured.degrees, scores, name, id_dataset) for name in names}
     for axis, words in measured.axes.items():
         yield Text(miss_sentence(found[measured.detector, axis], measured.detector, words))
     if not any(found.values()):
@@ -132,7 +128,7 @@ def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterat
     yield PlannedFigure(
         "misses",
         "Does the distance predict who misses what?",
-        f"Share of OOD images that score below {_KEPT:.0%} of ID test, by distance: points are of "
+        f"Share of OOD images that score below {KEPT:.0%} of ID test, by distance: points are of "
         f"{measured.detector}, with their 95% intervals; lines are the best curves that fall.",
         partial(miss_curves, rows, measured),
     )
@@ -142,25 +138,9 @@ def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterat
         yield PlannedFigure(
             "miss_map",
             f"What {measured.detector} misses",
-            f"OOD images that score below {_KEPT:.0%} of ID test are missed.",
+            f"OOD images that score below {KEPT:.0%} of ID test are missed.",
             partial(miss_map, rows[measured.detector], measured),
         )
-
-
-def _baseline(rows: pd.DataFrame, name: str) -> pd.Series | None:
-    return rows[BASELINE] if name != BASELINE and BASELINE in rows else None
-
-
-def missed(measured: Measured, scores: pd.DataFrame, id_dataset: str, name: str) -> pd.DataFrame:
-    """The OOD images with their degrees, ``missed`` by a detector or not, and the baseline's score.
-
-    Missed is what scores at or below the 95% quantile of ID test, so that 95% of ID are kept.
-    """
-    threshold = scores.loc[scores["dataset"] == id_dataset, name].quantile(_KEPT)
-    columns = [column for column in dict.fromkeys((name, BASELINE)) if column in scores]
-    ood = measured.degrees[measured.degrees["dataset"] != ID_TEST]
-    rows = ood.merge(scores[["dataset", "index", *columns]], on=["dataset", "index"])
-    return rows.assign(missed=rows[name] <= threshold)
 
 
 def miss_sentence(found: Following | None, detector: str, words: str) -> str:

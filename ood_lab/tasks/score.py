@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ from ood_lab.metrics import (
     accuracy_of,
     advise,
     best_detectors,
+    follow_all,
+    follow_results,
     levels_of,
     results_of,
     significance_of,
@@ -173,6 +175,9 @@ class Score(Task):
             levels = levels_of(of_pool, manifest["model"])
             results = pd.concat([results, levels], ignore_index=True)
         results = results.assign(seed=ws.model_seed)
+        if distances is not None:
+            found = follow_all(distances.degrees, scores, list(timing), list(distances.axes))
+            distances = replace(distances, found=found)
         return self._finish(ws, banks, scores, results, best, distances)
 
     def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
@@ -209,6 +214,10 @@ class Score(Task):
         write_results(results, ws.folder)
         if dating is not None:
             write_results(dating, ws.folder)
+        if distances is not None:
+            n = int((distances.degrees["dataset"] != "test").sum())
+            model = manifest["model"]
+            write_results(follow_results(distances.found, n, model, ws.model_seed), ws.folder)
         show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with optional("report.html"):

@@ -1,4 +1,4 @@
-"""What ``ckpt=`` may name: a run folder, or a file of weights."""
+"""Checkpoints that ``ckpt=`` may name: a run folder, or a weights file."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ood_lab.run.values import key_of
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
 
-#: Groups that an evaluation takes over from its run, each unless one of these is chosen.
+#: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
 INHERITED = {"data": ("data",), "model": ("model",), "graded": ("data", "graded")}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 
 
 def folder(run: Path) -> Path:
-    """Where the checkpoints of a run lie."""
+    """The folder that holds a run's checkpoints."""
     return run / "checkpoints"
 
 
 def weights_file(ckpt: Path) -> Path:
-    """The file of weights that ``ckpt`` stands for: its best checkpoint, or the file itself.
+    """The weights file that ``ckpt`` stands for: the run's best checkpoint, or the file itself.
 
     Raises:
         UserError: nothing is there, or the run has no checkpoint.
@@ -56,10 +56,10 @@ def weights_file(ckpt: Path) -> Path:
 
 
 def _check_kind(file: Path) -> None:
-    """Raises :class:`UserError` for what is no file of weights, as its first bytes tell."""
+    """Raises :class:`UserError` if the first bytes show that this is not a weights file."""
     with file.open("rb") as stream:
         start = stream.read(2)
-    # PyTorch writes zip archives, and wrote pickles; what is cut short is told when it is read.
+    # PyTorch writes zip archives, formerly pickles; a truncated file is reported when it is read.
     if file.suffix == ".safetensors" or start in (b"", b"PK") or start[:1] == b"\x80":
         return
     run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
@@ -68,7 +68,7 @@ def _check_kind(file: Path) -> None:
 
 
 def check_weights(cfg: DictConfig) -> bool:
-    """Whether the weights are those of ``model`` alone, whose head may be of other classes.
+    """True if the weights come from ``model`` alone, whose head may have other classes.
 
     Raises:
         UserError: the configuration names no weights at all.
@@ -96,7 +96,7 @@ def load_best(module: LightningModule, run: Path) -> None:
 
 
 def run_of(ckpt: Path) -> Path | None:
-    """The run folder that ``ckpt`` is or lies in; None for a file of weights from elsewhere."""
+    """The run folder that ``ckpt`` is or lies in; None for a weights file from elsewhere."""
     if ckpt.is_dir():
         return ckpt
     run = ckpt.parent.parent
@@ -105,7 +105,7 @@ def run_of(ckpt: Path) -> Path | None:
 
 
 def is_run(path: str) -> bool:
-    """Whether ``ckpt=path`` is a run, or a checkpoint of one, whose data can be taken over."""
+    """True if ``path`` is a run, or a checkpoint of one, whose data can be taken over."""
     if not os.path.exists(path):
         return False
     run = run_of(Path(path))
@@ -113,7 +113,7 @@ def is_run(path: str) -> bool:
 
 
 def to_resume(run: Path) -> Path | None:
-    """The checkpoint from which an interrupted training goes on; None where there is none.
+    """The checkpoint from which an interrupted training resumes; None if there is none.
 
     Raises:
         UserError: it is cut short.
@@ -130,7 +130,7 @@ def to_resume(run: Path) -> Path | None:
 
 
 def val_accuracy(trainer: Trainer) -> float | None:
-    """Validation accuracy of the epoch that was kept; None where another measure chose it."""
+    """Validation accuracy of the epoch that was kept; None if another measure chose it."""
     from lightning.pytorch.callbacks import ModelCheckpoint
 
     kept = [c for c in trainer.checkpoint_callbacks if isinstance(c, ModelCheckpoint)]
@@ -139,7 +139,7 @@ def val_accuracy(trainer: Trainer) -> float | None:
 
 
 def origin(ckpt: str | None, seed: int) -> str | None:
-    """What ``ckpt`` adds to a run's hash; the content of its weights file is noted apart.
+    """The part of a run's hash that ``ckpt`` contributes; its weights file is noted separately.
 
     A run folder of the same seed counts as ``<name>/<config hash>``, so that evaluations of the
     seeds of one training are the seeds of one evaluation.
@@ -159,9 +159,9 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
     """Takes data and model over from the run of ``cfg.ckpt``, where the user set neither.
 
     An override inside a group (``data.batch_size=8``) is applied on top of the run's own group;
-    choosing the group (``data=folder``) replaces it. So is the seed taken over, which is that of
-    the weights; of a file of weights that lies in no run folder, nothing is known. With the data
-    comes the preset, so that a method that is chosen here has the recipe for these data.
+    choosing the group (``data=folder``) replaces it. The seed, with which the weights were
+    trained, is taken over too; nothing is known of a weights file outside any run folder. The
+    preset comes with the data, so that a method chosen here gets the recipe for these data.
 
     Raises:
         UserError: ``ckpt`` is a folder without weights or without a whole ``config.yaml``, or a
@@ -195,7 +195,7 @@ def inherit(cfg: DictConfig, overrides: Sequence[str]) -> DictConfig:
 
 
 def classes_of(ckpt: Path) -> list[str]:
-    """The classes that the run of a checkpoint was trained on; none where nothing says them."""
+    """The classes that a checkpoint's run was trained on; empty if they are not recorded."""
     run = run_of(ckpt)
     if run is None or not (run / "manifest.json").exists():
         return []
@@ -210,7 +210,7 @@ def _change(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """
     for override in overrides:
         key = key_of(override)
-        # Of what lies deeper, such as `data.id.test`, the class of the data decides.
+        # Deeper keys, such as `data.id.test`, are checked by the class of the data.
         free = override.startswith("+") and not override.startswith("++")
         plain = key.startswith("data.") and key.count(".") == 1
         if plain and not free and not has(cfg, key):

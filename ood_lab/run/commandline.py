@@ -1,4 +1,4 @@
-"""The command line: what a script does with it from the first word to the exit status."""
+"""Handling of a script's command line, from the first word to the exit status."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import key_of, paths_of, quoted, trimmed
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
-#: Holds script and overrides of the job that is running, for the other ranks of a DDP job.
+#: Holds the script and overrides of the running job, for the other ranks of a DDP job.
 JOB_VARIABLE = "OOD_LAB_JOB"
 
 
@@ -124,7 +124,7 @@ def _call(main: Callable[..., Any], line: Sequence[str]) -> None:
 
 
 def _other_flags(arguments: Namespace) -> bool:
-    """Whether Hydra is asked for something else than to run jobs, as by ``--cfg job``."""
+    """True if Hydra is asked for something other than running jobs, as by ``--cfg job``."""
     of_jobs = ("overrides", "multirun", "run", "config_dir")
     return any(value for key, value in vars(arguments).items() if key not in of_jobs)
 
@@ -141,9 +141,9 @@ def rewrite(line: Sequence[str]) -> list[str]:
 
 
 def _open_keys(overrides: Sequence[str]) -> tuple[str, ...]:
-    """Beginnings of the keys that need not be in the configuration that the line composes.
+    """Prefixes of keys that need not exist in the configuration that the line composes.
 
-    Those of the data are in that of the run whose weights are evaluated, which is taken over.
+    Keys of the data exist in the run whose weights are evaluated, from which they are inherited.
     """
     runs = [path for o in overrides if key_of(o) == "ckpt" for path in paths_of(o)]
     inherits = any(checkpoints.is_run(path) for path in runs)
@@ -152,7 +152,7 @@ def _open_keys(overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def _of_rank(script: str, line: Sequence[str]) -> tuple[str, Sequence[str]]:
-    """Script and command line of this process; a further rank of DDP takes the first one's job.
+    """Script and command line of this process; any further DDP rank takes the first one's job.
 
     Lightning starts it with the command line of the first one, which in a sweep or in an
     experiment with stages describes them all.

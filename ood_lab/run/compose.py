@@ -1,4 +1,4 @@
-"""Composed configurations of command lines; what several lines have in common is composed once."""
+"""Composed configurations of command lines; whatever several lines share is composed once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parsed(overrides: Sequence[str]) -> list[Override]:
 
 
 def is_choice(override: Override) -> bool:
-    """Whether it chooses files of a group (``data=folder``) instead of giving a value to a key."""
+    """True if it chooses files of a group (``data=folder``) rather than setting a key."""
     key = override.key_or_group
     return is_group(key) or key.split(".")[0].split("/")[0] == "hydra"
 
@@ -51,7 +51,7 @@ def chosen(script: str, choices: Sequence[str]) -> DictConfig:
 
 
 def _search_path() -> list[str]:
-    """The override that lets Hydra look into the user's own folder, too."""
+    """The override that makes Hydra search the user's own folder as well."""
     own = [quote(f"file://{folder}") for folder in conf_folders()[1:]]
     return [f"hydra.searchpath=[{','.join(own)}]"] if own else []
 
@@ -70,25 +70,25 @@ def _chosen(script: str, choices: tuple[str, ...]) -> tuple[DictConfig, DictConf
 
 
 def plain(cfg: DictConfig, whole: bool = False) -> dict[str, Any]:
-    """The resolved configuration as plain Python; a ``whole`` one has no value that is missing."""
+    """The resolved configuration as plain Python; a ``whole`` one must have no missing values."""
     return cast(dict[str, Any], OmegaConf.to_container(cfg, resolve=True, throw_on_missing=whole))
 
 
 def running_overrides() -> list[str]:
-    """The command line of the running job, ``${...}`` in it as they were typed."""
+    """The command line of the running job, with each ``${...}`` as it was typed."""
     typed = HydraConfig.get().overrides.task
     return cast(list[str], OmegaConf.to_container(typed, resolve=False))
 
 
 def command_to_repeat() -> str:
-    """The running job as it is typed anywhere: where results go and who logs them is left out."""
+    """The command that repeats the running job; output paths and loggers are left out."""
     places = ("paths.", "logger=", "task.export=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
     return " ".join(["python", f"{HydraConfig.get().job.config_name}.py", *kept])
 
 
 def trains(cfg: DictConfig) -> bool:
-    """Whether train.py fits the model on the data; else the task does its own training."""
+    """True if train.py fits the model on the data; otherwise the task does its own training."""
     # Not the job's name: in the other processes of a DDP job, Lightning gives it another one.
     of_train = HydraConfig.get().job.config_name == "train"
     return of_train and OmegaConf.select(cfg, "model.classifier") is not None
@@ -97,7 +97,7 @@ def trains(cfg: DictConfig) -> bool:
 def composed_again(overrides: Sequence[str]) -> DictConfig:
     """The configuration that the running job would have with other overrides.
 
-    What :class:`HydraConfig` says of the job stays as it is.
+    :class:`HydraConfig` stays as it is.
 
     Raises:
         HydraException: see :func:`composed`.
@@ -110,7 +110,7 @@ def composed_again(overrides: Sequence[str]) -> DictConfig:
 
 
 def composed(script: str, overrides: Sequence[str]) -> DictConfig:
-    """The configuration of one job as :mod:`hydra` would hand it to that script.
+    """The configuration of one job, as :mod:`hydra` would hand it to that script.
 
     Sets :class:`HydraConfig`, from which the job learns its command line. Composing the groups
     takes nearly all of the time, and the jobs of a sweep share them.
@@ -134,7 +134,7 @@ def jobs_of(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def differences(lines: Sequence[Sequence[str]]) -> tuple[list[str], list[str]]:
-    """What all jobs of a sweep have in common, and what is each one's own, as text."""
+    """The overrides that all jobs of a sweep share, and as text those that each has alone."""
     shared = set.intersection(*map(set, lines))
     own = [" ".join(o for o in line if o not in shared) for line in lines]
     return [o for o in lines[0] if o in shared], own

@@ -79,7 +79,7 @@ class RunFolder:
             target = target.with_name(f"{target.name}-again")
         target.mkdir()
         (target / "REPLACED").write_text(f"{reason}\n", encoding="utf-8")
-        (self.path / "DONE").unlink(missing_ok=True)  # first: half of a run is not a finished one
+        (self.path / "DONE").unlink(missing_ok=True)  # first: half a run is not a finished one
         for entry in self._entries():
             os.replace(entry, target / entry.name)
         return target

@@ -1,4 +1,4 @@
-"""What makes a run that run: the part of its configuration that can change a number."""
+"""The identity of a run: the part of its configuration that can change a number."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Keys that say where things lie, what is shown or logged, and how fast a run works. Everything
-#: else is hashed, and a test holds each of these against the numbers of a run.
+#: Keys that say where things lie, what is shown or logged, and how fast a run is. Everything
+#: else is hashed, and a test checks that none of these changes the numbers of a run.
 NEUTRAL = (
     "name",  # the first part of the run folder's own path
     "seed",  # the last one
@@ -25,7 +25,7 @@ NEUTRAL = (
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
     "model.backbone.clip.download",
-    # Of chat models: how requests are sent, not what they say.
+    # Chat models: how requests are sent, not what they say.
     "lvlm.api_key_env",
     "lvlm.batch",
     "lvlm.concurrency",
@@ -37,7 +37,7 @@ NEUTRAL = (
     "lvlm.price",
     "lvlm.retries",
     "lvlm.timeout_s",
-    "data.cache_dir",  # remembers facts of files
+    "data.cache_dir",  # caches facts about files
     "data.info",  # words about the data
     "data.num_workers",
     "data.segmenter.download",
@@ -45,8 +45,8 @@ NEUTRAL = (
     "task.download",
     "task.foreign_clip",  # what it allows is named by other keys
     "task.num_workers",
-    # Sums are float64 on any device, so that scores differ by rounding alone. What makes features
-    # on another device, trainer.accelerator, is hashed: there, float32 is rounded in every layer.
+    # Sums are float64 on any device, so scores differ by rounding alone. trainer.accelerator, the
+    # device that extracts the features, is hashed: there, every layer rounds to float32.
     "detector_device",
     "detector_table",  # what is printed
     "trainer.enable_model_summary",
@@ -64,13 +64,13 @@ def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """First 10 hex digits of the sha256 of everything in ``config`` that can change a number."""
+    """First 10 hex digits of the SHA-256 of everything in ``config`` that can change a number."""
     text = json.dumps(telling(config), sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """``(dotted key, value)`` of everything in nested settings that has no parts of its own."""
+    """``(dotted key, value)`` for every leaf of nested settings."""
     parts = node.items() if isinstance(node, Mapping) else enumerate(node)
     for key, value in parts:
         if isinstance(value, (Mapping, list)) and value:

@@ -1,8 +1,7 @@
-"""The files a run was made from, noted in its folder, and what of them has changed since.
+"""The files a run was made from, recorded in its folder, and which have changed since.
 
-A look at names, sizes and times tells that nothing has changed, which is what a finished run that
-is shown again has to be sure of. Where they differ, contents decide: of a single file its sha256,
-of the data the identities of its sets.
+If names, sizes and times are the same, nothing has changed, and a finished run can be shown again.
+Where they differ, contents decide: the SHA-256 of a single file, the identities of the data's sets.
 """
 
 from __future__ import annotations
@@ -29,36 +28,36 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE = "inputs.parquet"
-#: Key of the images that the sets list, wherever they lie.
+#: Key of the images that the sets list, wherever they are.
 IMAGES = "data.images"
-#: Key of the row whose ``sha256`` says by which code; generated data has no files to look at.
+#: Key of the row whose ``sha256`` names the code version; generated data has no files to check.
 CODE = "code"
-#: Before the name of a set, in rows whose ``sha256`` is its identity.
+#: Prefix of a set's name, in rows whose ``sha256`` is its identity.
 SET = "data.identity."
-#: What a look at a file tells, contents not read.
+#: What can be told about a file without reading its contents.
 _ENTRY = ("path", "bytes", "mtime_ns")
-#: Settings that are names even where a folder is called like them.
+#: Settings that are names even if a folder happens to be called the same.
 _NAMES = ("name", "_target_")
-#: Of a run folder that is named, what other runs read of it.
+#: The parts of a run folder that other runs read.
 _WEIGHTS = ("checkpoints", "laid", "clip")
 
 
 def changes_of(
     run: RunFolder, settings: Mapping[str, Any], code: str, data: Callable[[], OODDataModule]
 ) -> list[str]:
-    """What a run folder was made from and is no longer the same, in words.
+    """Descriptions of everything that has changed since the run folder was made from it.
 
-    Empty where nothing was made yet, and where what it was made from is gone: its results can then
-    be neither checked nor made again.
+    Empty if nothing has been made yet, and if what it was made from is gone: its results can then
+    be neither checked nor reproduced.
 
     Args:
         run: the folder.
         settings: the resolved configuration of the run.
         code: version and commit of this package.
-        data: returns the DataModule, which is set up here where files alone do not tell.
+        data: returns the DataModule, which is set up here if the files alone cannot tell.
 
     Raises:
-        UserError: the note of it is damaged, or the data has become unusable.
+        UserError: the record of the inputs is damaged, or the data has become unusable.
     """
     if not (run.path / FILE).exists():
         return ["nothing says what it was made from"] * run.done
@@ -73,9 +72,9 @@ def changes_of(
 def note(
     folder: Path, settings: Mapping[str, Any], code: str, identities: Mapping[str, str]
 ) -> None:
-    """Writes down what a run is made from, in its folder, which holds the lists of its sets.
+    """Records what a run is made from in its folder, which holds the lists of its sets.
 
-    The identities are those of its sets; none where it has not read any.
+    The identities are those of its sets; empty if it has read none.
     """
     named = _named_paths(settings, folder)
     table = _look(named, _listed_images(folder) if identities else ())
@@ -88,9 +87,9 @@ def note(
 
 
 def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
-    """Files and folders that the hashed settings name, by key; the data's begin with ``data.``.
+    """Files and folders that the hashed settings name, by key; keys of the data start ``data.``.
 
-    What the run folder lies in is where results go, and not what they are made from.
+    Folders that contain the run folder are where results go, not what they are made from.
     """
     ckpt = settings.get("ckpt")
     found = {"ckpt": checkpoints.weights_file(Path(ckpt))} if ckpt else {}
@@ -106,7 +105,7 @@ def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
 
 
 def _look(named: Mapping[str, Path], images: Iterable[str]) -> pd.DataFrame:
-    """``key, path, bytes, mtime_ns, sha256`` of every file, contents not read."""
+    """``key, path, bytes, mtime_ns, sha256`` of every file, without reading its contents."""
     rows = [(key, str(file)) for key, path in named.items() for file in _files(path)]
     seen = {path for _, path in rows}
     rows += [(IMAGES, path) for path in dict.fromkeys(images) if path not in seen]
@@ -125,11 +124,11 @@ def _listed_images(run: Path) -> Iterator[str]:
 def _compare(
     before: pd.DataFrame, now: pd.DataFrame, named: Mapping[str, Path], code: str
 ) -> tuple[list[str], list[str]]:
-    """What has changed since :func:`note`; what is gone has not: what was made from it stands.
+    """Finds what has changed since :func:`note`; a file that is gone does not count as changed.
 
     Returns:
-        What may have changed the data, which has to be built to know: files, or the code; and the
-        keys of other files, whose content has changed.
+        Files, or the code, that may have changed the data (only building it can tell); and the
+        keys of other files whose content has changed.
     """
     files = before[before["path"] != ""]
     generated = not files["key"].str.startswith("data.").any()
@@ -171,7 +170,7 @@ def _changed_sets(
 
 
 def _decides_alone(key: str, named: Mapping[str, Path]) -> bool:
-    """Whether the content of this one file counts; levels are not part of a set's identity."""
+    """True if this is a single file whose content counts, as no set's identity covers it."""
     own = not key.startswith("data.") or key == "data.levels"
     return own and key in named and named[key].is_file()
 
@@ -182,7 +181,7 @@ def _differs(noted: pd.Series, found: pd.Series) -> bool:
 
 
 def _changed_files(noted: pd.DataFrame, found: pd.DataFrame) -> list[str]:
-    """Files that were added, removed or written again."""
+    """Files that were added, removed or rewritten."""
     both = pd.concat([noted, found]).drop_duplicates(list(_ENTRY), keep=False)
     return list(both["path"].unique())
 
@@ -210,6 +209,6 @@ def _entry(path: str) -> tuple[int, int]:
 
 @cache
 def _sha256(path: str, size: int, mtime_ns: int) -> str:
-    """Of a file; its size and time are what makes the answer stay right."""
+    """SHA-256 of a file, cached by path, size and time so that a rewritten file is read again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,4 +1,4 @@
-"""What Hydra does without a public function for it: the only module that looks inside Hydra."""
+"""Workarounds where Hydra has no public function: the only module that uses its internals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def flag_parser() -> ArgumentParser:
 
 
 def apply(cfg: DictConfig, values: Sequence[Override]) -> None:
-    """Gives values to keys of a configuration, as Hydra does after it has composed the groups.
+    """Sets keys of a configuration, as Hydra does after it has composed the groups.
 
     Raises:
         HydraException: a key does not exist, or cannot hold the value.

@@ -1,4 +1,4 @@
-"""Keys of the configuration that a mistyped one may have meant."""
+"""Suggestions for a mistyped key of the configuration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from omegaconf import DictConfig, OmegaConf
 from ood_lab import hints
 from ood_lab.scripts import conf_files
 
-#: Below these, names are the user's to invent: those of sets (`data.ood.mine=DIR`) ...
+#: Below these, users invent the names: those of sets (`data.ood.mine=DIR`) ...
 OF_SETS = ("data.ood.", "data.ood_val.", "data.csid.")
 #: ... and others.
 OPEN_KEYS = (
     *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
     *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
 )
-#: What others call a key, where its letters would not lead to ours.
+#: Names that other tools use for a key, where the spelling alone would not lead to ours.
 SYNONYMS = {
     "epochs": "max_epochs",
     "learning_rate": "lr",
@@ -29,14 +29,14 @@ SYNONYMS = {
     "checkpoint": "ckpt",
     "output_dir": "outputs",
 }
-#: Options that a message lists at most.
+#: Most options that a message lists.
 _SHOWN = 60
 
 
 def advice(key: str, cfg: DictConfig) -> str:
-    """What the user may have meant by a key that the configuration they chose does not have."""
+    """Suggests what a key that is not in the chosen configuration may have meant."""
     if elsewhere := _choices_with(key):
-        general = [e for e in elsewhere if e.endswith("=folder")]  # the one for everybody's data
+        general = [e for e in elsewhere if e.endswith("=folder")]  # the one for the user's own data
         named = " and ".join((general or elsewhere)[:3])
         return f"It belongs to {named}, which this line does not choose."
     if near := _near_keys(key, all_keys(cfg)):
@@ -45,7 +45,7 @@ def advice(key: str, cfg: DictConfig) -> str:
 
 
 def nearest(word: str, options: Sequence[str]) -> str:
-    """``Did you mean ...?`` for the options that are close to ``word``, else what is valid."""
+    """``Did you mean ...?`` for the options that are close to ``word``, or else the valid ones."""
     if close := hints.nearest(word, options):
         return f"Did you mean {' or '.join(close)}?"
     shown, more = sorted(options), ""
@@ -55,19 +55,19 @@ def nearest(word: str, options: Sequence[str]) -> str:
 
 
 def parent_of(cfg: Any, key: str) -> Any:
-    """The node in which a key with dots would lie; None where there is none."""
+    """The node that would contain a dotted key; None if there is none."""
     parent = key.rpartition(".")[0]
     return OmegaConf.select(cfg, parent, throw_on_resolution_failure=False) if parent else cfg
 
 
 def has(cfg: Any, key: str) -> bool:
-    """Whether a configuration has a key with dots, which may wait for its value (``???``)."""
+    """True if a configuration has this dotted key, even with its value still missing (``???``)."""
     parent = parent_of(cfg, key)
     return isinstance(parent, DictConfig) and _leaf(key) in parent.keys()  # noqa: SIM118
 
 
 def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:
-    """All keys of a configuration, with dots, those above before those below."""
+    """All dotted keys of a configuration, parents before children."""
     keys = []
     for key in map(str, cfg):
         keys.append(prefix + key)
@@ -78,14 +78,14 @@ def all_keys(cfg: DictConfig, prefix: str = "") -> list[str]:
 
 
 def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
-    """Up to three keys: of the same name, of a similar name, or similar as a whole."""
+    """Up to three keys with the same name, with a similar name, or similar as a whole."""
     *parents, leaf = key.split(".")
     leaf = SYNONYMS.get(leaf, leaf)
     same = [k for k in keys if _leaf(k) == leaf]
     if not parents and same:
         return _highest(same)
     names = hints.nearest(leaf, {_leaf(k) for k in keys}, 3, 0.6)
-    # A word of a longer name is meant as well: epochs, in max_epochs.
+    # A word of a longer name matches as well: epochs, in max_epochs.
     names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
     similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
     if not parents:
@@ -114,7 +114,7 @@ def _siblings(key: str, cfg: DictConfig) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _choices_with(key: str) -> tuple[str, ...]:
-    """``group=choice`` of the files in which a key stands, its first part being the group."""
+    """``group=choice`` of the files that contain a key, whose first part is the group."""
     group, _, rest = key.partition(".")
     found = []
     for path in conf_files(group) if rest else []:

@@ -1,4 +1,4 @@
-"""Whether a command line can be understood; each mistake in it is one error."""
+"""Checks of a command line; every mistake in it is reported as one error."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from ood_lab.run.values import values_of
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 from ood_lab.secrets import check_secret
 
-#: Names with dots, before them a sign and behind them a package, as in ``+group@package``.
+#: Dotted names with an optional sign before and package after, as in ``+group@package``.
 _KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
 
 #: Name of a set of images, in a key.
 _SET = re.compile(r"[\w-]{1,100}", re.ASCII)
-#: Letters of a key: Hydra looks for a folder that is called like it.
+#: Characters of a key: Hydra looks for a folder of that name.
 _LONGEST = 200
 
 
 def read_arguments(arguments: Sequence[str]) -> Namespace:
-    """Hydra's flags, and ``overrides``; notes down where the user's own YAML files lie.
+    """Reads Hydra's flags and ``overrides``; notes where the user's own YAML files are.
 
     Raises:
         UserError: a flag is unknown or lacks its value, an argument is not ``key=value``, or
@@ -66,7 +66,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
 
 def check_set_name(key: str) -> None:
-    """Raises :class:`UserError` where a key names a set of images as Hydra reads no key."""
+    """Raises :class:`UserError` if a key names a set of images in a way that Hydra cannot read."""
     beginning = next((start for start in keys.OF_SETS if key.startswith(start)), None)
     if beginning is None:
         return
@@ -80,11 +80,11 @@ def check_set_name(key: str) -> None:
 
 
 def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -> None:
-    """Composes the configuration once for every value, of which ``sweep`` allows a key several.
+    """Composes the configuration once per value; with ``sweep``, a key may have several.
 
     Raises:
         UserError: an override does not parse, names an unknown key or an unknown choice; the
-            message holds the nearest valid one.
+            message suggests the nearest valid one.
     """
     values = [_options(override, sweep) for override in map(_parsed, overrides)]
     first = [options[0] for options in values]
@@ -95,10 +95,10 @@ def check_overrides(script: str, overrides: Sequence[str], sweep: bool = True) -
 
 
 def check_headers(overrides: Sequence[str]) -> None:
-    """Looks into the chosen files for a package that Hydra would pass over without a word.
+    """Looks in the chosen files for a package line that Hydra would silently ignore.
 
     Raises:
-        UserError: ``# @package`` stands below another line, where it is a comment like any other.
+        UserError: ``# @package`` is not the first line, so it would be an ordinary comment.
     """
     for override in map(_parsed, overrides):
         group = override.key_or_group
@@ -122,7 +122,7 @@ def _late_header(file: Path) -> str | None:
 
 
 def check_secrets(overrides: Sequence[str]) -> None:
-    """Refuses keys and passwords before a line of them is written anywhere.
+    """Refuses API keys and passwords before any of them is written anywhere.
 
     Raises:
         UserError: see :func:`~ood_lab.secrets.check_secret`.
@@ -203,7 +203,7 @@ def _check_choice(override: Override) -> None:
     if isinstance(value, dict):
         raise UserError(_choice_and_settings(group, value))
     for choice in value if isinstance(value, list) else [value]:
-        if choice is None:  # Hydra has it in defaults lists alone
+        if choice is None:  # Hydra allows it in defaults lists alone
             known = ", ".join(options)
             raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")
         if str(choice) not in options:
@@ -218,7 +218,7 @@ def _twice(override: Override) -> list[Any]:
 
 
 def _choice_and_settings(group: str, value: Mapping[Any, Any]) -> str:
-    """What to write instead of settings in the place of a choice."""
+    """The error message, with a corrected line, for settings given where a choice is expected."""
     names = [str(name) for name, inner in value.items() if isinstance(inner, Mapping)]
     chosen_names = [f"{group}=[{','.join(names)}]"] if names else []
     settings = [f"{group}.{key}={v}" for key, v in leaves({str(k): v for k, v in value.items()})]
@@ -233,7 +233,7 @@ def _check_value(override: Override, cfg: DictConfig) -> None:
         UserError: nothing reads the key, or it cannot be left out.
     """
     key = override.key_or_group
-    # Below a node that an object is made of, its class decides what it takes.
+    # Below a node from which an object is built, its class decides what it takes.
     added = "." in key and (override.is_add() or override.is_force_add())
     if not (added or keys.has(cfg, key)):
         raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
@@ -241,12 +241,12 @@ def _check_value(override: Override, cfg: DictConfig) -> None:
         _check_deletion(key, keys.parent_of(cfg, key))
     try:
         apply(cfg, [override])
-    except Exception as error:  # of OmegaConf, which has a class for every kind of misfit
+    except Exception as error:  # from OmegaConf, which has a class for every kind of mismatch
         raise UserError(f"'{override.input_line}': {_first_line(error)}") from error
 
 
 def _check_deletion(key: str, parent: DictConfig) -> None:
-    """Only what has a default in its class, or is one of several objects, can be left out."""
+    """Raises unless the key has a default in its class, or is one of several objects."""
     leaf = key.rpartition(".")[2]
     nodes = [parent._get_node(name) for name in parent]
     objects = all(isinstance(node, DictConfig) for node in nodes)
@@ -255,6 +255,6 @@ def _check_deletion(key: str, parent: DictConfig) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """What an error of Hydra or OmegaConf says, without the context below it."""
+    """First line of an error from Hydra or OmegaConf, without the context below it."""
     cause = error.__cause__ or error
     return str(cause).strip().split("\n")[0]

@@ -35,16 +35,16 @@ from ood_lab.run.values import key_of
 from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
-#: What :func:`weights_origin` says of a network that learns from nothing.
+#: Reported by :func:`weights_origin` for a network that is trained from scratch.
 RANDOM = "random weights"
-#: Fine-tuning needs so many times fewer steps.
+#: Factor by which fine-tuning needs fewer steps.
 FINE_TUNING = 10
-#: Photographs below which a network that learns from nothing rarely learns much.
+#: Number of photographs below which a network trained from scratch rarely learns much.
 FEW_PHOTOS = 5_000
 
 
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
-    """Warns of a network that is made for other images than those of the data."""
+    """Warns if the network was made for images unlike those of the data."""
     if isinstance(backbone, TextHead):
         encoder.warn_if_foreign(backbone.clip, data)
     else:
@@ -56,15 +56,15 @@ def load_backbone(
 ) -> Backbone:
     """The backbone with its weights; its head is for ``classes`` unless it keeps its own.
 
-    The data are asked for only where the network's builder wants to know something of them.
+    The data are loaded only if the network's builder needs to know something about them.
 
     Raises:
-        UserError: it has no weights, or these are of other classes.
+        UserError: it has no weights, or they belong to other classes.
     """
     model, ckpt = cfg.model, cfg.ckpt
     own_head = checkpoints.check_weights(cfg)
     file = checkpoints.weights_file(Path(ckpt)) if ckpt else None
-    if ckpt and not classes:  # images without labels: the network keeps the classes that it knows
+    if ckpt and not classes:  # images without labels: the network keeps the classes it knows
         classes = checkpoints.classes_of(Path(ckpt))
         if not (classes or model.backbone.num_classes):
             raise UserError(
@@ -88,7 +88,7 @@ def make_classifier(
 ) -> tuple[L.LightningModule, OwnTraining | None]:
     """The LightningModule to train, with a head for the classes of the data.
 
-    The second is what belongs to a network that trains itself. Only the main process gives advice.
+    The second item belongs to a network that trains itself. Only the main process gives advice.
     """
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier) and make.func.needs_labels:
@@ -113,9 +113,9 @@ def make_classifier(
 
 
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:
-    """Says what serves few photographs better than a network that learns from nothing.
+    """Suggests what works better for few photographs than a network trained from scratch.
 
-    What the constructor of a user's own network loads is unknown; builtin data is drawn.
+    It is unknown what the constructor of a user's own network loads; builtin data is synthetic.
     """
     n = len(data.splits["train"])
     if n >= FEW_PHOTOS or not data.sources or cfg.model.get("net"):
@@ -131,7 +131,7 @@ def _advise(cfg: DictConfig, data: OODDataModule) -> None:
 
 
 def _own_training(cfg: DictConfig, backbone: Backbone, data: OODDataModule) -> OwnTraining | None:
-    """What the LightningModule within a backbone needs beside it, where it trains itself."""
+    """The extra parts that a backbone's LightningModule needs if it trains itself, else None."""
     of_ours = get_object(cfg.model.classifier["_target_"]) is Classifier
     if not isinstance(backbone, WrappedBackbone) or not of_ours:
         return None
@@ -155,7 +155,7 @@ def _own_training(cfg: DictConfig, backbone: Backbone, data: OODDataModule) -> O
 def _asked_for(
     cfg: DictConfig, file: Path | None, classes: Sequence[str], data: Callable[[], OODDataModule]
 ) -> dict[str, Any]:
-    """What the network's builder asks for: class names for texts, label sizes for heads, ...
+    """The arguments that the network's builder asks for: class names, label sizes, image size.
 
     A checkpoint says what its network was built for, so that no data is needed.
     """
@@ -174,7 +174,7 @@ def _asked_for(
 
 
 def weights_origin(cfg: DictConfig) -> str:
-    """Where the weights of the network come from, in words."""
+    """A description of where the network's weights come from."""
     model = plain(cfg)["model"]
     if cfg.ckpt:
         return f"weights of {cfg.ckpt}"

@@ -1,4 +1,4 @@
-"""Nodes of a configuration: built as objects, and their values checked before."""
+"""Nodes of a configuration: their values are checked, then they are built as objects."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
 
 def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
-    """Instantiates the configuration node ``key``, with ``arguments`` in place of those it has.
+    """Instantiates the configuration node ``key``; ``arguments`` override its own.
 
     Raises:
         UserError: the node cannot be built; the message names it.
     """
     node = OmegaConf.select(cfg, key)
-    if isinstance(node, DictConfig):  # the rest, as _subject_ of a task, is for other nodes to read
+    if isinstance(node, DictConfig):  # others, as a task's _subject_, are for other nodes
         own = [str(name) for name in node if not str(name).startswith("_") or name in _OF_HYDRA]
         node = node if len(own) == len(node) else OmegaConf.masked_copy(node, own)
     try:
@@ -42,16 +42,16 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
 
 
 def check_finite(settings: Mapping[str, Any]) -> None:
-    """Raises :class:`UserError` for NaN or infinity anywhere in a configuration, by its key."""
+    """Raises :class:`UserError`, naming the key, for any NaN or infinity in a configuration."""
     for key, value in leaves(settings):
         if isinstance(value, float) and not math.isfinite(value):
             raise UserError(f"{key}={value}: give a finite number")
 
 
 def check_nodes(settings: Any, key: str = "") -> None:
-    """Checks the values of every node with a ``_target_`` as this target would have them.
+    """Checks the values of every node with a ``_target_`` against what that target accepts.
 
-    The settings are resolved; of a part of them, ``key`` says where it stands.
+    The settings are resolved; if they are only a part, ``key`` says where it belongs.
 
     Raises:
         UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is not a name.
@@ -62,11 +62,11 @@ def check_nodes(settings: Any, key: str = "") -> None:
             raise UserError(f"{place}._target_={name}: give the name of a class or function")
         try:
             target = get_object(name)
-        except (HydraException, ImportError):  # said when it is built
+        except (HydraException, ImportError):  # reported when it is built
             continue
         from ood_lab.arguments import check_values  # pydantic takes its time
 
-        # What is filled in later is null until then.
+        # Values that are filled in later are null until then.
         left_open = bool(node.get("_partial_"))
         values = {
             name: value
@@ -77,7 +77,7 @@ def check_nodes(settings: Any, key: str = "") -> None:
 
 
 def _objects(node: Any, key: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Parts with a ``_target_``, and their keys; those inside of others come first."""
+    """Parts with a ``_target_``, and their keys; inner ones come first."""
     if isinstance(node, list):
         for position, part in enumerate(node):
             yield from _objects(part, f"{key}[{position}]")

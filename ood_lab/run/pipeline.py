@@ -1,7 +1,7 @@
-"""Staged experiments: several command lines, run one after another by a single one.
+"""Staged experiments: a single command line that runs several others in turn.
 
 An experiment's YAML may have a list ``stages``. Each of them is a command line that could be typed
-as well, so finished runs are skipped and the same command goes on where it was stopped:
+by hand, so finished runs are skipped and the same command resumes where it was stopped:
 
     stages:
       - name: akg              # shown, and named by later stages
@@ -53,7 +53,7 @@ class Stage:
     """One command line of a staged experiment.
 
     Attributes:
-        name: what other stages call it.
+        name: by which other stages refer to it.
         script: ``train`` or ``eval``.
         overrides: its command line, the user's overrides at the end.
         best_of: stages; the run with the best validation accuracy among theirs becomes ``ckpt``.
@@ -73,7 +73,7 @@ class Stage:
 
 
 def own_overrides(overrides: Sequence[str]) -> list[str]:
-    """Those that choose and describe a staged experiment, not its stages."""
+    """The overrides that choose and describe a staged experiment rather than its stages."""
     return [o for o in overrides if key_of(o) in ("experiment", "skip") or _within(o, ["study"])]
 
 
@@ -100,7 +100,7 @@ def stages_of(script: str, overrides: Sequence[str]) -> list[Stage]:
 def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
     """The stages of an experiment, composed with its :func:`own_overrides`; none where it has none.
 
-    The user's overrides go to the end of every command line, and replace what the stage says of
+    The user's overrides go at the end of every command line, and replace the stage's own value of
     the same key.
 
     Raises:
@@ -159,7 +159,7 @@ def _stage(
     takes = node.get("takes")
     passed = [o for o in users if takes is None or _within(o, takes)]
     if waits["best_of"]:
-        # Every seed of the best has its own run, and is evaluated under its own seed.
+        # Every seed of the best configuration has its own run, and is evaluated under that seed.
         passed = [o for o in passed if key_of(o) not in ("seed", "ckpt")]
     replaced = {key_of(o) for o in passed}
     own = [quoted(o) for o in _flat(node.get("overrides") or []) if key_of(o) not in replaced]
@@ -182,7 +182,7 @@ def _within(override: str, keys: Sequence[str]) -> bool:
 def validate_stages(stages: Sequence[Stage]) -> int:
     """``task=validate`` for every stage; returns the number of jobs that cannot run.
 
-    Of a stage that waits for others only the command line is known.
+    For a stage that waits for others, only the command line can be checked.
     """
     console = Console()
     built: dict[str, Any] = {}
@@ -197,10 +197,10 @@ def validate_stages(stages: Sequence[Stage]) -> int:
 
 
 def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]) -> int:
-    """Runs the stages in order; one that fails is noted, those that need it are left out.
+    """Runs the stages in order; a failure is noted, and stages that need its result are skipped.
 
-    As ``run`` does of a script and its command line, it returns an exit status: 0 where all stages
-    are finished, 130 after an interruption, else 1.
+    Like ``run``, which takes a script and its command line, it returns an exit status: 0 if all
+    stages are finished, 130 after an interruption, else 1.
     """
     console = Console()
     folders: dict[str, list[Path]] = {}
@@ -232,7 +232,7 @@ def _announce(console: Console, stages: Sequence[Stage], number: int, line: list
 
 
 def _quoted(word: str) -> str:
-    """For a shell; in double quotes where the word holds single ones, as Hydra's lists do."""
+    """Quotes a word for a shell; in double quotes if it holds single ones, as Hydra's lists do."""
     plain = shlex.quote(word)
     return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else plain
 
@@ -242,7 +242,7 @@ def _status_of(run: Callable[[str, Sequence[str]], int], script: str, line: Sequ
         return run(script, line)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except Exception:  # of a job; it ends this stage alone
+    except Exception:  # raised by a job; it ends this stage alone
         traceback.print_exc()
         return 1
 
@@ -253,16 +253,16 @@ def _folders_of(script: str, line: Sequence[str]) -> list[Path]:
     for overrides in jobs_of([o for o in line if o != "-m"]):
         try:
             found.append(prepare(composed(script, overrides), overrides).folder)
-        except UserError as error:  # a job that could not begin has none
+        except UserError as error:  # a job that could not start has none
             log.debug("no run folder: %s", error)
     return found
 
 
 def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
-    """The overrides that hand over what earlier stages made.
+    """The overrides that pass on the results of earlier stages.
 
     Raises:
-        UserError: there is nothing to hand over.
+        UserError: there is nothing to pass on.
     """
     given = []
     if stage.best_of:
@@ -281,11 +281,11 @@ def _results_for(stage: Stage, folders: dict[str, list[Path]]) -> list[str]:
 def best_runs(folders: dict[str, list[Path]]) -> list[Path]:
     """All seeds of the configuration with the best validation accuracy, the mean over its seeds.
 
-    The test set has no say. Of equals the first wins. All runs of the stages to choose from must
-    be finished: the best of some would not be the best of all.
+    The test set plays no part. The first of equals wins. All runs of the candidate stages must be
+    finished: the best of some might not be the best of all.
 
     Raises:
-        UserError: a stage is not finished, or a run does not say its validation accuracy.
+        UserError: a stage is not finished, or a run does not state its validation accuracy.
     """
     if waiting := [name for name, runs in folders.items() if not _all_done(runs)]:
         raise UserError(f"the best cannot be chosen before {', '.join(waiting)} is finished")

@@ -1,4 +1,4 @@
-"""From a composed configuration to a job that has not begun: nothing is written yet."""
+"""Turns a composed configuration into a job that has not started; nothing is written yet."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from ood_lab.run.workspace import Workspace, ignored_groups
 from ood_lab.scripts import CONF
 from ood_lab.secrets import check_secret
 
-#: Of every set, in a debug run.
+#: Batches of every set in a debug run.
 DEBUG_BATCHES = 2
 #: Folder of debug runs, below ``paths.outputs``.
 DEBUG_FOLDER = "debug"
-#: Groups of sources of ``data=folder``. Those of ``csid`` are read for the full spectrum alone.
+#: Groups of sources of ``data=folder``. ``csid`` is read for the full spectrum alone.
 _SOURCES = ("id", "ood", "ood_val", "csid")
 
 
@@ -42,7 +42,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     The overrides of the command line win over what is taken over from ``ckpt``.
 
     Raises:
-        UserError: a mandatory value is missing, an interpolation fails, ``ckpt`` is not there.
+        UserError: a mandatory value is missing, an interpolation fails, or ``ckpt`` does not exist.
     """
     if "stages" in cfg:
         raise UserError("this experiment has stages: give it alone, without a sweep over others")
@@ -63,7 +63,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"
     if cfg.debug:
-        # Feature banks and the cache lie in the run folder, so that nothing is found or left.
+        # Feature banks and the cache lie in the run folder, so nothing is reused or left behind.
         cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
     recipe = recipe_of(cfg, overrides)
     unused = ignored - _referred_to(cfg, ignored)
@@ -73,7 +73,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
 
 
 def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:
-    """Those of the groups that settings outside of them take values from, as in ``${clip}``."""
+    """The groups from which settings outside of them take values, as in ``${clip}``."""
     rest = OmegaConf.masked_copy(cfg, [str(key) for key in cfg if str(key) not in groups])
     text = OmegaConf.to_yaml(rest)
     return {group for group in groups if re.search(rf"\$\{{{re.escape(group)}[.}}]", text)}
@@ -82,7 +82,7 @@ def _referred_to(cfg: DictConfig, groups: Collection[str]) -> set[str]:
 def _shortened(cfg: DictConfig) -> DictConfig:
     """The configuration of a debug run: two batches of every set, one epoch, a log on disk.
 
-    Its folder lies apart from real runs, is emptied at every start and never gets a ``DONE``.
+    Its folder is kept apart from real runs, is emptied at every start and never gets a ``DONE``.
     """
     cfg = cfg.copy()
     with open_dict(cfg):
@@ -94,21 +94,21 @@ def _shortened(cfg: DictConfig) -> DictConfig:
         if "max_batches" in cfg.task:
             cfg.task.max_batches = DEBUG_BATCHES
         if "identify" in cfg.data:
-            cfg.data.identify = "stat"  # the content of all files takes longer than the rest
+            cfg.data.identify = "stat"  # reading all files takes longer than the rest
         if "expected_id_acc" in cfg.model:
             cfg.model.expected_id_acc = None
     return cfg
 
 
 def _of_any_seed(cfg: DictConfig, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings with 0 where a value names the seed, so that all seeds share their hash."""
+    """The settings with 0 wherever a value names the seed, so that all seeds share a hash."""
     if cfg.seed == 0:
         return settings
     return _resolved(OmegaConf.merge(cfg, {"seed": 0}))  # type: ignore[arg-type]
 
 
 def _check_name(name: str) -> None:
-    """Raises :class:`UserError` for a name that would lead out of the folder of all runs."""
+    """Raises :class:`UserError` for a name that would lead outside the folder of all runs."""
     path = Path(name)
     if not path.parts or path.is_absolute() or ".." in path.parts:
         raise UserError(f"name='{name}' is not a directory below paths.outputs: give a plain name")
@@ -119,11 +119,11 @@ def _check_name(name: str) -> None:
 
 
 def recipe_of(cfg: DictConfig, overrides: Sequence[str]) -> str | None:
-    """The file that says what the preset of a run means for its method, in words.
+    """The file, described in words, that defines what a run's preset means for its method.
 
     The defaults list of ``conf/base.yaml`` adds ``recipe/<group>/<method>_<preset>.yaml`` where
-    there is such a file. Where there is none, the method's own file holds all there is to say.
-    None for an evaluation of a method without any. ``cfg`` has what is taken over from ``ckpt``.
+    there is such a file. Where there is none, the method's own file holds all settings. None for
+    an evaluation of a method without one. ``cfg`` includes what is taken over from ``ckpt``.
     """
     keys = set(map(key_of, overrides))
     if cfg.ckpt and checkpoints.run_of(Path(cfg.ckpt)) and "model" not in keys:
@@ -147,7 +147,7 @@ def _resolved(cfg: DictConfig) -> dict[str, Any]:
 
 @contextmanager
 def _said() -> Iterator[None]:
-    """A value that is missing or cannot be resolved, as an error of the user's."""
+    """Reports a value that is missing or cannot be resolved as a user error."""
     try:
         yield
     except MissingMandatoryValue as error:
@@ -164,10 +164,10 @@ def _said() -> Iterator[None]:
 
 
 def check_places(ws: Workspace) -> None:
-    """Looks for weights, for the sources of one's own data, and for the images to predict.
+    """Checks that the weights, the sources of the user's data and the images to predict exist.
 
-    It does so before packages are loaded, which takes seconds. Tasks that tell of missing data
-    themselves, as a check of the data does, are left alone.
+    This comes before packages are loaded, which takes seconds. Tasks that report missing data
+    themselves, as a check of the data does, are exempt.
 
     Raises:
         UserError: a file or folder does not exist, or no weights are named.
@@ -186,7 +186,7 @@ def _places(ws: Workspace) -> Iterator[str]:
     # Saved detectors need no data.
     passes = {"data", "extractor"} <= ws.uses and not task.get("detector_file")
     data = ws.settings["data"] if ws.trains or passes else {}
-    if "id" in data:  # not data whose sources lie below a root of their own
+    if "id" in data:  # not data whose sources lie under a root of their own
         for group in _SOURCES:
             if group != "csid" or data.get("full_spectrum"):
                 for source in (data.get(group) or {}).values():
@@ -195,7 +195,7 @@ def _places(ws: Workspace) -> Iterator[str]:
 
 
 def _paths(source: Any) -> Iterator[str]:
-    """The path of a source, which may say where the paths in it start from."""
+    """The paths that a source names; it may also name the root that its paths are relative to."""
     path = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(path, str):
         yield path

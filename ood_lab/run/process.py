@@ -1,4 +1,4 @@
-"""This process: which of a job's it is, how it loads its packages, and how it ends."""
+"""This process: its rank in a job, how it loads packages, and how it ends."""
 
 from __future__ import annotations
 
@@ -21,11 +21,10 @@ def rank() -> int:
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """Holds the garbage collector back while packages are loaded, which leave it nothing to do.
+    """Pauses the garbage collector while packages are loaded, when it has nothing to collect.
 
-    It would look through all of what they make, again and again: a quarter of the time of
-    ``import lightning``. From here on it passes over everything that is there, until
-    ``gc.unfreeze()``.
+    It would scan everything they create, again and again: a quarter of the time of
+    ``import lightning``. From then on it ignores all existing objects, until ``gc.unfreeze()``.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -41,9 +40,9 @@ def loading() -> Iterator[None]:
 def quick_exit() -> Iterator[None]:
     """Ends the process as soon as Python's exit handlers have run, with the status of the block.
 
-    Python would then take every loaded package apart, which takes seconds once torch is among
-    them; the operating system takes the memory back at once. For the program that the process was
-    started with: handlers that were registered before do not run.
+    Python would otherwise tear down every loaded package, which takes seconds once torch is among
+    them; the operating system reclaims the memory at once. Only for the program that the process
+    was started with: handlers that were registered before do not run.
     """
     status = 1  # of an unforeseen error: its traceback is printed before handlers run
 
@@ -52,7 +51,7 @@ def quick_exit() -> Iterator[None]:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
-        except OSError:  # nobody reads any more, or the disk is full
+        except OSError:  # the reader has gone, or the disk is full
             os._exit(status or 1)
         os._exit(status)
 

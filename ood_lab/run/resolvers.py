@@ -1,4 +1,4 @@
-"""What ``conf/`` asks of Python: its resolvers, sets of detectors, and lines of ``--help``."""
+"""Python behind ``conf/``: its resolvers, sets of detectors, and lines of ``--help``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from ood_lab.scripts import command, conf_files
 
 PRESETS = ("openood", "paper")
-#: Line of a detector file's header, beside Hydra's own ``# @package``: it is in the default set.
+#: Header line, beside Hydra's own ``# @package``, that puts a detector in the default set.
 DEFAULT = "# @default true"
 #: Columns of the page of ``--help``.
 WIDTH = 80
@@ -45,7 +45,7 @@ def register_resolvers() -> None:
 
 
 def detector_names(default: bool = False) -> list[str]:
-    """Every file of the folder, or those whose header says that they run by default."""
+    """Every file of the folder, or only those whose header says that they run by default."""
     return [file.stem for file in conf_files("detector") if not default or _is_default(file)]
 
 
@@ -65,23 +65,23 @@ def _preset(openood: Any, paper: Any, *, _root_: DictConfig) -> Any:
 def _coop_epochs(shots: int) -> int:
     """Epochs of CoOp's official code: 50 for 1 shot, 100 for 2 and 4, 200 for 8 and 16.
 
-    All images (-1) take 50, as ImageNet does there.
+    All images (-1) take 50, as for ImageNet there.
     """
     return 50 if shots <= 1 else 100 if shots < 8 else 200
 
 
 def _last_part(name: str) -> str:
-    """The last folder of ``local-dir:DIR``, to name a run's folder by; other names as they are."""
+    """The last folder of ``local-dir:DIR``, for a run folder's name; other names unchanged."""
     return name.rstrip("/").replace("\\", "/").rpartition("/")[2].removeprefix("local-dir:")
 
 
 def _stem(file: str | None, otherwise: str) -> str:
-    """The name of a file without folder and ending; ``otherwise`` where there is none."""
+    """The name of a file without folder and suffix; ``otherwise`` if there is none."""
     return PurePath(file).stem if file else otherwise
 
 
 def _wandb_offline() -> bool:
-    """True where no W&B account is configured, so that a run never stops to ask for one."""
+    """True if no W&B account is configured, so that a run never stops to ask for one."""
     if "WANDB_MODE" in os.environ:
         return os.environ["WANDB_MODE"] != "online"
     if os.environ.get("WANDB_API_KEY"):
@@ -93,7 +93,7 @@ def _wandb_offline() -> bool:
 
 
 def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
-    """``name  words: choices``, those that are chosen first; cut at :data:`WIDTH` columns."""
+    """``name  words: choices``, with the chosen ones first; cut at :data:`WIDTH` columns."""
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
     options = _families([path.stem for path in conf_files(name)])
@@ -105,7 +105,7 @@ def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
 
 
 def _families(names: Sequence[str]) -> list[str]:
-    """The names, those of one family as ``family_*``."""
+    """The names, with each family shortened to ``family_*``."""
     short = {name: name.partition("_")[0] for name in names if "_" in name}
     families = Counter(short.values())
     return [f"{short[n]}_*" if families[short.get(n, "")] >= _MANY else n for n in names]

@@ -1,4 +1,4 @@
-"""The span of one job: its folder opened, seeds set, failures noted, everything closed again."""
+"""The lifetime of one job: opens its folder, sets seeds, records failures, closes everything."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DDP_VARIABLES = ("LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER
 
 @contextmanager
 def job(cfg: DictConfig) -> Iterator[Workspace]:
-    """Opens the run folder, seeds, yields the workspace, and leaves a clean process behind.
+    """Opens the run folder, sets seeds, yields the workspace, and leaves a clean process behind.
 
     Ask :attr:`Workspace.finished` first: a finished run is shown again and not repeated.
     """
@@ -63,12 +63,12 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
         _leave_frameworks(failed)
         this.run_folder.close()
         _restore(before)
-        gc.unfreeze()  # what `loading` has set aside: the next job of a sweep leaves garbage, too
+        gc.unfreeze()  # undoes `loading`: the next job of a sweep makes garbage too
 
 
 @contextmanager
 def _watched(this: Workspace) -> Iterator[None]:
-    """Keeps the log of a run that has work to do, and tells what the user has stopped."""
+    """Keeps the log of a run that has work to do, and reports an interruption by the user."""
     begins = this.is_main and not this.run_folder.done
     with log_file(this.folder) if begins else nullcontext():
         if begins:
@@ -80,7 +80,7 @@ def _watched(this: Workspace) -> Iterator[None]:
         except Stopped as stop:
             log.info("%s", stop)
         except SystemExit as stop:
-            # Lightning answers Ctrl-C during a training or a pass with exit status 1, and ignores
+            # On Ctrl-C during a training or a pass, Lightning exits with status 1, and ignores
             # the key from then on.
             if not isinstance(stop.__context__, KeyboardInterrupt):
                 raise
@@ -111,7 +111,7 @@ def _open(cfg: DictConfig) -> Workspace:
 
 
 def _warn_of_ignored(this: Workspace) -> None:
-    """Says which settings of the command line the task does not read; ``ckpt`` gives it data."""
+    """Warns of settings on the command line that the task does not read."""
     ignored = this.unused - {"ckpt", *OF_TRAINING}
     for key in map(key_of, running_overrides()):
         if re.split(r"[./]", key)[0] in ignored:
@@ -119,7 +119,7 @@ def _warn_of_ignored(this: Workspace) -> None:
 
 
 def _leave_frameworks(failed: bool) -> None:
-    """Ends what a job may have begun: a W&B run, a group of processes; loads neither package."""
+    """Closes any W&B run and process group that a job opened; loads neither package."""
     if "wandb" in sys.modules:
         import wandb
 
@@ -132,7 +132,7 @@ def _leave_frameworks(failed: bool) -> None:
 
 
 def _explained(error: Exception) -> Exception:
-    """Reports a full disk or an impossible file name as a user error, wherever it was noticed."""
+    """Turns a full disk or an impossible file name into a user error, wherever it occurred."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f" for {error.filename2 or error.filename}" if error.filename else ""
         full = UserError(
@@ -149,7 +149,7 @@ def _explained(error: Exception) -> Exception:
 
 
 def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoReturn:
-    """Ends a single run with the error's line; in a sweep, notes it down for the others go on."""
+    """Ends a single run with the error's line; in a sweep, records it so that the others go on."""
     if HydraConfig.get().mode == RunMode.RUN:
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
@@ -160,7 +160,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
 
 
 def _restore(before: dict[str, str]) -> None:
-    """Undoes what Lightning's DDP launcher left, so the next job of a sweep starts its own."""
+    """Undoes what Lightning's DDP launcher left, so a sweep's next job starts its own processes."""
     for name in (*DDP_VARIABLES, JOB_VARIABLE):
         os.environ.pop(name, None)
     os.environ.update(before)

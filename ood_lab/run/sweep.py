@@ -1,4 +1,4 @@
-"""A sweep: Hydra runs its jobs, a table says what became of them, those that failed are kept."""
+"""Sweeps: Hydra runs the jobs, a table shows their outcomes, and failures are recorded."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     """Has Hydra's ``main`` run all jobs, and shows their results; returns the exit status.
 
     Raises:
-        Exception: what ended the sweep where it was no job.
+        Exception: whatever ended the sweep, if it was not a job.
     """
     stopped: Exception | None = None
     began = time.strftime(_TIME)
     try:
         main()
-    except Exception as error:  # of the first job that failed; the others went on
+    except Exception as error:  # from the first job that failed; the others went on
         stopped = error
     lines = jobs_of(overrides)
     jobs = [swept_job(script, line, began, stopped) for line in lines]
@@ -58,9 +58,9 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
 def record_failure(
     file: Path, overrides: Sequence[str], folder: Path | None, error: Exception
 ) -> None:
-    """Prints that a job failed, and appends it to ``failures.csv``; parallel jobs take turns.
+    """Prints that a job failed and appends it to ``failures.csv``; parallel jobs take turns.
 
-    Its run folder is None where the job did not come so far.
+    Its run folder is None if the job did not get that far.
     """
     line = " ".join(overrides)
     log.error("this job failed, the others go on: %s", one_line(error))
@@ -78,10 +78,10 @@ def _csv_line(cells: Sequence[str]) -> str:
 
 
 def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception | None) -> JobRow:
-    """Reads what a job has left in its run folder, or beside it since the sweep ``began``.
+    """Reads what a job left in its run folder, or beside it since the sweep ``began``.
 
-    A job that has left neither did not come so far: what ``stopped`` the sweep, as a launcher that
-    refuses its jobs does, is the reason.
+    A job that left neither did not get that far: the reason is what ``stopped`` the sweep, such as
+    a launcher that refuses its jobs.
     """
     try:
         job = prepare(composed(script, line), line)
@@ -101,7 +101,7 @@ def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception |
 def headline(folder: Path) -> dict[str, str]:
     """ID accuracy, the detector with the highest mean AUROC, and its mean AUROC and FPR95, in %.
 
-    Of a chat model: its accuracy on every split.
+    For a chat model: its accuracy on every split.
     """
     file = folder / "results.parquet"
     if not file.exists():
@@ -125,7 +125,7 @@ def headline(folder: Path) -> dict[str, str]:
 
 
 def _last_error(file: Path, folder: Path, since: str) -> str | None:
-    """The last error noted of a run folder; None where there is none since then."""
+    """The last error recorded for a run folder; None if there is none since then."""
     if not file.exists():
         return None
     rows = pd.read_csv(file, dtype=str)

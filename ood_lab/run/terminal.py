@@ -1,4 +1,4 @@
-"""What a command says: lines on the terminal, the same lines in ``log.txt``, errors in one line."""
+"""Output of a command: lines on the terminal and in ``log.txt``, with errors on one line."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from ood_lab.printing import print_line, print_whole
 from ood_lab.run.compose import differences
 from ood_lab.words import counted
 
-#: Logger of the lines about the progress of long work. On a terminal, bars stand in for them.
+#: Logger of progress lines for long work. On a terminal, bars replace them.
 PROGRESS = "ood_lab.progress"
-#: Exit status of a command that the user has stopped (128 + SIGINT), as shells have it.
+#: Exit status of a command that the user has stopped (128 + SIGINT), as in shells.
 INTERRUPTED = 130
-#: Columns of a table of jobs that hold words; numbers stand at the right.
+#: Columns of a table of jobs that hold words; numbers are right-aligned.
 _WORDS = ("differs by", "state", "run folder", "best detector")
 #: Warnings of Lightning.
 _IGNORED = (
     ".*LeafSpec.*",  # its own use of a deprecated name
-    "Checkpoint directory .*",  # we resume in it on purpose
+    "Checkpoint directory .*",  # resumed on purpose
     ".*does not have many workers.*",
     ".*is smaller than the logging interval.*",  # metrics are logged once an epoch
-    "Found .* in eval mode.*",  # frozen towers stay in it on purpose
+    "Found .* in eval mode.*",  # frozen towers stay in eval mode on purpose
 )
 
 _logger = logging.getLogger("ood_lab")
@@ -43,13 +43,13 @@ _logger = logging.getLogger("ood_lab")
 
 @dataclass(frozen=True)
 class JobRow:
-    """What a table says of one job of a sweep.
+    """A table's row for one job of a sweep.
 
     Attributes:
         cells: by heading.
         problems: what ended it, or would stop it.
-        folder: its run folder; None where it could not begin.
-        noted: the file that holds the traceback of what ended it; None where there is none.
+        folder: its run folder; None if it could not start.
+        noted: the file with the traceback of what ended it; None if there is none.
     """
 
     cells: dict[str, str]
@@ -59,7 +59,7 @@ class JobRow:
 
 
 class LineFormatter(logging.Formatter):
-    """``<time> <message>``, the level before the messages that are warnings or errors."""
+    """``<time> <message>``, with the level before a message that is a warning or an error."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         """The line without a traceback."""
@@ -70,15 +70,15 @@ class TerminalHandler(logging.Handler):
     """Prints one line per record; a terminal breaks it between words."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Leaves the lines about progress to the bars, where there are any."""
+        """Drops progress lines if there are progress bars."""
         return not (record.name == PROGRESS and get_console().is_terminal)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Prints the time of day and the message, in colour where the terminal has colours."""
+        """Prints the time of day and the message, in colour if the terminal supports it."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         style = "bold red" if record.levelno >= logging.ERROR else "yellow"
         line = Text.assemble((clock, "dim"), " ", (_level(record), style), record.getMessage())
-        # Rich's own console: a progress bar that is being drawn moves out of the way.
+        # Rich's own console: a progress bar being drawn moves out of the way.
         print_line(line, get_console())
 
 
@@ -86,7 +86,7 @@ class LogFile(logging.FileHandler):
     """A log that never ends a run: a full disk is reported where results are written."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Says nothing of what the disk refuses."""
+        """Ignores write errors."""
         if not isinstance(sys.exc_info()[1], OSError):
             super().handleError(record)
 
@@ -117,7 +117,7 @@ def configure_logging() -> None:
 
 @contextmanager
 def log_file(folder: Path) -> Iterator[None]:
-    """Appends all messages to ``log.txt`` of a run folder, and what ended the run if not its end.
+    """Appends all messages to a run folder's ``log.txt``, and any error that ended the run.
 
     Lines about progress are among them, whatever the terminal shows.
     """
@@ -158,14 +158,14 @@ def fail(error: UserError) -> NoReturn:
 
 
 def interrupted() -> NoReturn:
-    """Says how a command that the user has stopped goes on, and exits with status 130."""
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # one key stops all processes of a job
+    """Explains how to resume a command that the user has stopped, and exits with status 130."""
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # Ctrl-C stops all processes of a job
         print_line("interrupted: the same command resumes this run", Console(stderr=True))
     raise SystemExit(INTERRUPTED)
 
 
 def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
-    """Prints what the jobs of a sweep have in common, a row for each, and each problem once."""
+    """Prints what the jobs of a sweep share, a row for each, and every problem once."""
     common, own = differences(lines)
     print_whole(job_table(own, jobs), " ".join([f"{counted(len(lines), 'job')}:", *common]))
     for problem in dict.fromkeys(text for job in jobs for text in job.problems):
@@ -176,7 +176,7 @@ def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:
 
 
 def job_table(own: Sequence[str], jobs: Sequence[JobRow]) -> Table:
-    """One row per job: what it differs by, and its cells; red where it has problems."""
+    """One row per job: the overrides it alone has, and its cells; red if it has problems."""
     rows = [
         {"job": str(number), "differs by": line, **job.cells}
         for number, (line, job) in enumerate(zip(own, jobs, strict=True), 1)

@@ -1,4 +1,4 @@
-"""Experiment loggers: whether W&B can be written to, and what a run shows there."""
+"""Experiment loggers: checks access to W&B, and writes a run's results to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ood_lab.run.terminal import one_line
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
     """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
 
-    Levels stay in the table: 500 scalars per run would bury the dashboard.
+    Levels stay in the table: 500 scalars per run would swamp the dashboard.
     ``mean/<detector>/auroc``, ``/fpr95`` and so on are the means of the run's tables, for sorting
     runs and as the goal of a sweep.
     """
@@ -63,7 +63,7 @@ def shift_values(results: pd.DataFrame) -> dict[str, float]:
 
 
 def answer_values(results: pd.DataFrame) -> dict[str, float]:
-    """Metrics of whole sets as ``{split/metric: value}``; of two ways, the one that comes first."""
+    """Metrics of whole sets as ``{split/metric: value}``; of several ways, the first one's."""
     rows = whole(results)
     names = (
         rows["split"].astype(str) + "/" if "split" in rows and rows["split"].notna().any() else ""
@@ -72,18 +72,18 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
     return dict(zip(rows["key"], rows["value"].astype(float), strict=True))
 
 
-#: What kinds of results show beside those of answers.
+#: Summary values of each kind of results other than those of answers.
 _VALUES = {"detection": summary_values, "dating": dating_values, "shift": shift_values}
 
 
 def table_of(frame: pd.DataFrame) -> wandb.Table:
-    """The rows as a W&B table; ``Table(dataframe=...)`` looks every column up for every row."""
+    """The rows as a W&B table; ``Table(dataframe=...)`` looks up every column for every row."""
     rows = zip(*(frame[column].values for column in frame), strict=True)
     return wandb.Table(columns=list(frame.columns), data=[list(row) for row in rows])
 
 
 def log_results(loggers: Sequence[Logger], folder: Path) -> None:
-    """Writes the results and what lies in the run folder to every W&B logger, online or offline.
+    """Writes the results and pages of a run to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
     table.
@@ -105,8 +105,8 @@ def log_results(loggers: Sequence[Logger], folder: Path) -> None:
 def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
     """Uploads a finished run; one that was pushed before is replaced, not doubled.
 
-    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``. ``make_logger`` takes what is known
-    of the run.
+    The W&B id is a hash of ``<name>/<config hash>/seed=<s>``. ``make_logger`` is given what is
+    known about the run.
     """
     label = RunFolder(path).label
     config, manifest = read_config(path), read_json(path / "manifest.json")
@@ -124,7 +124,7 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
 
 
 def _pages(folder: Path) -> dict[str, Any]:
-    """The figures of a run folder and its pages, where there are any."""
+    """The figures and pages of a run folder, if any."""
     shown: dict[str, Any] = {
         f"figures/{path.stem}": wandb.Image(str(path))
         for path in sorted((folder / "figures").glob("*.png"))
@@ -135,7 +135,7 @@ def _pages(folder: Path) -> dict[str, Any]:
 
 
 def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
-    """W&B's own charts of a results table, by panel; what it holds no rows for is left out.
+    """W&B's own charts of a results table, by panel; charts without rows are left out.
 
     - ``charts/mean_<metric>``: bars, the mean over the OOD sets, one per detector.
     - ``charts/dad_fpr95``: points, DAD against mean FPR95.
@@ -183,10 +183,10 @@ def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
 
 
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
-    """Looks for the API key where a W&B logger is meant to write online.
+    """Checks for the API key if a W&B logger is to write online.
 
     Raises:
-        UserError: there is no key, or one of the wrong form.
+        UserError: there is no key, or it is malformed.
     """
     nodes = [node for node in loggers.values() if _of_wandb(node)]
     online = os.environ.get("WANDB_MODE", "online") == "online"
@@ -196,9 +196,9 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
-    """The loggers of the ``logger`` node, which have been told the settings of the run."""
+    """The loggers of the ``logger`` node, with the run's settings logged to them."""
     settings = plain(cfg)
-    # Lightning passes W&B an option that W&B warns of.
+    # Lightning passes an option that W&B warns about.
     with _refusals_explained(), redirect_stderr(io.StringIO()):
         loggers = [
             nodes.build(cfg, f"logger.{key}", save_dir=str(run.path), **_named(run, node))
@@ -214,17 +214,17 @@ def _of_wandb(node: Mapping[str, Any]) -> bool:
 
 
 def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
-    """The name that W&B shows for a run which the user gives none; W&B would invent one."""
+    """The name shown in W&B for a run that the user has not named; W&B would invent one."""
     return {"name": run.label} if _of_wandb(node) and not node.get("name") else {}
 
 
 @contextmanager
 def _refusals_explained() -> Iterator[None]:
-    """Turns what W&B raises into one line that offers to go on offline."""
+    """Turns W&B's errors into one line that suggests continuing offline."""
     try:
         yield
     except (wandb.errors.Error, ValueError) as error:  # ValueError: a setting that W&B cannot read
-        wandb.teardown()  # it would keep to the refused mode, whatever the next job asks for
+        wandb.teardown()  # it would otherwise keep the refused mode, whatever the next job asks for
         reason = one_line(error).split(" Consider ")[0]
         raise UserError(
             f"W&B does not work online ({reason}): log in with `wandb login`, or write offline "

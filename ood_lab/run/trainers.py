@@ -1,4 +1,4 @@
-"""The Trainers of a job: one that fits, one that extracts; and whether this machine has both."""
+"""The Trainers of a job, for fitting and for extracting; checks what this machine offers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ood_lab.data.datamodule import OODDataModule
 
-#: Where detectors may compute; ``auto`` is the Trainer's GPU, or the CPU where it has none.
+#: Devices for detectors; ``auto`` is the Trainer's GPU, or the CPU if it has none.
 DETECTOR_DEVICES = ("auto", "cpu", "cuda")
 _GPU = ("gpu", "cuda")
 _NO_GPU = (
@@ -44,14 +44,14 @@ def fitting_trainer(
     loggers: Sequence[Logger],
     data: Callable[[], OODDataModule],
 ) -> L.Trainer:
-    """The Trainer that fits; its checkpoints lie in the run folder.
+    """The Trainer for fitting; its checkpoints lie in the run folder.
 
     Args:
         cfg: the configuration, whose callbacks come before the given ones.
         run: the run folder.
         callbacks: of this training, beside those of the configuration.
         loggers: what the training writes to.
-        data: returns the DataModule, where its size decides how long the training is.
+        data: returns the DataModule, in case its size decides how long the training is.
     """
     configured = [
         nodes.build(cfg, f"callbacks.{name}", **_callback_arguments(cfg, name, run))
@@ -61,7 +61,7 @@ def fitting_trainer(
 
 
 def extracting_trainer(cfg: DictConfig) -> L.Trainer:
-    """The Trainer that extracts features: same devices, no logger, no checkpoint."""
+    """The Trainer for extracting features: same devices, no logger, no checkpoints."""
     callbacks: list[L.Callback] = [ExtractionLog()]
     callbacks += [ExtractionProgressBar()] if cfg.callbacks else []
     return _trainer(
@@ -75,7 +75,7 @@ def extracting_trainer(cfg: DictConfig) -> L.Trainer:
 
 
 def dry_trainer(cfg: DictConfig) -> L.Trainer:
-    """A Trainer as configured, without callbacks and loggers: can this machine serve it?"""
+    """A Trainer as configured, without callbacks or loggers, to test this machine."""
     return _trainer(cfg, [], logger=False, enable_checkpointing=False)
 
 
@@ -85,7 +85,7 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
     On a CPU every device is a process; two are allowed on a single core, to try them out.
 
     Raises:
-        UserError: there is no GPU, or there are not so many devices.
+        UserError: there is no GPU, or there are too few devices.
     """
     accelerator = str(trainer.get("accelerator", "auto"))
     gpus = torch.cuda.device_count()
@@ -105,7 +105,7 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
 
 
 def check_length(trainer: Mapping[str, Any]) -> None:
-    """Raises :class:`UserError` for a training without a step, which leaves no weights behind."""
+    """Raises :class:`UserError` for a training of no steps, which leaves no weights behind."""
     for key in ("max_epochs", "max_steps"):
         if trainer.get(key) == 0:
             raise UserError(
@@ -118,7 +118,7 @@ def check_detector_device(device: str) -> None:
     """Compares ``detector_device`` with what this machine has.
 
     Raises:
-        UserError: it is none of the choices, or there is no GPU.
+        UserError: it is not one of the choices, or there is no GPU.
     """
     if device not in DETECTOR_DEVICES:
         raise UserError(f"detector_device={device}: choose {', '.join(DETECTOR_DEVICES)}")
@@ -127,7 +127,7 @@ def check_detector_device(device: str) -> None:
 
 
 def _trainer(cfg: DictConfig, callbacks: list[L.Callback], **settings: Any) -> L.Trainer:
-    """A Trainer as configured; the only bars are those of ``callbacks``, on a terminal."""
+    """A Trainer as configured; on a terminal, the only progress bars are those of ``callbacks``."""
     bars = [callback for callback in callbacks if isinstance(callback, ProgressBar)]
     if not get_console().is_terminal:
         for bar in bars:
@@ -147,7 +147,7 @@ def _callback_arguments(cfg: DictConfig, name: str, run: Path) -> dict[str, str]
 
 
 def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int]:
-    """The number of epochs, where the configuration leaves it to the size of the data."""
+    """The number of epochs, if the configuration leaves it to the size of the data."""
     if _has_length(cfg):
         return {}
     batches = data().batches_per_epoch(dry_trainer(cfg).world_size)
@@ -156,13 +156,13 @@ def _length(cfg: DictConfig, data: Callable[[], OODDataModule]) -> dict[str, int
 
 
 def _has_length(cfg: DictConfig) -> bool:
-    """Whether the configuration says when a training ends."""
+    """True if the configuration says when training ends."""
     ends = (cfg.trainer.get(key) for key in ("max_epochs", "max_steps", "max_time"))
     return any(end is not None for end in ends)
 
 
 def _count(devices: Any) -> int | None:
-    """The number of devices; None where Lightning chooses, or refuses what it cannot read."""
+    """The number of devices; None if Lightning is to choose or to reject the value."""
     if isinstance(devices, list):
         return len(devices)
     try:

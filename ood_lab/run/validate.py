@@ -1,4 +1,4 @@
-"""``task=validate``: every job of a sweep composed and built dry, all problems listed at once."""
+"""``task=validate``: a dry build of every job of a sweep that lists all problems at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ood_lab.words import counted
 
 
 def asks_for_validation(override: str) -> bool:
-    """Whether it chooses a task that answers for a whole command line (``dry: true``)."""
+    """True if it chooses a task that checks a whole command line (``dry: true``)."""
     group, _, choice = override.partition("=")
     file = CONF / "task" / f"{choice}.yaml"
     named = group == "task" and file.is_file()
@@ -33,10 +33,10 @@ def asks_for_validation(override: str) -> bool:
 def validate(
     config_name: str, overrides: Sequence[str], built: dict[str, Any] | None = None
 ) -> int:
-    """Builds all jobs dry and prints what is missing; returns the number of blocked jobs.
+    """Does a dry build of all jobs and prints what is missing; returns the number of blocked jobs.
 
-    Data is read and checked as a run would, weights are loaded, detectors, Trainer and module are
-    built; nothing is trained, extracted or written. What several jobs share is built once.
+    Data is read and checked as in a run, weights are loaded, and detectors, Trainer and module are
+    built; nothing is trained, extracted or written. Objects that several jobs share are built once.
 
     Args:
         config_name: ``train`` or ``eval``.
@@ -64,7 +64,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
         job = prepare(cfg, overrides)
     except UserError as error:
         problems = [str(error)]
-        if cfg.ckpt:  # nothing is taken over from it, but the data of the command line can be seen
+        if cfg.ckpt:  # nothing is inherited, but the data on the command line can be checked
             cfg.ckpt = None
             problems += _problem(lambda: _data(prepare(cfg, overrides), built))
         return JobRow({"state": f"{len(problems)} missing", "run folder": ""}, problems)
@@ -78,7 +78,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
 
 
 def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[str]:
-    """What would stop a job that has work to do."""
+    """Problems that would stop a job that has work to do."""
     found = _problem(partial(_clip_files, job))
     if job.trains or "data" in job.uses:
         found += _problem(partial(_data, job, built))
@@ -111,7 +111,7 @@ def _problem(step: Callable[[], Any]) -> list[str]:
 
 
 def _data(job: Workspace, built: dict[str, Any]) -> None:
-    """The data of the job, one build for all jobs with the same; all missing sets in one error."""
+    """Builds the data, once for all jobs that share it; all missing sets are one error."""
     node = {name: job.settings.get(name) for name in ("data", "graded")}
     key = "data" + json.dumps(node, sort_keys=True, default=str)
     if key not in built:
@@ -125,7 +125,7 @@ def _data(job: Workspace, built: dict[str, Any]) -> None:
 
 
 def _clip_files(job: Workspace) -> None:
-    """All files of the CLIP that are not on this machine, where the job needs one."""
+    """Checks that all files of the CLIP are on this machine, if the job needs one."""
     from ood_lab.clip import missing_files
 
     settings = job.settings

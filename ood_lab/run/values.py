@@ -1,4 +1,4 @@
-"""How overrides are written, and what one of a sweep expands to."""
+"""Quoting and parsing of overrides, and expansion of those that sweep."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hydra.errors import HydraException
 
 from ood_lab.errors import UserError
 
-#: Keys of paths; below the others, each key is one.
+#: Keys of paths; below each of ``_PATHS_BELOW``, every key is one.
 _PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "task.images")
 _PATHS_BELOW = ("data.id.", "data.ood.", "data.ood_val.", "data.csid.", "paths.")
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 
 
 def key_of(override: str) -> str:
-    """What an override is for: a key, or a group and its package."""
+    """The left side of an override: a key, or a group and its package."""
     return override.lstrip("+~").split("=", 1)[0]
 
 
@@ -26,7 +26,7 @@ def values_of(override: Override) -> list[str]:
     """The override as one or, for a sweep, several plain overrides.
 
     Raises:
-        HydraException: Hydra cannot list what it would sweep over.
+        HydraException: Hydra cannot list the values that it would sweep over.
     """
     if override.is_sweep_override() and not override.is_delete():
         prefix = str(override.input_line).split("=", 1)[0]
@@ -35,20 +35,20 @@ def values_of(override: Override) -> list[str]:
 
 
 def names_path(override: str) -> bool:
-    """Whether the value of an override is a path, whatever it looks like."""
+    """True if the value of an override is a path, whatever it looks like."""
     key = key_of(override)
     return key in _PATHS or (key.startswith(_PATHS_BELOW) and not key.endswith("."))
 
 
 def paths_of(override: str) -> list[str]:
-    """The paths that an override names, several in a sweep, as they may be typed."""
+    """The paths that an override names, several in a sweep, as typed."""
     value = override.partition("=")[2]
     parts = [value] if os.path.exists(value) else list(_split(value))
     return [part.strip().strip("'\"") if part != value else part.strip("'\"") for part in parts]
 
 
 def trimmed(argument: str) -> str:
-    """Without blanks around it, but for those at the end of a file's name."""
+    """The argument without surrounding blanks, except those that end a file's name."""
     bare, value = argument.strip(), argument.partition("=")[2]
     whole = names_path(bare) and value != value.rstrip() and os.path.exists(value)
     return argument.lstrip() if whole else bare
@@ -57,9 +57,9 @@ def trimmed(argument: str) -> str:
 def quoted(override: str) -> str:
     """Quotes values that Hydra's grammar cannot read bare.
 
-    Such are paths with ``seed=0`` in them, alone, in a sweep, in a list or in a dictionary, a
-    file or folder whose name holds a comma, which would be a sweep, and one that is called like a
-    number or ``off``.
+    These are paths with ``seed=0`` in them (alone, in a sweep, in a list or in a dictionary), a
+    file or folder whose name holds a comma, which would be a sweep, and one whose name is a number
+    or ``off``.
 
     Raises:
         UserError: a path holds ``${``, which refers to another setting wherever it is written.
@@ -81,12 +81,16 @@ def quoted(override: str) -> str:
 
 
 def quote(value: str) -> str:
-    """The value in single quotes, what is in it escaped."""
+    """The value in single quotes, with its content escaped."""
     return str(QuotedString(value, Quote.single).with_quotes())
 
 
 def _misread(override: str, path: str) -> bool:
-    """Whether Hydra would read a path as something else."""
+    """True if Hydra would read a path as something else.
+
+    Raises:
+        UserError: see :func:`quoted`.
+    """
     there = os.path.exists(path)
     if there and "${" in path:
         raise UserError(
@@ -113,7 +117,7 @@ def _quoted_item(item: str) -> str:
 
 
 def _split(text: str) -> Iterator[str]:
-    """The parts between the commas that no bracket and no quotation mark encloses."""
+    """The parts between commas outside brackets and quotation marks."""
     part, open_ = "", ""
     for letter in text:
         if letter == "," and not open_:

@@ -39,17 +39,17 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 Built = TypeVar("Built")
 
-#: Members of the workspace that a task may use, and the groups of the configuration that each is
-#: made of; :func:`made_of` fills it.
+#: Members of the workspace that a task may use, and the groups of the configuration from which
+#: each is made; :func:`made_of` fills it.
 GROUPS: dict[str, tuple[str, ...]] = {}
-#: What only other settings and the training of a network read.
+#: Groups that only other settings and the training of a network read.
 OF_TRAINING = ("preset", "detector_preset", "auto_length")
 
 
 def made_of(
     *groups: str,
 ) -> Callable[[Callable[[Workspace], Built]], cached_property[Built]]:
-    """Makes a member of the workspace that a task may use, built when first asked for."""
+    """Declares a member of the workspace that a task may use, built when first asked for."""
 
     def member(build: Callable[[Workspace], Built]) -> cached_property[Built]:
         name = build.__name__
@@ -70,7 +70,7 @@ def made_of(
 
 
 def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
-    """What a task uses, as its YAML says in ``_uses_``; all of :data:`GROUPS` if it says nothing.
+    """The members a task uses, from ``_uses_`` in its YAML; all of :data:`GROUPS` by default.
 
     Raises:
         UserError: it names something that the workspace does not have.
@@ -86,23 +86,23 @@ def uses_of(task: Mapping[str, Any]) -> frozenset[str]:
 
 
 def ignored_groups(task: Mapping[str, Any]) -> frozenset[str]:
-    """Groups of the configuration that a task never looks at, as follows from what it uses."""
+    """Groups of the configuration that a task never reads, derived from the members it uses."""
     read = {group for name in uses_of(task) for group in GROUPS[name]}
     groups = {group for groups in GROUPS.values() for group in groups}
     return frozenset(groups - read) | frozenset(OF_TRAINING)
 
 
 class Workspace:
-    """What a task works with; nothing is built, and no package loaded, before it is asked for.
+    """Everything a task works with; each object is built, and its packages loaded, on first use.
 
     Args:
         cfg: the composed configuration.
         run_folder: open and locked on the main process.
-        recipe: which file gave a method its settings, in words; None where no file did.
+        recipe: the file that gave a method its settings, in words; None if none did.
         unused: groups of the configuration that neither the task nor another group reads.
 
     Attributes:
-        manifest: filled by those who work with what made the numbers.
+        manifest: facts about how the numbers were made, added by whatever code knows them.
     """
 
     def __init__(
@@ -120,10 +120,10 @@ class Workspace:
         self.unfinished: str | None = None
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
-    #: Of a LightningModule that trains itself; shared by everything that builds it.
+    #: The extra parts of a LightningModule that trains itself; shared by everything that builds it.
     own_training: OwnTraining | None = None
 
-    # What is known of a job before anything is built.
+    # Known before anything is built.
 
     @property
     def code(self) -> str:
@@ -137,12 +137,12 @@ class Workspace:
 
     @property
     def seed(self) -> int:
-        """Seed of the bootstrap and of every draw."""
+        """Seed of the bootstrap and of every random choice."""
         return int(self.cfg.seed)
 
     @cached_property
     def model_seed(self) -> int:
-        """The seed that the evaluated weights were trained with; the run's own if none is known."""
+        """The seed with which the evaluated weights were trained; the run's own if unknown."""
         ckpt = self.cfg.get("ckpt")
         run = checkpoints.run_of(Path(ckpt)) if ckpt else None
         return int(read_config(run)["seed"]) if run else self.seed
@@ -184,12 +184,12 @@ class Workspace:
 
     @cached_property
     def trains(self) -> bool:
-        """Whether train.py fits the model on the data; else the task does its own training."""
+        """True if train.py fits the model on the data; otherwise the task does its own training."""
         return trains(self.cfg)
 
     @cached_property
     def uses(self) -> frozenset[str]:
-        """What the task asks this workspace for."""
+        """The members of this workspace that the task uses."""
         return uses_of(self.settings["task"])
 
     def build(self, key: str, **arguments: Any) -> Any:
@@ -200,29 +200,29 @@ class Workspace:
 
     @cached_property
     def task(self) -> Task:
-        """What this job does."""
+        """The task of this job."""
         return self.build("task")
 
     @cached_property
     def _unread(self) -> OODDataModule:
-        """The DataModule, of which nothing has been read."""
+        """The DataModule before anything has been read."""
         return self.new_data()
 
     def new_data(self) -> OODDataModule:
-        """A DataModule that makes OOD sets of its ID data where ``graded=...`` says so."""
-        # As a node: of a dataclass that is given to it, Hydra would make a dictionary.
+        """A DataModule that makes OOD sets from its ID data if ``graded=...`` says so."""
+        # As a node: Hydra would turn a dataclass into a dictionary.
         graded = {"graded": self.cfg.graded} if self.cfg.get("graded") else {}
         return self.build("data", **graded)
 
     @cached_property
     def sets(self) -> OODDataModule:
-        """The DataModule, set up and checked, without a word."""
+        """The DataModule, set up and checked, without printing anything."""
         self._unread.setup()
         return self._unread
 
     @made_of("data", "graded")
     def data(self) -> OODDataModule:
-        """The DataModule, set up, shown, and noted in the run folder."""
+        """The DataModule, set up, printed, and recorded in the run folder."""
         from ood_lab.printing import print_whole
 
         data = self.sets
@@ -235,7 +235,7 @@ class Workspace:
         return data
 
     def note_findings(self, findings: Sequence[Finding]) -> None:
-        """Says what the check of the data found, and keeps it where the results are."""
+        """Reports the findings of the data check, and stores them with the results."""
         self.manifest["findings"] = [finding.plain() for finding in findings]
         for finding in findings:
             log.warning("data: %s", finding)
@@ -262,14 +262,14 @@ class Workspace:
         """The backbone of another run, with its weights, for the classes of this job's data.
 
         Raises:
-            UserError: no run is there, it has no weights, or was trained on other classes.
+            UserError: there is no such run, it has no weights, or it was trained on other classes.
         """
         path = Path(run)
         saved = OmegaConf.create(read_config(path))
         cfg = self.cfg.copy()
         with open_dict(cfg):
             cfg.model = saved.model
-            # Its checkpoint, or what it had evaluated.
+            # Its own checkpoint, or the one that it evaluated.
             cfg.ckpt = str(path) if checkpoints.folder(path).exists() else saved.ckpt
         return self._load_backbone(cfg, self.data.classes)
 
@@ -280,7 +280,7 @@ class Workspace:
 
     @made_of("annotations")
     def annotations(self) -> Annotations:
-        """What ``annotations=...`` says of its images, checked."""
+        """The annotations of ``annotations=...``, checked."""
         return self.build("annotations").read()
 
     @made_of("image_text")
@@ -291,12 +291,12 @@ class Workspace:
 
     @made_of("concepts")
     def concepts(self) -> Any:
-        """What ``concepts=...`` builds; None where the annotations say what there is."""
+        """The object of ``concepts=...``; None if the annotations name the concepts."""
         return self.build("concepts") if self.cfg.get("concepts") else None
 
     @made_of("generator")
     def generator(self) -> Any:
-        """What makes the images, ``generator=...``."""
+        """The image generator of ``generator=...``."""
         return self.build("generator")
 
     @made_of("lvlm")
@@ -306,7 +306,7 @@ class Workspace:
 
     @made_of("judge")
     def judge(self) -> Any:
-        """Who says, for ``judge=...``, what is to be expected."""
+        """The judge of ``judge=...``, which says what is to be expected."""
         return self.build("judge")
 
     @made_of("reader")
@@ -329,14 +329,14 @@ class Workspace:
         return detectors
 
     def _detector(self, name: str, **settings: Any) -> Detector:
-        """The detector of that YAML, ``settings`` in place of the YAML's."""
+        """The detector of that YAML; ``settings`` override the YAML's."""
         detector: Detector = self.build(f"detector.{name}", **settings)
         detector.name = name
         return detector
 
     @made_of("tuning")
     def tuning(self) -> Tuning:
-        """How detector settings are chosen."""
+        """The way detector settings are chosen."""
         from ood_lab.evaluation.tuning import Tuning
 
         settings = self.settings["tuning"]
@@ -348,7 +348,7 @@ class Workspace:
 
     @cached_property
     def loggers(self) -> list[Logger]:
-        """Experiment loggers; they live in the run folder."""
+        """Experiment loggers; their files are in the run folder."""
         if not (self.is_main and self.cfg.logger):
             return []
         from ood_lab.run.tracking import make_loggers
@@ -357,7 +357,7 @@ class Workspace:
 
     @made_of("trainer", "callbacks")
     def trainer(self) -> L.Trainer:
-        """The Trainer that fits; its checkpoints lie in the run folder."""
+        """The Trainer for fitting; its checkpoints lie in the run folder."""
         from ood_lab.models import EpochSeed
         from ood_lab.run.trainers import fitting_trainer
 
@@ -367,19 +367,19 @@ class Workspace:
 
     @made_of("trainer", "callbacks")
     def extractor(self) -> L.Trainer:
-        """The Trainer that extracts features: same devices, no logger, no checkpoint."""
+        """The Trainer for extracting features: same devices, no logger, no checkpoints."""
         from ood_lab.run.trainers import extracting_trainer
 
         return extracting_trainer(self.cfg)
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """Where an interrupted training of this very run goes on; None for a fresh one."""
+        """The checkpoint from which an interrupted training resumes; None for a fresh run."""
         return checkpoints.to_resume(self.folder)
 
     @cached_property
     def training_log(self) -> TrainingLog:
-        """Tells about the training."""
+        """The callback that reports on the training."""
         from ood_lab.models import TrainingLog
         from ood_lab.run.networks import FINE_TUNING, RANDOM, weights_origin
 
@@ -394,18 +394,18 @@ class Workspace:
     # The steps of a job.
 
     def check_settings(self) -> None:
-        """What can be known of the settings before anything is built.
+        """Checks everything that can be checked of the settings before anything is built.
 
         Raises:
-            UserError: a value that its target cannot take, a switch that is none, a Trainer that
-                this machine cannot serve, or a W&B account that is not there.
+            UserError: a value that its target does not accept, a switch that is not true or false,
+                a Trainer that this machine cannot provide, or no W&B account.
         """
         settings = self.settings
         if not isinstance(self.cfg.force, bool):  # `no` is a text, and as such true
             raise UserError(f"force={self.cfg.force}: give true or false")
         if self.builds:
             nodes.check_nodes(settings)
-        else:  # what is never built need not be loaded to be checked
+        else:  # objects that are never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
             from ood_lab.run.trainers import check_length, check_machine, dry_trainer
@@ -425,11 +425,11 @@ class Workspace:
 
     @property
     def builds(self) -> bool:
-        """Whether this job builds data or networks, or only reads what others have left."""
+        """True if this job builds data or networks; False if it only reads earlier results."""
         return self.trains or bool(self.uses)
 
     def begin(self) -> None:
-        """Makes the open folder ready; what other data or weights have made is put aside."""
+        """Prepares the open folder; results from other data or weights are set aside."""
         if self.cfg.force:
             self.run_folder.empty()
         elif self.changes:
@@ -449,19 +449,19 @@ class Workspace:
 
     @cached_property
     def changes(self) -> list[str]:
-        """What the run folder was made from and is no longer the same, in words."""
-        if self.cfg.force:  # it is made anew, whatever has changed
+        """Descriptions of everything that has changed since the run folder was made from it."""
+        if self.cfg.force:  # it is run again, whatever has changed
             return []
         return inputs.changes_of(self.run_folder, self.settings, self.code, lambda: self._unread)
 
     @property
     def done(self) -> bool:
-        """Whether this very configuration has been run before, on these data and weights."""
+        """True if this very configuration has been run before on the same data and weights."""
         return self.run_folder.done and not self.cfg.force and not self.changes
 
     @property
     def finished(self) -> bool:
-        """Shows a run that is :attr:`done`, which is not repeated; False for any other."""
+        """Shows a run that is :attr:`done` instead of repeating it; False for any other."""
         from ood_lab.report.shown import show_run
 
         if not self.done:
@@ -480,7 +480,7 @@ class Workspace:
         return module
 
     def finish_training(self, module: L.LightningModule) -> None:
-        """Notes down how long the training was, and continues with its best weights."""
+        """Records how long the training was, and loads its best weights."""
         from ood_lab.models import total_steps
 
         trainer = module.trainer
@@ -495,7 +495,7 @@ class Workspace:
         self.share(backbone=backbone, model_seed=self.seed)
 
     def share(self, **objects: Any) -> None:
-        """Gives objects that were built elsewhere to those who ask for them from here on."""
+        """Makes members of this workspace out of objects that were built elsewhere."""
         self.__dict__.update(objects)
 
     def run_task(self) -> None:
@@ -509,7 +509,7 @@ class Workspace:
             log_results(loggers, self.folder)
 
     def _computing(self) -> AbstractContextManager[None]:
-        """Detectors compute where ``detector_device`` says, which the manifest notes."""
+        """Makes detectors compute on ``detector_device``, which the manifest records."""
         if "detectors" not in self.uses:
             return nullcontext()
         from ood_lab.detectors.device import computing_on
@@ -525,13 +525,13 @@ class Workspace:
         """Marks the run as finished.
 
         Raises:
-            UserError: it is :attr:`unfinished`; all that it has found so far lies in its folder.
+            UserError: it is :attr:`unfinished`; its results so far are in its folder.
         """
         if self.is_main:
             if self.builds:
                 import torch
 
-                # It decides in which order numbers are added up, and so their last digits.
+                # It decides the order of summation, and so the last digits.
                 self.manifest["threads"] = torch.get_num_threads()
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             manifest = json.dumps(self.manifest, indent=2, default=str)
@@ -547,10 +547,10 @@ class Workspace:
 
 
 class Task(ABC):
-    """What a job does: one class per ``conf/task/*.yaml``.
+    """The work of a job: one class per ``conf/task/*.yaml``.
 
     Hydra builds it from its YAML; its fields are its settings. Its YAML says in ``_uses_`` which
-    members of the workspace it asks for (:data:`GROUPS`): a run is made of that part of the
+    members of the workspace it uses (:data:`GROUPS`): a run depends on that part of the
     configuration alone, a dry run builds no more, and the workspace refuses all other members.
     """
 
@@ -559,4 +559,4 @@ class Task(ABC):
 
     @abstractmethod
     def run(self, ws: Workspace) -> pd.DataFrame | None:
-        """Does the work; the table is logged. None on other ranks, and where there is no table."""
+        """Does the work; the table is logged. None on other ranks, and if there is no table."""

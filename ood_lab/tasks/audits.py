@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -40,6 +40,8 @@ class Audits(Task):
     Args:
         files: ``audit.csv`` of OODBench, ORIC or ODE with verdicts, one a person.
         by: column whose values have error rates of their own, such as split, label or criterion.
+        where: column → the only value of it that counts, such as ``{file: bench}`` of ORIC. Rows of
+            objects that were considered and not ``chosen`` are no questions, and never count.
         draw: write so many rows of each of them, without verdicts, and end.
 
     Raises:
@@ -48,6 +50,7 @@ class Audits(Task):
 
     files: Sequence[str]
     by: str | None
+    where: Mapping[str, Any] | None
     draw: Count | None
     names: ClassVar[dict[str, str]] = {"error_rate": "error rate", "kappa": "Cohen's kappa"}
 
@@ -67,7 +70,26 @@ class Audits(Task):
 
     @property
     def _audits(self) -> dict[str, pd.DataFrame]:
-        return {str(f): read_audit(Path(f), key="task.files") for f in self.files}
+        return {str(f): self._of_questions(str(f)) for f in self.files}
+
+    def _of_questions(self, file: str) -> pd.DataFrame:
+        """The rows of one file that count."""
+        audit = read_audit(Path(file), key="task.files")
+        wanted = {str(k): str(v) for k, v in (self.where or {}).items()}
+        if "chosen" in audit:
+            wanted = {"chosen": "true", **wanted}
+        for column, value in wanted.items():
+            if column not in audit:
+                near = suggestion(column, map(str, audit))
+                raise UserError(
+                    f"task.where={{{column}: {value}}}: {file} has no such column: {near}"
+                )
+            kept = audit[column].str.lower() == value.lower()
+            if not kept.any():
+                known = ", ".join(sorted(audit[column].unique())[:10])
+                raise UserError(f"no row of {file} has {column}={value}, only {known}")
+            audit = audit[kept]
+        return audit
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results; None where rows were drawn, and on the other ranks."""

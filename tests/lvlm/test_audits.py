@@ -67,3 +67,22 @@ def test_mistakes_are_one_line(people, tmp_path, capsys, more, words):
     line = ("task=audits", f"task.files=[{files[0]}]", more, "logger=none")
     assert call("eval.py", *line, f"paths.outputs={tmp_path}/out") == 1
     assert words in capsys.readouterr().err
+
+
+def test_objects_that_were_not_chosen_are_no_questions(tmp_path):
+    """ORIC lists them, and questions for training, in the same file."""
+    rows = [
+        *[("yes", "True", "bench", "accept")] * 6,
+        *[("yes", "True", "bench", "reject")] * 2,
+        *[("yes", "True", "train", "reject")] * 3,
+        *[("no", "False", "bench", "reject")] * 9,
+    ]
+    audit = pd.DataFrame(rows, columns=["label", "chosen", "file", "verdict"])
+    audit.assign(row=range(len(audit))).to_csv(tmp_path / "audit.csv", index=False)
+    for more, (wrong, n) in {"": (5, 11), "task.where={file:bench}": (2, 8)}.items():
+        outputs = tmp_path / f"out{n}"
+        line = ("task=audits", f"task.files=[{tmp_path / 'audit.csv'}]", f"paths.outputs={outputs}")
+        assert call("eval.py", *line, *([more] if more else [])) == 0
+        results = read_results(run_folders(outputs)[-1])
+        assert results["value"].tolist() == [wrong / n]
+        assert results["n"].tolist() == [n]

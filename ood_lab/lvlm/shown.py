@@ -115,17 +115,23 @@ def metric_table(
         [
             name_cell(names[name], place),
             *(count_cell(float(found[name, first][count])) for count in headings),
-            *(estimate_cell(found[name, metric]) for metric in shown),
+            *(_estimate(found.get((name, metric))) for metric in shown),
         ]
         for place, name in enumerate(present)
     ]
     reasons: dict[str, list[str]] = {}
     for name in present:
-        if all(math.isnan(float(found[name, metric]["value"])) for metric in shown):
+        values = [float(found[name, m]["value"]) for m in shown if (name, m) in found]
+        if all(map(math.isnan, values)):
             reasons.setdefault(why_missing(found[name, first]), []).append(names[name])
     missing = [f"{MISSING} of {', '.join(w)}: {reason}." for reason, w in reasons.items() if reason]
     read = [] if {*headings} & {*lost} else ["Every question has an answer that could be read."]
     return Table(caption, heads, cells, notes=[*missing, *notes, *read], spreads=True)
+
+
+def _estimate(row: Mapping[Any, Any] | None) -> Cell:
+    """A metric that not every set has."""
+    return Cell(MISSING) if row is None else estimate_cell(row)
 
 
 def facts_of(

@@ -23,7 +23,6 @@ from ood_lab.lvlm.oodbench.division import Case1, Combine, Rule, divide, labels_
 from ood_lab.lvlm.oodbench.page import DIVISION, HEADLINES, METRICS, page, summary
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
 from ood_lab.lvlm.oodbench.scoring import KIND, bap_needs, results_of
-from ood_lab.lvlm.oodbench.uncertainty import uncertainty_of
 from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.shown import Headline, Scored
@@ -161,14 +160,6 @@ class OODBench(Benchmark):
             unparsed=self.unparsed,
             **results_options(ws),
         )
-
-    def further(
-        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
-    ) -> Iterator[tuple[str, pd.DataFrame]]:
-        """How well the model knows what it does not know, where it gives probabilities."""
-        doubts = uncertainty_of(judged["judged"], seed=ws.seed)
-        if len(doubts):
-            yield "uncertainty", doubts
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ood_lab.io import read_table
+from ood_lab.lvlm.oodbench import uncertainty
 from ood_lab.lvlm.oodbench.figures import purified_histograms
-from ood_lab.lvlm.oodbench.uncertainty import answered
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
     Headline,
@@ -59,6 +59,7 @@ _DEFINITIONS = (
         "unless task.id_pairing says otherwise (any: most ask about a category that is absent).",
     ),
     *DEFINITIONS,
+    *uncertainty.DEFINITIONS,
     (
         "BAP",
         "Basic-to-advanced progression: existence of c1, count of c2, and whether there are more "
@@ -68,7 +69,7 @@ _DEFINITIONS = (
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
-    """Yes/no questions both ways (once where nothing is unparsed), BAP, then other models."""
+    """Yes/no questions both ways (once where nothing is unparsed), BAP, what the model doubts."""
     yield Text(run.title, "title")
     yield from yes_no_tables(run, METRICS, SPLITS)
     bap = run.whole[run.whole["metric"].isin(BAP)]
@@ -76,6 +77,13 @@ def summary(run: Scored) -> Iterator[Table | Text]:
         notes = ["logic: the count and the comparison are right."]
         title = "Basic-to-advanced progression, % right"
         yield metric_table(title, "split", bap, SPLITS, BAP, notes=notes)
+    doubts = run.whole[run.whole["metric"].isin(uncertainty.METRICS)]
+    if len(doubts):
+        title = "Does the model doubt what it gets wrong? %"
+        notes = [
+            "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
+        ]
+        yield metric_table(title, "split", doubts, SPLITS, uncertainty.METRICS, notes=notes)
 
 
 def page(run: Scored, blocks: list[Any]) -> Page:
@@ -116,7 +124,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
             "How sure the models of the division are of what is annotated, by category.",
             lambda: purified_histograms(read_table(file), threshold),
         )
-    rows = answered(run.judged["judged"])
+    rows = uncertainty.answered(run.judged["judged"])
     if len(rows):
         lines = [
             curve(

@@ -10,6 +10,7 @@ import pandas as pd
 from ood_lab.lvlm.judged import FAILED
 from ood_lab.lvlm.oodbench.build import BAP_COUNTING, BAP_EXISTENCE, BAP_LOGIC, BAP_TASKS
 from ood_lab.lvlm.oodbench.division import SPLITS
+from ood_lab.lvlm.oodbench.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, question_kind
 from ood_lab.lvlm.yes_no import Unparsed, yes_no_rows
 from ood_lab.metrics.clustered import Estimate, clustered
@@ -30,8 +31,9 @@ def results_of(
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    Yes/no questions: see :func:`~ood_lab.lvlm.yes_no.yes_no_rows`. BAP: see :func:`bap_table`;
-    intervals resample images.
+    Yes/no questions: see :func:`~ood_lab.lvlm.yes_no.yes_no_rows`, and, where the model gives
+    probabilities, :func:`~ood_lab.lvlm.oodbench.uncertainty.uncertainty_rows`. BAP: see
+    :func:`bap_table`; intervals resample images.
 
     Args:
         judged: see :func:`ood_lab.lvlm.judged.judge`.
@@ -45,7 +47,8 @@ def results_of(
     options: dict[str, Any] = {"draws": draws, "seed": seed}
     rows = yes_no_rows(judged, SPLITS, unparsed, min_count=min_count, **options)
     bap = _bap_rows(judged, gate_c_on_e, **options)
-    return KIND.table([*rows, *bap], model=model, seed=seed)
+    doubts = uncertainty_rows(judged, **options)
+    return KIND.table([*rows, *bap, *doubts], model=model, seed=seed)
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.exports import Whole, export
 from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_needs, bap_table
-from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_of
+from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
 from ood_lab.metrics.clustered import Clustered, contrast
@@ -26,6 +26,7 @@ def judged(p_yes, correct, split):
             "pair_id": [str(i // 2) for i in range(n)],
             "task": "yes_no",
             "status": "parsed",
+            "cut": False,
             "correct": correct,
             "split": split,
             "p_yes": p_yes,
@@ -58,25 +59,36 @@ def by_thresholds(doubts, wrong):
 def test_answers_are_accepted_from_the_least_doubtful_on():
     p_yes = np.array([0.99, 0.01] * 10 + [0.6, 0.4] * 10)
     correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
-    found = uncertainty_of(judged(p_yes, correct, ["id"] * 40), draws=100).set_index("metric")
+    rows = pd.DataFrame(uncertainty_rows(judged(p_yes, correct, ["id"] * 40), draws=100))
+    found = rows[rows["split"] == "pooled"].set_index("metric")
     names = ["aurc", "augrc", "accuracy_at_80"]
     expected = by_thresholds(doubt(p_yes), ~correct)
     assert found.loc[names, "value"].to_numpy() == pytest.approx(expected, abs=3e-3)
     inside = found.loc[names]
     assert (inside["ci_low"] < inside["value"]).all()
     assert (inside["value"] < inside["ci_high"]).all()
+    # One split is all of them.
+    own = rows[rows["split"] == "id"].set_index("metric")
+    pd.testing.assert_frame_equal(own.drop(columns="split"), found.drop(columns="split"))
+    assert (found["n"] == 20).all()  # pairs are what is resampled
+    assert (found["n_asked"] == 40).all()
 
 
 def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     p_yes = np.array([0.99, 0.01] * 20 + [0.6, 0.4] * 20)
     correct = [True] * 40 + [False] * 30 + [True] * 10
     table = judged(p_yes, correct, ["id"] * 40 + ["ood_h"] * 40)
-    found = uncertainty_of(table, draws=50).set_index("metric")
-    assert found.loc["auroc_ood_h", "value"] == 1.0
-    assert found.loc["auroc_errors", "value"] == pytest.approx(0.8 + 0.2 / 2)
-    assert found.loc["auroc_errors", "ci_low"] < 0.9 < found.loc["auroc_errors", "ci_high"]
-    assert "auroc_ood_s" not in found.index
-    assert uncertainty_of(table.assign(p_yes=None)).empty
+    rows = pd.DataFrame(uncertainty_rows(table, draws=50))
+    found = rows.set_index(["split", "metric"])
+    assert found.loc[("ood_h", "auroc_ood"), "value"] == 1.0
+    errors = found.loc[("pooled", "auroc_errors")]
+    assert errors["value"] == pytest.approx(0.8 + 0.2 / 2)
+    assert errors["ci_low"] < 0.9 < errors["ci_high"]
+    assert set(rows["split"]) == {"id", "ood_h", "pooled"}
+    assert set(rows.loc[rows["metric"] == "auroc_ood", "split"]) == {"ood_h"}
+    # No ID answer is wrong: there is nothing to tell apart.
+    assert np.isnan(found.loc[("id", "auroc_errors"), "value"])
+    assert not list(uncertainty_rows(table.assign(p_yes=None)))
 
 
 def test_models_are_compared_on_the_same_answers():

@@ -348,7 +348,10 @@ def test_probabilities_give_doubt_and_its_figure(finished):
     before = run_folders(outputs)
     assert run(outputs, "lvlm=random", f"task.questions={finished}/questions.jsonl") == 0
     folder = folder_of(outputs, before)
-    doubts = pd.read_csv(folder / "uncertainty.csv").set_index("metric")
+    results = read_table(folder / "results.parquet")
+    doubts = results[results["metric"].isin(["auroc_errors", "auroc_ood"])]
+    assert set(doubts["split"]) == {"id", "ood_s", "ood_h", "pooled"}
     # It doubts everything alike, and knows nothing.
-    assert (doubts.loc[["auroc_errors", "auroc_ood_h"], "value"] == 0.5).all()
+    assert (doubts["value"] == 0.5).all()
+    assert "Does the model doubt what it gets wrong?" in (folder / "oodbench.html").read_text()
     assert (folder / "figures" / "risk_coverage.png").is_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,9 +13,11 @@ from matplotlib.figure import Figure
 from rich.console import Console
 
 from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json, write_csv
+from ood_lab.io import read_config, read_json, read_table, write_csv
+from ood_lab.lvlm.oodbench.differences import setting_differences
 from ood_lab.lvlm.oodbench.page import METRICS, SPLITS
-from ood_lab.report.blocks import PlannedFigure
+from ood_lab.lvlm.shown import difference_table
+from ood_lab.report.blocks import Folded, PlannedFigure
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.optional import optional
@@ -32,7 +34,9 @@ class OODBenchAblation(Task):
     """Writes ``ablation.csv``, ``ablation.html`` and a figure: metrics of every split and run.
 
     A row names what differs between the runs: ``T``, the image-text models, the chat model, ...
-    The number of pairs of each split before any cut is there too.
+    The number of pairs of each split before any cut is there too. ``differences.csv`` has the first
+    run minus each other one, see
+    :func:`~ood_lab.lvlm.oodbench.differences.setting_differences`.
 
     Args:
         runs: run folders of ``task=oodbench``.
@@ -56,7 +60,15 @@ class OODBenchAblation(Task):
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")
         ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
-        blocks = [_table(table)]
+        blocks: list[Table | Folded] = [_table(table)]
+        if len(runs) > 1:
+            differences = setting_differences(
+                {label: _answers(run) for label, run in zip(labels, runs, strict=True)},
+                table["unparsed"].iloc[0],
+                **ws.resampling,
+            )
+            write_csv(differences, ws.folder / "differences.csv")
+            blocks += _differences(differences, labels)
         write_summary(blocks, ws.folder, "oodbench_ablation")
         Console().print(Printed(blocks))
         caption = "Answers to yes/no questions by setting, with 95% intervals."
@@ -68,7 +80,7 @@ class OODBenchAblation(Task):
                 summary=blocks,
                 sections=[Section("Figures", [figure])],
                 manifest=ws.manifest,
-                downloads=["ablation.csv"],
+                downloads=["ablation.csv", "differences.csv"],
             )
             page.write(ws.folder / "ablation.html")
 
@@ -126,6 +138,29 @@ def _table(table: pd.DataFrame) -> Table:
     heads += [Head("pairs"), *map(Head, METRICS.values())]
     notes = [f"{number} {name}" for number, name in enumerate(settings, 1)]
     return Table("Ablation, %", heads, rows, names=2, notes=notes, spreads=True)
+
+
+def _differences(table: pd.DataFrame, labels: Sequence[str]) -> Iterator[Table | Folded]:
+    """The first setting minus each other one; of the splits but the last one the page alone."""
+    numbers = {label: str(number) for number, label in enumerate(labels, 1)}
+    tables = [
+        difference_table(
+            f"Setting 1 minus the others, {SPLITS[str(split)]}, points", part, numbers, METRICS
+        )
+        for split, part in table.groupby("split", sort=False)
+    ]
+    if tables:
+        yield tables[-1]
+    if tables[:-1]:
+        yield Folded("The same of the other splits", tables[:-1], page_only=True)
+
+
+def _answers(run: Path) -> pd.DataFrame:
+    """The judged answers; images of other annotations are other images, whatever their ids."""
+    judged = read_table(run / "judged.parquet")
+    manifest = read_json(run / "manifest.json")
+    source = str((manifest.get("annotations") or {}).get("identity", ""))
+    return judged.assign(image=f"{source}/" + judged["image"].astype(str))
 
 
 def _rows(run: Path, label: str) -> pd.DataFrame:

@@ -339,7 +339,16 @@ def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     assert "accuracy=0.9" in settings[0]
     assert "accuracy=0.7" in settings[1]
     assert (folder_of(tmp_path) / "figures" / "ablation.png").is_file()
-    assert "Ablation" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "Ablation" in shown
+    assert "Setting 1 minus the others, OOD-H, points" in shown
+    found = pd.read_csv(folder_of(tmp_path) / "differences.csv")
+    assert set(found["split"]) == {"id", "ood_s", "ood_h"}
+    values = table.set_index(["setting", "split", "metric"])["value"]
+    for row in found.to_dict("records"):
+        own, other = (values[row[side], row["split"], row["metric"]] for side in "ab")
+        assert row["a"] == settings[0]
+        assert row["difference"] == pytest.approx(own - other)
 
 
 @pytest.mark.slow

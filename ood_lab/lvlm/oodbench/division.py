@@ -41,6 +41,8 @@ Flags = NDArray[np.bool_]
 #: Names of the splits, as questions and tables have them.
 ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
 SPLITS = (ID, OOD_S, OOD_H, "hard")
+#: File of :func:`divide`'s pairs in a run folder.
+DIVISION = "division.parquet"
 
 
 @dataclass(frozen=True)

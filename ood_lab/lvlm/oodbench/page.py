@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.oodbench import uncertainty
+from ood_lab.lvlm.oodbench.division import DIVISION
 from ood_lab.lvlm.oodbench.figures import purified_histograms
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
@@ -32,7 +33,6 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table
 from ood_lab.results import whole
 
-DIVISION = "division.parquet"
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
 SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "hard": "hard", POOLED: "pooled"}
 HEADLINES = (

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_table
 from ood_lab.lvlm.oodbench.audit import read_ood_pairs
+from ood_lab.lvlm.oodbench.division import DIVISION
 from ood_lab.lvlm.yes_no import COUNTS, Unparsed, pair_table
 from ood_lab.results import read_results
 
@@ -110,3 +111,12 @@ def audited_pairs(folder: Path) -> pd.DataFrame:
             f"{folder} has no audit.csv: give a run of task=oodbench that built questions"
         )
     return read_ood_pairs(file)
+
+
+def annotated_categories(folder: Path) -> set[str]:
+    """The categories of all annotated pairs of a run that built questions, OOD or not.
+
+    Raises:
+        UserError: the folder has no division.
+    """
+    return set(read_table(folder / DIVISION)["category"].astype(str))

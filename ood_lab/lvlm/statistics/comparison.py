@@ -91,3 +91,45 @@ def shared_errors(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def wrong_counts(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
+    """How many of M models answer a question wrongly.
+
+    Args:
+        wrong: model → ``[N]``.
+
+    Returns:
+        ``models`` (0 to M), ``questions``, ``share`` of all, ``at_least``: the share that so many
+        models or more get wrong.
+    """
+    each = np.sum(list(wrong.values()), axis=0)
+    questions = np.bincount(each, minlength=len(wrong) + 1)
+    share = questions / len(each)
+    return pd.DataFrame(
+        {
+            "models": np.arange(len(wrong) + 1),
+            "questions": questions,
+            "share": share,
+            "at_least": share[::-1].cumsum()[::-1],
+        }
+    )
+
+
+def errors_together(wrong: Mapping[str, Wrong]) -> pd.DataFrame:
+    """Of what a model gets wrong, how much each other one gets wrong too: ``|E_a ∩ E_b| / |E_a|``.
+
+    Args:
+        wrong: model → ``[N]``.
+
+    Returns:
+        ``model`` (a), ``other`` (b), ``errors`` (of a), ``both``, ``share`` (NaN where a errs
+        nowhere), and ``chance``: what it would be if they erred independently, ``|E_b| / N``.
+    """
+    rows = []
+    for name, own in wrong.items():
+        for other, theirs in wrong.items():
+            errors, both = int(own.sum()), int((own & theirs).sum())
+            share = both / errors if errors else float("nan")
+            rows.append((name, other, errors, both, share, float(theirs.mean())))
+    return pd.DataFrame(rows, columns=["model", "other", "errors", "both", "share", "chance"])

@@ -23,6 +23,8 @@ class Overlap(NamedTuple):
 
     Attributes:
         expressed: H, pairs whose category is named in a text of the same image.
+        by_name: those of them whose category is named by its own name or its plural; the others
+            are named by a synonym alone.
         pairs: C, all pairs.
         share: ``r = H / C``.
         upper: upper end of the Clopper-Pearson interval.
@@ -30,6 +32,7 @@ class Overlap(NamedTuple):
     """
 
     expressed: int
+    by_name: int
     pairs: int
     share: float
     upper: float
@@ -67,36 +70,52 @@ def bayes_interval(k: int, n: int, level: float = 0.95) -> Bounds:
 
 
 def semantic_overlap(
-    pairs: Iterable[tuple[str, str]], texts: Mapping[str, Iterable[str]], epsilon: float
+    pairs: Iterable[tuple[str, str]],
+    texts: Mapping[str, Iterable[str]],
+    epsilon: float,
+    synonyms: Mapping[str, Iterable[str]] | None = None,
 ) -> Overlap:
     """Share of pairs whose category is expressed in any training text of the same image.
 
-    Expressed: the name, or its plural, as whole words, whatever the case. The pairs are those of a
-    *training* split that was divided by the same rule: a validation split would give false zeros.
+    Expressed: the name or a given synonym, or the plural of one, as whole words, whatever the case.
+    The pairs are those of a *training* split that was divided by the same rule: a validation split
+    would give false zeros.
 
     Args:
         pairs: image and category.
         texts: captions and annotations of a model's corpus, by image.
         epsilon: largest share that is negligible.
+        synonyms: other names of a category.
 
     Raises:
         ValueError: there is no pair.
     """
-    found = [_named(category, texts.get(image, ())) for image, category in pairs]
+    found, by_name = [], 0
+    for image, category in pairs:
+        known = texts.get(image, ())
+        by_own = _named((category,), known)
+        by_name += by_own
+        found.append(by_own or _named(tuple((synonyms or {}).get(category, ())), known))
     upper = clopper_pearson(sum(found), len(found)).high
     share = sum(found) / len(found)
-    return Overlap(sum(found), len(found), share, upper, upper < epsilon)
-
-
-def _named(category: str, texts: Iterable[str]) -> bool:
-    return any(_pattern(category).search(text) for text in texts)
+    return Overlap(sum(found), by_name, len(found), share, upper, upper < epsilon)
 
 
 @cache
-def _pattern(category: str) -> re.Pattern[str]:
-    plural = inflect.engine().plural_noun(category) or category
-    names = "|".join(re.escape(name) for name in {category, str(plural)})
-    return re.compile(rf"(?<!\w)(?:{names})(?!\w)", re.IGNORECASE)
+def naming(names: tuple[str, ...]) -> re.Pattern[str]:
+    """Finds a name or the plural of one, as whole words, whatever the case; longest first."""
+    every = {*names, *(str(_plurals().plural_noun(name) or name) for name in names)}
+    words = "|".join(re.escape(name) for name in sorted(every, key=lambda n: (-len(n), n)))
+    return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
+
+
+def _named(names: tuple[str, ...], texts: Iterable[str]) -> bool:
+    return bool(names) and any(naming(names).search(text) for text in texts)
+
+
+@cache
+def _plurals() -> inflect.engine:
+    return inflect.engine()
 
 
 def _check(k: int, n: int) -> None:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ood_lab.lvlm.statistics.findings import Draws
 from ood_lab.metrics.clustered import resampled_sums
 from ood_lab.metrics.yes_no import yes_no_metrics
 
@@ -27,12 +28,14 @@ class Degradation(NamedTuple):
         low: lower end of the 95% percentile interval.
         high: upper end.
         p: one-sided permutation p-value of "no worse on OOD".
+        drawn: ``resampled``, behind the interval, and ``permuted``, behind p.
     """
 
     value: float
     low: float
     high: float
     p: float
+    drawn: Draws
 
 
 class Tost(NamedTuple):
@@ -80,7 +83,8 @@ def degradation(
         low, high = np.quantile(drawn[metric], [0.025, 0.975])
         value = float(observed[metric])
         p = permutation_p(value, shuffled[metric])
-        found[metric] = Degradation(value, float(low), float(high), p)
+        both = {"resampled": drawn[metric], "permuted": shuffled[metric]}
+        found[metric] = Degradation(value, float(low), float(high), p, both)
     return found
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
+from ood_lab.lvlm.statistics.findings import Draws
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 
@@ -46,6 +47,7 @@ class Resampled(NamedTuple):
         lowest_pearson: least of the subsets: the baseline.
         lowest_spearman: the same by ranks.
         pairs: of a subset.
+        drawn: ``variance``, ``pearson`` and ``spearman`` of the subsets.
     """
 
     variance: float
@@ -57,6 +59,7 @@ class Resampled(NamedTuple):
     lowest_pearson: float
     lowest_spearman: float
     pairs: int
+    drawn: Draws
 
 
 class Shared(NamedTuple):
@@ -147,6 +150,7 @@ def resampling_test(
         float(pearsons.min()),
         float(ranks.min()),
         size,
+        {"variance": variances, "pearson": pearsons, "spearman": ranks},
     )
 
 

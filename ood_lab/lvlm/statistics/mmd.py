@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
+from ood_lab.lvlm.statistics.findings import Draws
+
 Floats = NDArray[np.float64]
 #: Distances of so many pairs at most make the median heuristic.
 _MEDIAN_OF = 2000
@@ -40,6 +42,8 @@ class Equivalence(NamedTuple):
         high: upper end, the one-sided 95% bound.
         equivalent: ``high < threshold``.
         equivalent_published: ``permutation < threshold``, the paper's rule.
+        drawn: ``parts`` of the first set, ``permuted`` sets, and ``resampled`` ones, shifted to the
+            mean that the interval is about.
     """
 
     mmd2: float
@@ -51,6 +55,7 @@ class Equivalence(NamedTuple):
     high: float
     equivalent: bool
     equivalent_published: bool
+    drawn: Draws
 
 
 class ClassMmd:
@@ -180,8 +185,10 @@ def equivalence(
     at_sizes = statistic.expected(inside, ~inside, sizes)
     drawn = np.array([statistic(*pair) for pair in resamples])
     low, high = np.quantile(drawn, [0.05, 0.95]) - drawn.mean() + at_sizes
-    threshold = float(np.quantile([statistic(*pair) for pair in splits], 0.95))
-    permutation = float(np.quantile([statistic(*pair) for pair in shuffles], 0.95))
+    parts, permuted = (
+        np.array([statistic(*pair) for pair in pairs]) for pairs in (splits, shuffles)
+    )
+    threshold, permutation = (float(np.quantile(each, 0.95)) for each in (parts, permuted))
     return Equivalence(
         mmd2=statistic(inside, ~inside),
         threshold=threshold,
@@ -192,6 +199,11 @@ def equivalence(
         high=float(high),
         equivalent=bool(high < threshold),
         equivalent_published=permutation < threshold,
+        drawn={
+            "parts": parts,
+            "permuted": permuted,
+            "resampled": drawn - drawn.mean() + at_sizes,
+        },
     )
 
 

@@ -9,22 +9,29 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ood_lab.lvlm.statistics.findings import Findings
+from ood_lab.report.blocks import Folded, PlannedFigure
 from ood_lab.report.p_values import p_text
-from ood_lab.report.page import Page
+from ood_lab.report.page import Page, Section
 from ood_lab.report.protocol import MISSING
 from ood_lab.report.table import Cell, Head, Table
 
+#: Draws behind the tables.
+DRAWS = "draws.parquet"
+SUGGESTIONS = "suggestions"
 #: Table, and what stands above it; in this order.
 TITLES = {
     "degradation": "ID minus OOD, points",
     "signature": "Range of the degradations of the open models, points",
     "tost": "Do the others degrade like the open models? Points",
     "errors": "Wrong answers to OOD questions, %",
+    "wrong_by": "How many models get an OOD question wrong, %",
     "comparison": "Models on the same questions of all splits, % and points",
     "hard": "Is OOD the same as hard?",
     "mmd": "Class-conditional MMD² of train's and val's OOD images",
     "overlap": "OOD pairs that the training texts name, %",
     "screening": "Models with a negligible share of them, %",
+    SUGGESTIONS: "Phrases near to a category: suggestions, not counted",
 }
 _SHARES = {
     "value",
@@ -35,6 +42,7 @@ _SHARES = {
     "share",
     "union",
     "gain",
+    "at_least",
     "upper",
     "epsilon",
     "accuracy_a",
@@ -69,7 +77,8 @@ _DEFINITIONS = (
     (
         "Wrong answers",
         "Share: of the OOD questions, what a model gets wrong. Union: what this model or one above "
-        "it gets wrong; gain: what it adds.",
+        "it gets wrong; gain: what it adds. At least: the share that so many models or more get "
+        "wrong.",
     ),
     (
         "p of comparisons",
@@ -91,36 +100,49 @@ _DEFINITIONS = (
     ),
     (
         "Overlap",
-        "Upper: end of the Clopper-Pearson 95% interval; below: it is less than epsilon.",
+        "Expressed: pairs whose category a text of the same image names, by its name, its plural "
+        "or a synonym that was given; by name: without synonyms. Upper: end of the "
+        "Clopper-Pearson 95% interval; below: it is less than epsilon.",
     ),
 )
 
 
-def statistics_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+def statistics_tables(found: Findings) -> list[Table | Folded]:
     """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
-    return [_table(name, tables[name]) for name in TITLES if name in tables]
+    shown = [name for name in TITLES if name in found.tables]
+    tables = {name: _table(name, found.tables[name], found.notes.get(name, ())) for name in shown}
+    return [
+        # A row for every category is too long for a terminal.
+        Folded(table.caption, [table], page_only=True) if name == SUGGESTIONS else table
+        for name, table in tables.items()
+    ]
 
 
-def statistics_page(blocks: Sequence[Table], manifest: Mapping[str, Any]) -> Page:
+def statistics_page(
+    blocks: Sequence[Table | Folded],
+    figures: Sequence[PlannedFigure | Folded],
+    manifest: Mapping[str, Any],
+) -> Page:
     """The page, with ``title`` and ``sentence`` of the manifest."""
     return Page(
         title=manifest["title"],
         sentence=manifest["sentence"],
         summary=blocks,
+        sections=[Section("Figures", figures)],
         definitions=_DEFINITIONS,
         manifest=manifest,
-        downloads=[f"{name}.csv" for name in TITLES],
+        downloads=[*(f"{name}.csv" for name in (*TITLES, "errors_together")), DRAWS],
     )
 
 
-def _table(name: str, table: pd.DataFrame) -> Table:
+def _table(name: str, table: pd.DataFrame, notes: Sequence[str]) -> Table:
     heads, rows = _texts(name, table)
     values = table.itertuples(index=False)
     cells = [
         [Cell(text, _sort(value)) for text, value in zip(row, given, strict=True)]
         for row, given in zip(rows, values, strict=True)
     ]
-    return Table(TITLES[name], [Head(head) for head in heads], cells)
+    return Table(TITLES[name], [Head(head) for head in heads], cells, notes=notes)
 
 
 def _texts(name: str, table: pd.DataFrame) -> tuple[list[str], list[list[str]]]:

@@ -15,7 +15,12 @@ from ood_lab.lvlm.oodbench.build import BAP_TASKS
 from ood_lab.lvlm.oodbench.scoring import bap_needs, bap_table
 from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.statistics.comparison import compare_models, shared_errors
+from ood_lab.lvlm.statistics.comparison import (
+    compare_models,
+    errors_together,
+    shared_errors,
+    wrong_counts,
+)
 from ood_lab.metrics.clustered import Clustered, contrast
 
 
@@ -114,6 +119,22 @@ def test_p_values_of_differences_are_bounded_by_the_draws():
     assert table["p_value"].iloc[0] == pytest.approx(1 / 201)
     missing = contrast(["a", "b"], Clustered({"f1": np.array([np.nan, 0.5])}, {"f1": drawn}, 100))
     assert np.isnan(missing["p_value"].iloc[0])
+
+
+def test_how_many_models_err_and_who_errs_with_whom():
+    wrong = {
+        "a": np.array([1, 1, 0, 0, 1], bool),
+        "b": np.array([0, 1, 1, 0, 0], bool),
+        "c": np.zeros(5, bool),
+    }
+    counts = wrong_counts(wrong)
+    assert counts["questions"].tolist() == [1, 3, 1, 0]
+    assert counts["at_least"].tolist() == pytest.approx([1, 0.8, 0.2, 0])
+    assert counts["at_least"][1] == pytest.approx(shared_errors(wrong)["union"].iloc[-1])
+    both = errors_together(wrong).set_index(["model", "other"])
+    assert both.loc[("a", "b"), ["both", "share", "chance"]].tolist() == [1, 1 / 3, 2 / 5]
+    assert both.loc[("b", "a"), ["both", "share", "chance"]].tolist() == [1, 1 / 2, 3 / 5]
+    assert np.isnan(both.loc[("c", "a"), "share"])  # it errs nowhere
 
 
 def test_error_sets_and_their_union():

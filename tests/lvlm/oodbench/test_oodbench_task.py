@@ -246,8 +246,11 @@ def statistics(outputs, *arguments):
 
 def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     names = [f"oracle ({folder.parent.name})" for folder in (finished, weaker)]
-    texts = pd.DataFrame({"image": ["1", "2"], "text": ["a mug", "nothing"]})
+    pairs = pd.read_csv(finished / "audit.csv").query("split == 'ood_h'")
+    image, category = pairs[["image", "category"]].iloc[0]
+    texts = pd.DataFrame({"image": [image, "nowhere"], "text": ["an odd gadget", "a wardrobe"]})
     texts.to_csv(tmp_path / "corpus.csv", index=False)
+    (tmp_path / "synonyms.csv").write_text(f"category,synonym\n{category},gadget\n")
     done = statistics(
         tmp_path,
         f"task.runs=['{finished}','{weaker}']",
@@ -255,6 +258,8 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
         f"task.hard=['{finished}','{weaker}']",
         f"task.train='{finished}'",
         f"+task.corpora.m={tmp_path}/corpus.csv",
+        f"task.synonyms={tmp_path}/synonyms.csv",
+        "task.suggestions=1",
         "task.draws=100",
         "task.mmd_draws=20",
         "clip=open_clip",
@@ -278,7 +283,46 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     # The training split and the questions are the same pairs here.
     mmd = found["mmd"].set_index("quantity")["value"]
     assert float(mmd["mmd2"]) == pytest.approx(0, abs=1e-9)
-    assert found["overlap"]["expressed"].iloc[0] <= 1
+    assert found["overlap"][["expressed", "by_name"]].to_numpy().tolist() == [[1, 0]]
+    assert set(found["suggestions"]["synonym"]) <= {"odd", "wardrobe"}
+    assert set(found["suggestions"]["category"]) == set(pairs["category"])
+    for text in ("one of 1 synonyms of 1 categories (synonyms.csv)", "None of them counts"):
+        assert text in " ".join(page.split())
+    told = json.loads((folder / "manifest.json").read_text())["overlap"]
+    assert told["synonyms_of"] == {category: ["gadget"]}
+    assert told["suggestions"]["counted"] is False
+    check_draws(folder, found)
+
+
+def check_draws(folder, found):
+    """What is drawn is what the tables' p-values and intervals were made of."""
+    draws = read_table(folder / "draws.parquet")
+    kept = {
+        key: part["value"] for key, part in draws.groupby(["table", "model", "metric", "draws"])
+    }
+    for row in found["degradation"].to_dict("records"):
+        place = ("degradation", row["model"], row["metric"])
+        by_chance, resampled = kept[*place, "permuted"], kept[*place, "resampled"]
+        assert len(by_chance) == len(resampled) == 100
+        exceeded = (by_chance >= row["value"] - 1e-12).sum()
+        assert row["p"] == pytest.approx((1 + exceeded) / 101)
+        ends = np.quantile(resampled, [0.025, 0.975])
+        assert [row["low"], row["high"]] == pytest.approx(ends)
+    hard = found["hard"].query("test == 'E3, E4'").set_index("quantity")["value"]
+    for name in ("variance", "pearson", "spearman"):
+        at_most = (kept["hard", "", "", name] <= hard[name] + 1e-12).sum()
+        assert hard[f"{name}_p"] == pytest.approx((1 + at_most) / 101, abs=1.1 / 101)
+    mmd = found["mmd"].set_index("quantity")["value"]
+    assert float(mmd["threshold"]) == pytest.approx(np.quantile(kept["mmd", "", "", "parts"], 0.95))
+    ends = np.quantile(kept["mmd", "", "", "resampled"], [0.05, 0.95])
+    assert [float(mmd[name]) for name in ("low", "high")] == pytest.approx(ends)
+    drawn = {file.stem for file in (folder / "figures").glob("*.png")}
+    assert drawn >= {"degradation_accuracy", "degradation_mcc", "errors", "errors_together"}
+    assert drawn >= {"hard", "mmd"}
+    wrong = found["wrong_by"]
+    union = found["errors"]["union"].iloc[-1]
+    assert wrong.set_index("models")["at_least"][1] == pytest.approx(union)
+    assert (wrong["models"] * wrong["questions"]).sum() == found["errors"]["errors"].sum()
 
 
 def test_ood_pairs_are_compared_with_hard_ones_before_any_is_cut(finished, weaker, tmp_path):

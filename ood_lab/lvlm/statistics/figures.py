@@ -1,0 +1,273 @@
+"""Figures of OODBench's statistics: draws with what was found, and errors that models share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ood_lab.lvlm.statistics.findings import Draws
+from ood_lab.report.blocks import Folded, PlannedFigure
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.densities import draw_histograms
+from ood_lab.report.figures.heatmap import draw_cells, shades
+from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapped
+from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH
+from ood_lab.report.p_values import p_text
+
+_METRICS = {
+    "accuracy": "accuracy",
+    "f1": "F1",
+    "precision": "precision",
+    "recall": "recall",
+    "mcc": "MCC",
+}
+#: E3 and E4: quantity, its title, and the factor to what is shown.
+_HARD = {
+    "variance": ("E3: variance of degradations, points²", 1e4),
+    "pearson": ("E4: Pearson's r with all hard pairs", 1.0),
+    "spearman": ("E4: Spearman's ρ with all hard pairs", 1.0),
+}
+_BINS = 40
+_LINES = ("-", "--", ":")
+
+
+class Panel(NamedTuple):
+    """Draws, and where a number lies among them.
+
+    Attributes:
+        draws: label → ``[B]``.
+        lines: label → where a vertical line stands; the first is the number itself.
+    """
+
+    draws: Draws
+    lines: Mapping[str, float]
+
+
+def statistics_figures(
+    tables: Mapping[str, pd.DataFrame], draws: pd.DataFrame, ood: str
+) -> Iterator[PlannedFigure | Folded]:
+    """The figures that there are numbers for.
+
+    Args:
+        tables: by the name of their file.
+        draws: see :attr:`~ood_lab.lvlm.statistics.findings.Findings.draws`.
+        ood: what the OOD split is called.
+    """
+    planned = [
+        PlannedFigure(
+            f"degradation_{metric}",
+            f"Degradation against chance: {words}",
+            "Draws behind the interval, and behind p: pairs are ID or OOD by chance.",
+            partial(degradation_draws, tables["degradation"], draws, metric, ood),
+        )
+        for metric, words in _METRICS.items()
+    ]
+    yield planned[0]
+    yield Folded("The same of the other metrics", planned[1:], page_only=True)
+    if len(tables["wrong_by"]) > 2:
+        yield PlannedFigure(
+            "errors",
+            "Wrong answers that models share",
+            f"Of the questions of {ood} alone: how many models get one wrong, and what models get "
+            "wrong, alone and together with all above them.",
+            partial(error_bars, tables["wrong_by"], tables["errors"], ood),
+        )
+        yield PlannedFigure(
+            "errors_together",
+            "Who errs where others do",
+            "Of what a model (row) gets wrong, the share that another one (column) gets wrong too; "
+            "small: what it would be if the two erred independently.",
+            partial(error_cells, tables["errors_together"], ood),
+        )
+    if "hard" in tables:
+        yield PlannedFigure(
+            "hard",
+            "Is OOD the same as hard?",
+            "What random subsets of the hard pairs give, and what the OOD pairs do.",
+            partial(hard_draws, tables["hard"], draws),
+        )
+    if "mmd" in tables:
+        yield PlannedFigure(
+            "mmd",
+            "MMD² against its threshold",
+            "Between random parts of train, after shuffling train and val, and of resamples.",
+            partial(mmd_draws, tables["mmd"], draws),
+        )
+
+
+def degradation_draws(table: pd.DataFrame, draws: pd.DataFrame, metric: str, ood: str) -> Figure:
+    """A panel per model: draws of ID minus OOD, by chance and as found, in points.
+
+    Args:
+        table: ``model, metric, value, low, high, p``.
+        draws: see :func:`statistics_figures`.
+        metric: the one to show.
+        ood: what the OOD split is called.
+    """
+    rows = table[table["metric"] == metric].to_dict("records")
+    names = short_names([str(row["model"]) for row in rows])
+    parts = {}
+    for name, row in zip(names, rows, strict=True):
+        found = _of(draws, "degradation", model=row["model"], metric=metric)
+        words = {"by chance": "permuted", "resampled": "resampled"}
+        shown = {label: 100 * found[key] for label, key in words.items()}
+        title = f"{name}: {100 * row['value']:.1f}, p {p_text(row['p'])}"
+        parts[title] = Panel(shown, {"found": 100 * row["value"]})
+    label = f"{_METRICS[metric]} on ID minus {ood}, points"
+    footer = f"{_count(parts)} draws. p: share by chance at least as large as found, one-sided."
+    return _histograms(parts, label, footer, alike=True, columns=2 if len(parts) in (2, 4) else 3)
+
+
+def hard_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
+    """E3 and E4: what subsets of the hard pairs give, with the value of the OOD pairs."""
+    values = table[table["test"] == "E3, E4"].set_index("quantity")["value"].astype(float)
+    found = _of(draws, "hard")
+    parts = {
+        f"{title}: p {p_text(values[f'{name}_p'])}": Panel(
+            {"subsets of the hard pairs": factor * found[name]},
+            {"OOD pairs": factor * values[name]},
+        )
+        for name, (title, factor) in _HARD.items()
+    }
+    footer = (
+        f"{_count(parts)} subsets of {int(values['pairs']):,} hard pairs. p: share of them at most "
+        "as large as that of the OOD pairs."
+    )
+    return _histograms(parts, "", footer)
+
+
+def mmd_draws(table: pd.DataFrame, draws: pd.DataFrame) -> Figure:
+    """MMD² of train and val, resampled, beside what parts of train and shuffled sets give."""
+    found, values = _of(draws, "mmd"), table.set_index("quantity")["value"]
+    words = {
+        "resampled": "resampled",
+        "parts of train": "parts",
+        "train and val shuffled": "permuted",
+    }
+    lines = {
+        "MMD²": float(values["at_sizes"]),
+        "threshold: 95% of the parts": float(values["threshold"]),
+        "upper end of the interval": float(values["high"]),
+    }
+    panel = Panel({label: found[key] for label, key in words.items()}, lines)
+    sizes = " and ".join(f"{size:,}" for size in values["sizes"])
+    verdict = "equivalent" if values["equivalent"] else "not equivalent"
+    footer = f"{_count({'': panel})} draws, all of {sizes} pairs. Verdict: {verdict}."
+    return _histograms({"": panel}, "class-conditional MMD²", footer, columns=1)
+
+
+def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
+    """How many models get a question wrong; and each model's errors, with the union so far.
+
+    Args:
+        counts: see :func:`~ood_lab.lvlm.statistics.comparison.wrong_counts`.
+        models: see :func:`~ood_lab.lvlm.statistics.comparison.shared_errors`.
+        ood: what the OOD split is called.
+    """
+    most = max(len(counts), len(models))
+    titles = ["wrong by so many models, % of questions", "wrong by each, and by any so far, %"]
+    n = int(counts["questions"].sum())
+    figure, (first, second) = panels(
+        titles, f"{n:,} questions of {ood}.", columns=2, height=0.26 * most + 0.5, extra=0.6
+    )
+    bars = [Bar(100 * share, text=f"{100 * share:.1f}") for share in counts["share"]]
+    draw_bars(first, bars)
+    name_rows(first, [f"{k:,}" if k else "none" for k in counts["models"]])
+    for place, (column, label) in enumerate((("share", "this model"), ("union", "any so far"))):
+        colour = COLOURS[place]
+        shares = [
+            Bar(100 * share, text=f"{100 * share:.1f}", colour=colour) for share in models[column]
+        ]
+        draw_bars(second, shares, label=label, place=place, of=2)
+    name_rows(second, [wrapped(name, 18) for name in short_names(list(models["model"]))])
+    for axes in (first, second):
+        axes.set_xlim(0, 122)
+        axes.set_xticks([0, 50, 100])
+    add_legend(figure, [second])
+    return figure
+
+
+def error_cells(table: pd.DataFrame, ood: str) -> Figure:
+    """See :func:`~ood_lab.lvlm.statistics.comparison.errors_together`."""
+    models = list(dict.fromkeys(table["model"]))
+    share, chance = (
+        100 * table.pivot(index="model", columns="other", values=name).loc[models, models]
+        for name in ("share", "chance")
+    )
+    size = 0.42 * len(models)
+    figure, (axes,) = panels(
+        [""],
+        f"Wrong answers to questions of {ood}, %.",
+        height=size + 0.8,
+        extra=0.5,
+        width=min(WIDTH, 0.75 * len(models) + 2.6),
+        labels=("gets wrong, too", "of what it gets wrong"),
+    )
+    names = [wrapped(name, 12) for name in short_names(models)]
+    texts, notes = (
+        [["" if np.isnan(v) else f"{v:.0f}" for v in row] for row in each.to_numpy()]
+        for each in (share, chance)
+    )
+    for own in range(len(models)):  # of what a model gets wrong, it gets wrong all
+        texts[own][own] = notes[own][own] = ""
+    cells = np.where(np.eye(len(models), dtype=bool), np.nan, share.to_numpy())
+    draw_cells(axes, cells, shades(0, 100), (names, names), texts, notes)
+    return figure
+
+
+def _of(draws: pd.DataFrame, table: str, **keys: str) -> dict[str, np.ndarray]:
+    """The draws of a statistic by what they are of."""
+    rows = draws[draws["table"] == table]
+    for column, key in keys.items():
+        rows = rows[rows[column] == key]
+    return {str(name): part.to_numpy(float) for name, part in rows.groupby("draws")["value"]}
+
+
+def _count(parts: Mapping[str, Panel]) -> str:
+    return f"{len(next(iter(next(iter(parts.values())).draws.values()))):,}"
+
+
+def _histograms(
+    parts: Mapping[str, Panel],
+    label: str,
+    footer: str,
+    *,
+    alike: bool = False,
+    columns: int = 3,
+) -> Figure:
+    """A panel of histograms per title; ``alike``: all on one axis."""
+    width = 4.8 if columns == 1 else WIDTH
+    figure, grid = panels(
+        list(parts),
+        footer,
+        columns=columns,
+        height=1.3 if columns > 1 else 2.2,
+        extra=0.7,
+        width=width,
+        labels=(label, "share of draws"),
+        sharex=alike,
+    )
+    reaches = [_reach([panel]) for panel in parts.values()]
+    whole = _reach(list(parts.values()))
+    for axes, panel, own in zip(grid, parts.values(), reaches, strict=True):
+        edges = np.linspace(*(whole if alike else own), _BINS + 1)
+        draw_histograms(axes, panel.draws, edges)
+        for (words, x), dash in zip(panel.lines.items(), _LINES, strict=False):
+            axes.axvline(x, color=INK if dash == "-" else SOFT, ls=dash, lw=1.0, label=words)
+    add_legend(figure, grid)
+    return figure
+
+
+def _reach(parts: Sequence[Panel]) -> tuple[float, float]:
+    """From the least to the largest of all that is drawn, with a margin."""
+    values = np.concatenate(
+        [each for part in parts for each in (*part.draws.values(), list(part.lines.values()))]
+    )
+    values = values[~np.isnan(values)]
+    room = 0.05 * float(np.ptp(values)) or 0.5
+    return float(values.min()) - room, float(values.max()) + room

@@ -1,0 +1,61 @@
+"""What was found: tables of numbers, and the draws that these are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+#: Draws by what they are of, ``[B]`` each.
+Draws = Mapping[str, NDArray[np.float64]]
+#: Columns of :attr:`Findings.draws`.
+_COLUMNS = ["table", "model", "metric", "draws", "value"]
+
+
+class Drawn(Protocol):
+    """A named tuple of numbers, and the draws behind them."""
+
+    @property
+    def drawn(self) -> Draws:
+        """By what they are of."""
+
+    def _asdict(self) -> dict[str, Any]: ...
+
+
+@dataclass
+class Findings:
+    """Collected as they are found.
+
+    Attributes:
+        tables: by the name of their file.
+        notes: below a table, a sentence each.
+    """
+
+    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    notes: dict[str, list[str]] = field(default_factory=dict)
+    _draws: list[pd.DataFrame] = field(default_factory=list)
+
+    def keep(self, table: str, found: Drawn, model: str = "", metric: str = "") -> dict[str, Any]:
+        """Keeps the draws of a statistic; returns its numbers.
+
+        Args:
+            table: that has the numbers.
+            found: the statistic.
+            model: that it is of, if it is of one.
+            metric: likewise.
+        """
+        place = {"table": table, "model": model, "metric": metric}
+        for name, values in found.drawn.items():
+            self._draws.append(pd.DataFrame({"value": values}).assign(draws=name, **place))
+        return {key: value for key, value in found._asdict().items() if key != "drawn"}
+
+    @property
+    def draws(self) -> pd.DataFrame:
+        """One row per draw: ``table, model, metric, draws`` (what they are of) and ``value``."""
+        if not self._draws:
+            return pd.DataFrame(columns=_COLUMNS)
+        return pd.concat(self._draws, ignore_index=True)[_COLUMNS]

@@ -1,0 +1,152 @@
+"""The tables over several models: degradations, errors that they share, OOD against hard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.statistics.comparison import (
+    Wrong,
+    compare_models,
+    errors_together,
+    shared_errors,
+    wrong_counts,
+)
+from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
+from ood_lab.lvlm.statistics.findings import Findings
+from ood_lab.lvlm.statistics.hard import (
+    correlation_test,
+    resampling_test,
+    shared_pairs,
+    spread_test,
+)
+from ood_lab.metrics.yes_no import yes_no_metrics
+
+Counts = NDArray[np.int64]
+#: Image and category.
+Pairs = Collection[tuple[str, str]]
+#: Subsets of the hard pairs at most, as in the paper.
+_SUBSETS = 1000
+
+
+def add_degradations(
+    into: Findings,
+    sides: Mapping[str, tuple[Counts, Counts]],
+    references: Sequence[str],
+    *,
+    eta: Eta,
+    eta_resample: int,
+    draws: int,
+    seed: int,
+) -> None:
+    """``degradation`` of all models; with references also their ``signature``, and ``tost``.
+
+    Args:
+        into: where the tables go.
+        sides: model → counts of its ID and of its OOD pairs, ``[P, 4]`` and ``[Q, 4]``.
+        references: models whose degradations make the signature.
+        eta: see :func:`~ood_lab.lvlm.statistics.degradation.signature_tost`; the others too.
+        eta_resample: questions of a resample behind the margin.
+        draws: resamples and permutations.
+        seed: of both.
+    """
+    found = {name: degradation(*side, draws=draws, seed=seed) for name, side in sides.items()}
+    into.tables["degradation"] = pd.DataFrame(
+        [
+            {"model": name, "metric": m, **into.keep("degradation", value, name, m)}
+            for name, values in found.items()
+            for m, value in values.items()
+        ]
+    )
+    if not references:
+        return
+    ends = signature({name: found[name] for name in references})
+    into.tables["signature"] = pd.DataFrame(
+        [(metric, *interval) for metric, interval in ends.items()],
+        columns=["metric", "low", "high"],
+    )
+    test = partial(
+        signature_tost,
+        references={name: sides[name] for name in references},
+        eta=eta,
+        eta_resample=eta_resample,
+        draws=draws,
+        seed=seed,
+    )
+    others = {name: test(side) for name, side in sides.items() if name not in references}
+    into.tables["tost"] = pd.DataFrame(
+        [
+            {"model": name, "metric": metric, **value._asdict()}
+            for name, values in others.items()
+            for metric, value in values.items()
+        ]
+    )
+
+
+def add_comparison(
+    into: Findings,
+    wrong: Mapping[str, Wrong],
+    ood: NDArray[np.bool_],
+    pairs: NDArray[np.int64],
+    draws: int,
+    seed: int,
+) -> None:
+    """``comparison`` on all answers; of the OOD ones ``errors, wrong_by, errors_together``.
+
+    Args:
+        into: where the tables go.
+        wrong: model → ``[N]``, whether each answer is wrong.
+        ood: ``[N]``, which answers are to OOD questions.
+        pairs: ``[N]``, number of the question pair of each answer.
+        draws: resamples.
+        seed: of them.
+    """
+    on_ood = {name: errors[ood] for name, errors in wrong.items()}
+    into.tables["errors"] = shared_errors(on_ood)
+    into.tables["wrong_by"] = wrong_counts(on_ood)
+    into.tables["errors_together"] = errors_together(on_ood)
+    if len(wrong) > 1:
+        into.tables["comparison"] = compare_models(wrong, pairs, draws, seed)
+
+
+def add_hard(
+    into: Findings,
+    sides: tuple[Counts, Counts, Counts],
+    pairs: tuple[Pairs, Pairs],
+    *,
+    subset: int,
+    draws: int,
+    seed: int,
+) -> None:
+    """``hard``: E1 to E5.
+
+    Args:
+        into: where the table goes.
+        sides: counts of all models on ID, OOD and hard pairs, ``[M, P, 4]`` each.
+        pairs: the OOD and the hard ones.
+        subset: hard pairs of a random subset.
+        draws: subsets; no more than 1,000.
+        seed: of them.
+    """
+    inside, ood, hard = (yes_no_metrics(side.sum(axis=1))["accuracy"] for side in sides)
+    d_hard, d_ood = inside - hard, inside - ood
+    resampled = resampling_test(
+        inside, ood, sides[2], pairs=subset, draws=min(draws, _SUBSETS), seed=seed
+    )
+    parts = {
+        "E1": spread_test(d_hard, d_ood)._asdict(),
+        "E2": correlation_test(d_hard, d_ood)._asdict(),
+        "E3, E4": into.keep("hard", resampled),
+        "E5": shared_pairs(*pairs)._asdict(),
+    }
+    into.tables["hard"] = pd.DataFrame(
+        [
+            {"test": test, "quantity": quantity, "value": value}
+            for test, values in parts.items()
+            for quantity, value in values.items()
+        ]
+    )

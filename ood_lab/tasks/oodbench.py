@@ -19,8 +19,9 @@ from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
+from ood_lab.lvlm.oodbench.distribution import distribution_of
 from ood_lab.lvlm.oodbench.division import DIVISION, Case1, Combine, Rule, divide, labels_of
-from ood_lab.lvlm.oodbench.page import HEADLINES, METRICS, page, summary
+from ood_lab.lvlm.oodbench.page import DISTRIBUTION, HEADLINES, METRICS, page, summary
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
 from ood_lab.lvlm.oodbench.scoring import KIND, bap_needs, results_of
 from ood_lab.lvlm.oodbench.wording import Form
@@ -160,6 +161,12 @@ class OODBench(Benchmark):
             unparsed=self.unparsed,
             **results_options(ws),
         )
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """What the splits are made of."""
+        yield DISTRIBUTION, distribution_of(judged["judged"])
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

@@ -104,6 +104,7 @@ class CityscapesAnnotations:
                 "file": names,
                 "width": np.array([frame.imgWidth for frame in frames], np.int64),
                 "height": np.array([frame.imgHeight for frame in frames], np.int64),
+                "place": [file.parent.name for file in files],
             }
         )
         objects = _objects(files, frames, list(images["image"]))

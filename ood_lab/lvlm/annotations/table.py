@@ -30,8 +30,8 @@ class Annotations:
         root: folder that the files of the images start from.
         images: one row per image, those without objects included: ``image`` (id in the source),
             ``file`` (relative to ``root``), ``width``, ``height``; where the source has them,
-            ``semantic_level``, ``covariate_level``, ``attributes`` (a dict), and the lists of
-            names ``absent`` and ``not_exhaustive`` of federated data.
+            ``semantic_level``, ``covariate_level``, ``attributes`` (a dict), ``place`` (a city),
+            and the lists of names ``absent`` and ``not_exhaustive`` of federated data.
         objects: one row per object: ``image`` (id), ``category`` (name), ``box_x``, ``box_y``,
             ``box_width``, ``box_height`` and ``area`` in pixels, ``crowd`` (a group in one box),
             ``attributes`` (a dict, empty where nothing is known); where the source has it,

@@ -142,6 +142,7 @@ class _Facts:
         rows = images[known].to_dict("records")
         self._levels = dict(zip(images["image"], rows, strict=True))
         self._objects = _objects(annotations.objects)
+        self._places = _places(images)
 
     def of(self, image: int | str, category: str) -> _Object:
         """What is annotated of a category in an image."""
@@ -152,12 +153,23 @@ class _Facts:
         return {str(name): int(value) for name, value in self._levels[image].items()}
 
     def of_pair(self, image: int | str, category: str) -> dict[str, Any]:
-        """Columns of ``meta``: how many there are, and how large the largest is."""
+        """Columns of ``meta``: how many there are, how large the largest is, and where it is."""
         found = self.of(image, category)
         level = {} if found.level is None else {"object_semantic_level": found.level}
         share = found.area / max(self._pixels[image], 1.0)
         facts = {"count": found.instances, "area": found.area, "area_share": round(share, 6)}
-        return {**facts, **level, **self.levels(image)}
+        place = {"place": self._places[image]} if image in self._places else {}
+        return {**facts, **level, **place, **self.levels(image)}
+
+
+def _places(images: pd.DataFrame) -> dict[int | str, str]:
+    """Where images were taken, as far as the source says: a city, a kind of place."""
+    if "place" in images:
+        return dict(zip(images["image"], images["place"].astype(str), strict=True))
+    if "attributes" not in images:
+        return {}
+    known = zip(images["image"], images["attributes"], strict=True)
+    return {image: str(facts["place"]) for image, facts in known if facts and "place" in facts}
 
 
 def _objects(objects: pd.DataFrame) -> dict[tuple[int | str, str], _Object]:

@@ -1,18 +1,26 @@
-"""Figures of OODBench's page: how sure models are of what is annotated."""
+"""Figures of OODBench's page: what its splits are made of, how sure models are of it."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from ood_lab.lvlm.oodbench.distribution import BY
+from ood_lab.report.blocks import PlannedFigure
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
-from ood_lab.report.figures.layout import add_legend, panels
-from ood_lab.report.figures.style import SOFT
+from ood_lab.report.figures.layout import add_legend, panels, wrapped
+from ood_lab.report.figures.style import COLOURS, SOFT
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
 _ALL = "all categories"
+#: Rows of a figure of categories or places.
+_ROWS = 40
 
 
 def purified_histograms(division: pd.DataFrame, threshold: float) -> Figure:
@@ -40,4 +48,58 @@ def purified_histograms(division: pd.DataFrame, threshold: float) -> Figure:
         axes.axvline(threshold, color=SOFT, lw=0.7, ls="--")
         axes.set_xticks([0, 0.5, 1], ["0", "0.5", "1"])
     add_legend(figure, grid)
+    return figure
+
+
+def distribution_figures(
+    table: pd.DataFrame, splits: Mapping[str, str], title: str
+) -> Iterator[PlannedFigure]:
+    """Of every data set its categories and places, and the data sets.
+
+    Args:
+        table: see :func:`~ood_lab.lvlm.oodbench.distribution.distribution_of`.
+        splits: split and what it is called.
+        title: of the run.
+    """
+    for (dataset, by), rows in table.groupby(["dataset", "by"], sort=False):
+        if rows["value"].nunique() < 2:
+            continue
+        words = BY[str(by)]
+        plural = {"category": "categories"}.get(str(by), f"{words}s")
+        shown = {split: name for split, name in splits.items() if (rows["split"] == split).any()}
+        yield PlannedFigure(
+            "_".join(filter(None, ("of", plural.replace(" ", "_"), str(dataset)))),
+            f"{plural.capitalize()} of the splits" + (f", {dataset}" if dataset else ""),
+            f"Pairs of image and category that are asked about, by {words}.",
+            partial(pair_counts, rows, shown, f"{title}.", plural),
+        )
+
+
+def pair_counts(rows: pd.DataFrame, splits: Mapping[str, str], footer: str, plural: str) -> Figure:
+    """Pairs of each value, a panel per split; the most frequent of all splits first.
+
+    Args:
+        rows: ``split, value, pairs``.
+        splits: split and what it is called.
+        footer: what stands below.
+        plural: what the values are.
+    """
+    order = rows.groupby("value", sort=False)["pairs"].sum().sort_values(ascending=False)
+    names = list(order.index[:_ROWS])
+    counts = rows.pivot_table(index="value", columns="split", values="pairs", fill_value=0)
+    if left := len(order) - len(names):
+        footer += f" {left:,} further {plural} have {int(order.iloc[_ROWS:].sum()):,} pairs."
+    titles = [f"{words}, {int(counts[split].sum()):,} pairs" for split, words in splits.items()]
+    figure, grid = panels(
+        titles, footer, columns=len(titles), height=0.145 * len(names) + 0.5, extra=0.3, sharey=True
+    )
+    most = float(counts.loc[names].to_numpy().max())
+    for place, (axes, split) in enumerate(zip(grid, splits, strict=True)):
+        values = [int(counts.loc[name, split]) for name in names]
+        # The numbers stand behind all bars: what bars leave free depends on their length.
+        colour = COLOURS[place % len(COLOURS)]
+        bars = [Bar(value, text=f"{value:,}", colour=colour) for value in values]
+        draw_bars(axes, bars, text_at=1.03 * most)
+        name_rows(axes, [wrapped(name, 24) for name in names])
+        axes.set_xlim(0, 1.2 * most)
     return figure

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ood_lab.io import read_table
 from ood_lab.lvlm.oodbench import uncertainty
 from ood_lab.lvlm.oodbench.division import DIVISION
-from ood_lab.lvlm.oodbench.figures import purified_histograms
+from ood_lab.lvlm.oodbench.figures import distribution_figures, purified_histograms
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
     Headline,
@@ -33,6 +33,7 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table
 from ood_lab.results import whole
 
+DISTRIBUTION = "distribution"
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
 SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "hard": "hard", POOLED: "pooled"}
 HEADLINES = (
@@ -115,6 +116,7 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
             "Basic-to-advanced progression: share of samples that are right.",
             lambda: bar_panels(bap, BAP, SPLITS, f"{run.title}. 95% intervals."),
         )
+    yield from distribution_figures(run.tables[DISTRIBUTION], SPLITS, run.title)
     file = run.source / DIVISION
     if file.exists() and "division" in run.manifest:
         threshold = float(run.manifest["division"]["threshold"])

@@ -46,6 +46,18 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
     assert (finished / "log.txt").read_text().rstrip().endswith(f"{finished}/oodbench.html")
 
 
+def test_what_is_drawn_of_the_splits_is_what_was_asked(finished):
+    asked = [q for q in read_questions(finished / "questions.jsonl") if q.task == "yes_no"]
+    table = pd.read_csv(finished / "distribution.csv").query("by == 'place' and split == 'id'")
+    places = [q.meta["place"] for q in asked if q.meta["split"] == "id"]
+    assert dict(zip(table["value"], 2 * table["pairs"], strict=True)) == {
+        place: places.count(place) for place in places
+    }
+    assert {p.stem for p in (finished / "figures").glob("of_*.png")} == {
+        "of_categories", "of_places",
+    }  # fmt: skip
+
+
 def test_questions_are_true_of_the_annotations(finished):
     division = read_table(finished / "division.parquet")
     there = set(zip(division["image"], division["category"], strict=True))

@@ -1,0 +1,49 @@
+"""What the splits are made of, counted by pairs."""
+
+import pandas as pd
+import pytest
+
+from ood_lab.lvlm.oodbench.distribution import distribution_of
+
+
+def answers(*pairs):
+    """Two answers to each pair of split, image, category, place and data set."""
+    names = ["split", "image", "category", "place", "dataset"]
+    rows = [dict(zip(names, pair, strict=False)) for pair in pairs for _ in range(2)]
+    other = {"task": "bap_counting", "split": "id", "image": 9, "category": "dog"}
+    return pd.DataFrame([*({"task": "yes_no", **row} for row in rows), other])
+
+
+def test_pairs_are_counted_once_by_category_and_place():
+    table = distribution_of(
+        answers(("id", 1, "car", "bonn"), ("id", 2, "car", "ulm"), ("ood_h", 1, "dog", "bonn"))
+    )
+    counts = table.set_index(["split", "by", "value"])
+    assert counts["pairs"].to_dict() == {
+        ("id", "place", "bonn"): 1,
+        ("id", "place", "ulm"): 1,
+        ("ood_h", "place", "bonn"): 1,
+        ("id", "category", "car"): 2,
+        ("ood_h", "category", "dog"): 1,
+    }
+    assert counts.loc[("id", "place", "ulm"), "share"] == 0.5
+    assert (table["dataset"] == "").all()
+
+
+def test_data_sets_are_counted_and_each_has_its_own_categories():
+    table = distribution_of(
+        answers(
+            ("id", 1, "car", None, "coco"),
+            ("id", 1, "car", None, "lvis"),
+            ("id", 2, "dog", None, "coco"),
+        )
+    )
+    of = table.set_index(["dataset", "by", "value"])
+    assert of.loc[("", "dataset", "coco"), "share"] == pytest.approx(2 / 3)
+    assert of.loc[("coco", "category", "car"), ["pairs", "share"]].tolist() == [1, 0.5]
+    assert of.loc[("lvis", "category", "car"), "share"] == 1
+    assert not (table["by"] == "place").any()
+
+
+def test_without_yes_no_questions_there_is_nothing():
+    assert distribution_of(answers()).empty

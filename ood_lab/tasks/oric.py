@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, cast
 
+import numpy as np
 import pandas as pd
 from annotated_types import Ge, Interval
+from numpy.typing import NDArray
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
@@ -17,23 +19,34 @@ from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
+from ood_lab.lvlm.judged import SIZES
 from ood_lab.lvlm.kept import store_of
-from ood_lab.lvlm.oric.analyses import analyses_of, by_tier, curve_of
+from ood_lab.lvlm.oric.analyses import (
+    analyses_of,
+    annotated_shares,
+    by_tier,
+    curve_of,
+    result_rows,
+)
+from ood_lab.lvlm.oric.audit import CONTENT, Verdicts
 from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import contents_of
-from ood_lab.lvlm.oric.drawing import Constructed
-from ood_lab.lvlm.oric.facts import AreaOf, with_facts
-from ood_lab.lvlm.oric.files import Item, read_bench, read_train, write_bench, write_train
+from ood_lab.lvlm.oric.contents import Contents, contents_of
+from ood_lab.lvlm.oric.facts import AreaOf, with_cosines, with_facts
+from ood_lab.lvlm.oric.files import Item, read_train
+from ood_lab.lvlm.oric.gathered import Gathered
+from ood_lab.lvlm.oric.given import Given
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge
 from ood_lab.lvlm.oric.matching import second_step
-from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, page, summary
-from ood_lab.lvlm.oric.pope import Sampling
+from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, analyses_in, page, summary
+from ood_lab.lvlm.oric.pool import Pool
+from ood_lab.lvlm.oric.pope import SAMPLINGS, read_pope, sampling_of
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
 from ood_lab.lvlm.oric.released import PAPER, RELEASED, Rules
-from ood_lab.lvlm.oric.scoring import KIND, contrasts, results_of
-from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, items_of, meta_of, table_of
+from ood_lab.lvlm.oric.scoring import KIND, contrasts, drops, results_of
+from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, meta_of, pope_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
 from ood_lab.lvlm.oric.wording import TASK, Asked, Form
+from ood_lab.lvlm.oric.writing import Writer
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.reader import READER
 from ood_lab.lvlm.shown import Headline, Scored
@@ -55,14 +68,14 @@ class Oric(Benchmark):
 
     ``build`` writes ``oric_bench.json``, ``oric_train.json`` (where wanted), ``audit.csv``,
     ``sets.parquet``, ``analyses.csv`` and ``questions.jsonl``; ``ask`` writes ``answers.jsonl``;
-    ``score`` writes ``judged.parquet``, ``results.*``, ``differences.csv``, ``context.csv``,
-    ``tiers.csv``, ``predictions_<n>.json``, figures and ``oric.html``. Features of images, replies
-    of the judge and answers are kept for all runs.
+    ``score`` writes ``judged.parquet``, ``results.*``, ``differences.csv``, ``drops.csv``,
+    ``context.csv``, ``tiers.csv``, ``predictions_<n>.json``, figures and ``oric.html``. Features of
+    images, replies of the judge and answers are kept for all runs.
 
     Args:
         bench: a published ``oric_bench.json``, in place of the construction.
-        images: folder of its images, of which nothing else is known then; None = they are those of
-            the annotations, which also say how large and how expected its objects are.
+        images: folder of its images; None = that of the annotations. Annotations that are given
+            say how large and how expected its objects are.
         predictions: prediction files of ORIC's code in place of it, one of each wording.
         construct: how questions are made.
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
@@ -72,8 +85,11 @@ class Oric(Benchmark):
         clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
             what a shipped CLIP was trained on.
         crowd: groups in one box are objects.
-        pope: kinds of POPE's questions to ask too, from the same annotations.
-        ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`.
+        pope: kinds of POPE's questions to ask too, from the same annotations, or files of the
+            published ones, which are asked in the same wordings.
+        audit: ``audit.csv`` with verdicts: rejected questions are left out.
+        ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
+            published questions about the same images.
         form: ``plain``, or ``cot``, a chain of thought.
         prompts: of the four wordings, how many are asked.
         second_step: ``judge``: its chat model reads replies that the parser does not match.
@@ -96,7 +112,8 @@ class Oric(Benchmark):
     released: bool
     clip_text: str | None
     crowd: bool
-    pope: Sequence[Sampling]
+    pope: Sequence[str]
+    audit: str | None
     ablations: Sequence[Ablation]
     form: Form
     prompts: Annotated[int, Interval(ge=1, le=4)]
@@ -105,7 +122,9 @@ class Oric(Benchmark):
     area_of: AreaOf
     thresholds: Sequence[float]
     bins: Annotated[int, Ge(1)]
-    files: ClassVar[Sequence[str]] = ("questions", "bench", "answers", "levels", "predictions")
+    files: ClassVar[Sequence[str]] = (
+        *("questions", "bench", "answers", "levels", "predictions", "audit"),
+    )
     asks: ClassVar[Sequence[str]] = (TASK,)
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
@@ -114,6 +133,7 @@ class Oric(Benchmark):
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
+        self._check_more()
         if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
         if self.bench is None and self.questions is None:
@@ -140,79 +160,92 @@ class Oric(Benchmark):
                 "no judge says which objects are unexpected: choose judge=cooccurrence|openai"
             )
 
+    def _check_more(self) -> None:
+        """What is given beside the questions."""
+        Verdicts.read(self.audit)
+        drawn = [sampling_of(each) for each in self.pope]
+        if twice := {each for each in drawn if drawn.count(each) > 1}:
+            raise UserError(f"task.pope has two sets of '{twice.pop()}': give one of them")
+        if self.images is not None and self.bench is None:
+            raise UserError("task.images are those of task.bench=oric_bench.json: give that, too")
+
     def _check_given(self, given: Mapping[str, Any]) -> None:
         if self.bench is not None and self.questions is not None:
             raise UserError("task.bench and task.questions exclude each other")
-        if self.pope or self.ablations or self.train_pairs:
+        if self.train_pairs or (self.questions is not None and (self.pope or self.ablations)):
             raise UserError(
                 "task.pope, task.ablations and task.train_pairs are made in a construction: leave "
                 "them empty where the questions are given"
             )
-        if self.bench is not None:
-            read_bench(Path(self.bench))
-            if self.images is None and not given.get("annotations"):
-                raise UserError("task.bench: where are its images? Give task.images=DIR")
-            if self.images is not None and not Path(self.images).is_dir():
-                raise UserError(f"task.images={self.images} is not a directory")
+        if self.bench is None:
+            return
+        files = self._pope_files
+        drawn = [f"pope_{name}" for name in map(sampling_of, self.pope)]
+        self._published.check(given, [*(d for d in drawn if d not in files), *self.ablations])
+
+    @property
+    def _published(self) -> Given:
+        return Given(
+            bench=Path(str(self.bench)),
+            pope=self._pope_files,
+            folder=None if self.images is None else Path(self.images),
+            recorded=bool(self.predictions or self.answers or self.until == "build"),
+            foreign_clip=self.foreign_clip,
+        )
 
     # First stage.
 
     def build(self, ws: Workspace) -> Iterator[Question]:
         """The published questions, or new ones."""
-        items, table = self._given(ws) if self.bench else self._constructed(ws)
+        sets, items, table = self._given(ws) if self.bench else self._constructed(ws)
         write_table(table, ws.folder / "sets.parquet")
         asked = Asked(form=self.form, parser=self.parser_of_questions, prompts=self.prompts)
-        return asked.questions(items, self._files(ws, items), meta_of(table))
+        return asked.questions(items, sets.pool.files, meta_of(table))
 
-    def _files(self, ws: Workspace, items: Sequence[Item]) -> dict[str, str]:
-        """Path of each image."""
-        if self.images is not None:
-            root = Path(self.images).absolute()
-            return {item.image: str(root / item.image) for item in items}
-        every = ws.annotations.images["file"]
-        by_name = {Path(file).name: str(ws.annotations.root / file) for file in every}
-        return {item.image: by_name[Path(item.image).name] for item in items}
-
-    def _given(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
+    def _given(self, ws: Workspace) -> tuple[Gathered, list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
-        log.warning(
-            "analyses.csv (sizes, CLIPScores and distances of the images) and audit.csv are left "
-            "out: a construction makes them, and task.bench=%s was made elsewhere",
-            self.bench,
-        )
-        items = read_bench(Path(str(self.bench)))
-        annotations = ws.annotations if self.images is None else None
-        table = table_of(items, annotations).assign(split=ORIC)
-        ws.manifest["oric"] = {"bench": self.bench}
-        if annotations is not None:
-            contents = contents_of(annotations, self.crowd)
-            table = with_facts(table, annotations, contents, None, self.area_of, self._edges)
+        given, verdicts, settings = self._published, Verdicts.read(self.audit), ws.settings
+        annotations = ws.annotations if given.is_annotated(settings) else None
+        sets, audit = given.read(annotations, verdicts)
+        write_csv(audit, ws.folder / "audit.csv")
+        contents = None if annotations is None else contents_of(annotations, self.crowd)
+        if annotations is not None and contents is not None:
+            self._add_pope(ws, sets, contents, len(audit))
             ws.manifest["annotations"] = {"name": annotations.name}
-        return items, table
+        why_not = given.without_space(settings, sets)
+        if why_not and self.ablations:
+            raise UserError(f"task.ablations need a CLIP that looks at the images. {why_not}")
+        spaces = {} if why_not else self._spaces(ws, sets, sets.rows)
+        if contents is not None and self.ablations:
+            builder = Builder(contents, spaces[ws.clip.name], self._judge(ws), ws.seed)
+            how = replace(self.construct, rules=self._rules)
+            among = np.unique(sets.sets[ORIC][1]["row"])
+            for name in self.ablations:
+                sets.make(name, builder.ablation(how, name, among), self._rules.article)
+        unknown = given.unknown(settings, sets)
+        for each in unknown:
+            log.warning("not known of %s: %s", self.bench, each)
+        rejected = audit.loc[verdicts.rejects(audit), "question_id"].astype(str).tolist()
+        ws.manifest["oric"] = {"bench": self.bench, "unknown": unknown, "rejected": rejected}
+        return sets, *self._known(ws, sets, contents, spaces)
 
-    def _constructed(self, ws: Workspace) -> tuple[list[Item], pd.DataFrame]:
-        annotations, folder = ws.annotations, ws.features_root / "oric"
+    def _constructed(self, ws: Workspace) -> tuple[Gathered, list[Item], pd.DataFrame]:
+        annotations = ws.annotations
         how = replace(self.construct, rules=self._rules)
-        space = space_of(ws.clip, annotations, self._clip_text, folder)
-        builder = Builder(contents_of(annotations, self.crowd), space, self._judge(ws), ws.seed)
+        sets = Gathered(Pool.of(annotations, None))
+        spaces = self._spaces(ws, sets)
+        contents = contents_of(annotations, self.crowd)
+        builder = Builder(contents, spaces[ws.clip.name], self._judge(ws), ws.seed)
         bench, train = builder.oric(how, self.train_pairs)
-        tables = {ORIC: bench.questions}
-        tables |= {name: builder.ablation(how, name) for name in self.ablations}
-        count = len(bench.questions)
-        tables |= {f"pope_{kind}": builder.pope(kind, count) for kind in self.pope}
-        items: list[Item] = []
-        parts = []
-        for split, rows in tables.items():
-            made = items_of(rows, annotations, self._rules.article)
-            items += made
-            known = with_facts(
-                rows, annotations, builder.contents, space, self.area_of, self._edges
-            )
-            images = [item.image for item in made]
-            parts.append(known.assign(split=split, item=range(1, len(made) + 1), image=images))
-        table = pd.concat(parts, ignore_index=True)
-        self._write_files(ws, bench, train)
-        self._analyse(ws, table, space)
+        writer = Writer(annotations, Verdicts.read(self.audit), self._rules.article)
+        writer.write(bench, train, ws.folder)
+        if train is not None and self.hf_dataset:
+            items = read_train(ws.folder / "oric_train.json")
+            write_dataset(items, annotations.root, ws.folder / "oric_train")
+        sets.make(ORIC, writer.kept(bench), self._rules.article)
+        for name in self.ablations:
+            sets.make(name, builder.ablation(how, name), self._rules.article)
+        self._add_pope(ws, sets, contents, len(bench.questions))
         ws.manifest |= {
             "annotations": {
                 "name": annotations.name,
@@ -227,7 +260,61 @@ class Oric(Benchmark):
                 "skipped": dict(bench.skipped),
             },
         }
+        return sets, *self._known(ws, sets, contents, spaces)
+
+    def _add_pope(self, ws: Workspace, sets: Gathered, contents: Contents, count: int) -> None:
+        """POPE's questions, in the order of ``task.pope``; those of files are there already."""
+        files = self._pope_files
+        for sampling in map(sampling_of, self.pope):
+            split = f"pope_{sampling}"
+            if split not in files:
+                rows = pope_of(contents, sampling, count, ws.seed)
+                sets.make(split, rows, self._rules.article)
+            elif split not in sets.sets:
+                sets.publish(split, read_pope(files[split]), str(files[split]))
+
+    @property
+    def _pope_files(self) -> dict[str, Path]:
+        """Files of POPE, by the name of their set."""
+        return {f"pope_{sampling_of(p)}": Path(p) for p in self.pope if p not in SAMPLINGS}
+
+    def _known(
+        self,
+        ws: Workspace,
+        sets: Gathered,
+        contents: Contents | None,
+        spaces: Mapping[str, Space],
+    ) -> tuple[list[Item], pd.DataFrame]:
+        """All items, with what is known of each; ``analyses.csv`` says it of whole sets."""
+        annotations, name = sets.pool.annotations, next(iter(spaces), None)
+
+        def known(rows: pd.DataFrame) -> pd.DataFrame:
+            if annotations is not None and contents is not None:
+                rows = with_facts(rows, annotations, contents, self.area_of, self._edges)
+            return rows if name is None else with_cosines(rows, spaces[name], sets.objects)
+
+        items, table = sets.table(known)
+        found = analyses_of(table, spaces, name, **ws.resampling)
+        if annotations is not None:
+            areas = annotations.objects["area"].to_numpy(np.float64)
+            found = pd.concat([found, annotated_shares(areas, self._edges)], ignore_index=True)
+        write_csv(found, ws.folder / "analyses.csv")
         return items, table
+
+    def _spaces(
+        self, ws: Workspace, sets: Gathered, rows: NDArray[np.int64] | None = None
+    ) -> dict[str, Space]:
+        """The space of the CLIP, then those of ``image_text``, by name."""
+        clips = {ws.clip.name: ws.clip}
+        for other, model in ws.image_text.items():
+            if not isinstance(model, ClipScores):
+                raise UserError(
+                    f"image_text={other} is not a CLIP of open_clip, in whose space distances of "
+                    "images could be measured: leave it out"
+                )
+            clips[other] = model.clip
+        where = (sets.pool.paths, sets.objects, self._clip_text, ws.features_root / "oric", rows)
+        return {name: space_of(clip, *where) for name, clip in clips.items()}
 
     @property
     def _edges(self) -> tuple[float, float]:
@@ -251,44 +338,32 @@ class Oric(Benchmark):
         store = store_of(model.made_with, ws.answers_root)
         return TextModel(model, store, self.accept_failed)
 
-    def _write_files(self, ws: Workspace, bench: Constructed, train: Constructed | None) -> None:
-        items = items_of(bench.questions, ws.annotations, self._rules.article)
-        write_bench(items, ws.folder / "oric_bench.json")
-        audits = [bench.audit.assign(file="bench")]
-        if train is not None:
-            items = items_of(train.questions, ws.annotations, self._rules.article)
-            write_train(items, ws.folder / "oric_train.json")
-            if self.hf_dataset:
-                made = read_train(ws.folder / "oric_train.json")
-                write_dataset(made, ws.annotations.root, ws.folder / "oric_train")
-            audits.append(train.audit.assign(file="train"))
-        audit = pd.concat(audits, ignore_index=True)
-        images = ws.annotations.images["file"].to_numpy()
-        shown = audit.assign(image=images[audit["row"].astype(int)], verdict="")
-        write_csv(shown, ws.folder / "audit.csv")
-
-    def _analyse(self, ws: Workspace, table: pd.DataFrame, space: Space) -> None:
-        folder, name = ws.features_root / "oric", ws.clip.name
-        spaces = {name: space}
-        for other, model in ws.image_text.items():
-            if not isinstance(model, ClipScores):
-                raise UserError(
-                    f"image_text={other} is not a CLIP of open_clip, in whose space distances of "
-                    "images could be measured: leave it out"
-                )
-            spaces[other] = space_of(model.clip, ws.annotations, self._clip_text, folder)
-        write_csv(analyses_of(table, spaces, name, **ws.resampling), ws.folder / "analyses.csv")
-
     # Second stage.
 
     def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
     ) -> list[Answer]:
         """Predictions of ORIC's code where they are given, else the answers of a chat model."""
+        questions, rejected = self._judged_fit(questions)
         if not self.predictions:
             return super().find_answers(ws, questions, folder)
         own = [q for q in questions if q.meta["split"] == ORIC]
-        return list(read_predictions(own, [Path(p) for p in self.predictions]).values())
+        rejected |= set(ws.manifest.get("oric", {}).get("rejected", []))
+        return list(read_predictions(own, list(map(Path, self.predictions)), rejected).values())
+
+    def _judged_fit(self, questions: Sequence[Question]) -> tuple[list[Question], set[str]]:
+        """Questions without those that people reject, and the items of these."""
+        own = [q for q in questions if q.meta["split"] == ORIC]
+        if self.audit is None or self.questions is None or not own:
+            return list(questions), set()  # what was built here has none
+        verdicts = Verdicts.read(self.audit)
+        rows = [(q.pair_id, q.meta["category"], q.answer, q.meta["item"]) for q in own]
+        content = pd.DataFrame(rows, columns=[*CONTENT, "item"])
+        verdicts.check(content)
+        out = verdicts.rejects(content)
+        gone = {q.question_id for q, each in zip(own, out, strict=True) if each}
+        items = set(content.loc[out, "item"].astype(str))
+        return [q for q in questions if q.question_id not in gone], items
 
     # Third stage.
 
@@ -310,7 +385,8 @@ class Oric(Benchmark):
         self, ws: Workspace, questions: Sequence[Question], answers: Answers
     ) -> Mapping[str, pd.DataFrame]:
         """See the base class; replies that do not match may be read by the judge."""
-        asked = [q for q in questions if q.question_id in answers or not self.predictions]
+        kept, _ = self._judged_fit(questions)
+        asked = [q for q in kept if q.question_id in answers or not self.predictions]
         judged = self.read(ws, asked, answers)
         if self.second_step == "judge":
             judged = second_step(judged, self._texts(ws, cast("ChatModel", ws.judge)))
@@ -320,7 +396,12 @@ class Oric(Benchmark):
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
     ) -> pd.DataFrame:
         """See the base class."""
-        return results_of(judged["judged"], model, **results_options(ws))
+        found = results_of(judged["judged"], model, **results_options(ws))
+        analyses = analyses_in(Path(str(ws.manifest["questions"]["file"])).parent)
+        if analyses is None:
+            return found
+        rows = self.kind.table(result_rows(analyses), model=model, seed=ws.seed)
+        return pd.concat([found, rows], ignore_index=True).astype(dict.fromkeys(SIZES, "Int64"))
 
     def further(
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
@@ -330,6 +411,8 @@ class Oric(Benchmark):
         write_predictions(table[table["split"] == ORIC], ws.folder)
         if table["split"].nunique() > 1:
             yield "differences", contrasts(table, "split", first=ORIC, **ws.resampling)
+        if len(found := drops(table, **ws.resampling)):
+            yield "drops", found
         if "p_context" in table:
             yield "context", curve_of(table, self.bins, **ws.resampling)
         if "tier" in table:

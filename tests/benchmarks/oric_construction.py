@@ -24,7 +24,7 @@ from ood_lab.lvlm.oric.contents import contents_of
 from ood_lab.lvlm.oric.facts import with_facts
 from ood_lab.lvlm.oric.judges import CooccurrenceJudge
 from ood_lab.lvlm.oric.pope import Sampling
-from ood_lab.lvlm.oric.sets import Builder
+from ood_lab.lvlm.oric.sets import Builder, pope_of
 from ood_lab.lvlm.oric.space import Space
 
 IMAGES, OBJECTS, CATEGORIES, WIDTH = 40_504, 291_875, 80, 512
@@ -80,9 +80,9 @@ def main() -> None:
         tables.append(_timed(f"ablation {name}", lambda name=name: builder.ablation(how, name)))
     count = len(bench.questions)
     for kind in get_args(Sampling):
-        tables.append(_timed(f"POPE {kind}", lambda kind=kind: builder.pope(kind, count)))
+        tables.append(_timed(f"POPE {kind}", lambda kind=kind: pope_of(contents, kind, count, 0)))
     whole = pd.concat(tables, ignore_index=True)
-    _timed("facts", lambda: with_facts(whole, data, contents, where))
+    _timed("facts", lambda: with_facts(whole, data, contents))
     spent = time.perf_counter() - started
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     print(f"{len(bench.questions):,} questions of ORIC, {len(whole):,} in all: {spent:.1f} s")

@@ -34,24 +34,44 @@ def refuse_foreign(
     Raises:
         UserError: such a CLIP, with a line that names a real one.
     """
-    others = [group for group in images if settings.get(group) and not _is_builtin(settings[group])]
+    others = [group for group in images if settings.get(group) and not is_builtin(settings[group])]
     if not others:
         return
     name = settings[others[0]].get("name")
-    source = f"{others[0]}={name}" if name else f"this {others[0]}"
+    refuse_shipped(settings, f"{others[0]}={name}" if name else f"this {others[0]}", judges)
+
+
+def refuse_shipped(settings: Mapping[str, Any], source: str, judges: tuple[str, ...]) -> None:
+    """Refuses a shipped CLIP.
+
+    Args:
+        settings: the configuration.
+        source: of the images, which are not builtin.
+        judges: groups of the CLIPs.
+
+    Raises:
+        UserError: see :func:`refuse_foreign`.
+    """
     for group in judges:
-        for label, clip in _clips(group, settings.get(group) or {}):
-            folder = shipped_folder(str(clip))
-            knows = folder and folder_facts(folder).knows
-            if knows:
-                raise UserError(
-                    f"{label} comes with the package and knows {knows}: what it says of the images "
-                    f"of {source} means nothing. Choose a real one, such as {_REAL[group]}; "
-                    "task.foreign_clip=true takes it all the same, to try the pipeline"
-                )
+        for label, knows in shipped_clips(settings, group):
+            raise UserError(
+                f"{label} comes with the package and knows {knows}: what it says of the images "
+                f"of {source} means nothing. Choose a real one, such as {_REAL[group]}; "
+                "task.foreign_clip=true takes it all the same, to try the pipeline"
+            )
 
 
-def _is_builtin(node: Mapping[str, Any]) -> bool:
+def shipped_clips(settings: Mapping[str, Any], group: str) -> Iterator[tuple[str, str]]:
+    """What to call each CLIP of a group that comes with the package, and what it knows."""
+    for label, clip in _clips(group, settings.get(group) or {}):
+        folder = shipped_folder(str(clip))
+        knows = folder and folder_facts(folder).knows
+        if knows:
+            yield label, str(knows)
+
+
+def is_builtin(node: Mapping[str, Any]) -> bool:
+    """Whether a node of the configuration makes builtin images."""
     return str(node.get("_target_")).startswith(_BUILTIN)
 
 

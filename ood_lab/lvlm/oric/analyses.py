@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.lvlm.judged import FAILED
-from ood_lab.lvlm.oric.facts import TIERS
+from ood_lab.lvlm.oric.facts import COCO_EDGES, TIERS, tiers
 from ood_lab.lvlm.oric.scoring import scored
 from ood_lab.lvlm.oric.space import Space
 from ood_lab.lvlm.parsers import NO, YES
@@ -17,19 +18,18 @@ from ood_lab.metrics.clustered import clustered
 from ood_lab.metrics.intervals import wilson_interval
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
-TIER_SHARE, CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = (
-    "tier_share",
-    "clip_score",
-    "min_distance",
-    "p_context",
-)
+CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"
+#: Of the shares of sizes, and the column of the tiers that each counts.
+TIER_SHARES = {"tier_share": "tier", "coco_tier_share": "coco_tier"}
+#: ``split`` of all annotated objects, which is no set of questions.
+ANNOTATED = "annotated"
 _COLUMNS = ["split", "analysis", "clip", "label", "key", "n", "value", "ci_low", "ci_high"]
 
 
 def analyses_of(
     questions: pd.DataFrame,
     spaces: Mapping[str, Space],
-    first: str,
+    first: str | None,
     *,
     draws: int = 1000,
     seed: int = 0,
@@ -37,7 +37,7 @@ def analyses_of(
     """Everything that is known of the sets without an answer, in long form.
 
     - ``tier_share``: share of the objects that are there, by tier of size (``key``); Wilson's
-      interval;
+      interval; ``coco_tier_share`` by COCO's own edges, where these are others;
     - ``clip_score``: mean of ``100 cos(f_x, g_o)`` of image and text (no factor 2.5, no clamp);
     - ``p_context``: mean of ``P(object | other objects of the image)``;
     - ``min_distance``: of every class that is asked about with both answers, the least
@@ -46,9 +46,10 @@ def analyses_of(
     Means have bootstrap intervals that resample images, or classes for the last.
 
     Args:
-        questions: ``split, row, object, label, tier, cosine, p_context``, one row an item.
+        questions: ``split, row, object, label``, one row an item, and as far as they are known
+            ``tier, coco_tier, cosine, p_context``.
         spaces: image features by the name of the CLIP.
-        first: the CLIP whose texts gave ``cosine``.
+        first: the CLIP whose texts gave ``cosine``, if any.
         draws: bootstrap resamples.
         seed: of the draws.
 
@@ -64,17 +65,34 @@ def analyses_of(
     return pd.DataFrame(rows).reindex(columns=_COLUMNS)
 
 
+def annotated_shares(area: NDArray[np.float64], edges: tuple[float, float]) -> pd.DataFrame:
+    """Rows of :func:`analyses_of` for the sizes of all annotated objects, to hold sets against.
+
+    Args:
+        area: of every object, pixels.
+        edges: of the tiers; COCO's own are counted too.
+    """
+    found = pd.DataFrame({"label": YES, "tier": tiers(area, edges)})
+    if tuple(edges) != COCO_EDGES:
+        found["coco_tier"] = tiers(area, COCO_EDGES)
+    rows = [{"split": ANNOTATED, **row} for row in _tier_shares(found)]
+    return pd.DataFrame(rows).reindex(columns=_COLUMNS)
+
+
 def _tier_shares(part: pd.DataFrame) -> Iterator[dict[str, Any]]:
-    there = part.loc[part["label"] == YES, "tier"].dropna()
-    for tier in TIERS if len(there) else ():
-        share = float((there == tier).mean())
-        low, high = wilson_interval(share, len(there))
-        yield {"analysis": TIER_SHARE, "label": YES, "key": tier, "n": len(there)} | _estimate(
-            share, low, high
-        )
+    for analysis, column in TIER_SHARES.items():
+        if column not in part:
+            continue
+        there = part.loc[part["label"] == YES, column].dropna()
+        for tier in TIERS if len(there) else ():
+            share = float((there == tier).mean())
+            low, high = wilson_interval(share, len(there))
+            yield {"analysis": analysis, "label": YES, "key": tier, "n": len(there)} | _estimate(
+                share, low, high
+            )
 
 
-def _means(part: pd.DataFrame, clip: str, draws: int, seed: int) -> Iterator[dict[str, Any]]:
+def _means(part: pd.DataFrame, clip: str | None, draws: int, seed: int) -> Iterator[dict[str, Any]]:
     for label, rows in part.groupby("label", sort=False):
         for analysis, column, factor in (
             (CLIP_SCORE, "cosine", 100.0),
@@ -167,16 +185,41 @@ def by_tier(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.Dat
     """Share of the objects that are seen (recall of "yes"), by tier of size and set.
 
     Returns:
-        ``split, tier, n, n_images, accuracy, ci_low, ci_high``.
+        ``split, edges, tier, n, n_images, accuracy, ci_low, ci_high``; ``edges`` is ``tier`` or
+        ``coco_tier``: the column that says which tier.
     """
     rows = [
-        {"split": split, "tier": tier} | _accuracy(cell, draws, seed)
+        {"split": split, "edges": column, "tier": tier} | _accuracy(cell, draws, seed)
+        for column in TIER_SHARES.values()
+        if column in judged
         for split, part in judged[judged["status"] != FAILED].groupby("split", sort=False)
         for tier in TIERS
-        if len(cell := part[(part["truth"] == YES) & (part["tier"] == tier)])
+        if len(cell := part[(part["truth"] == YES) & (part[column] == tier)])
     ]
-    columns = ["split", "tier", "n", "n_images", "accuracy", "ci_low", "ci_high"]
+    columns = ["split", "edges", "tier", "n", "n_images", "accuracy", "ci_low", "ci_high"]
     return pd.DataFrame(rows).reindex(columns=columns)
+
+
+def result_rows(analyses: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """The same as rows of a results table: ``part`` says of what of the set.
+
+    Least distances of single classes are left out, their mean is not.
+
+    Args:
+        analyses: see :func:`analyses_of`.
+    """
+    units = dict.fromkeys(TIER_SHARES, "object") | {MIN_DISTANCE: "class"}
+    of_sets = analyses[(analyses["analysis"] != MIN_DISTANCE) | (analyses["key"] == "mean")]
+    for row in of_sets.to_dict("records"):
+        label = {YES: "present", NO: "absent"}.get(row["label"])
+        what = row["key"] if row["analysis"] in TIER_SHARES else label
+        yield {
+            "split": row["split"],
+            "part": ", ".join(str(w) for w in (what, row["clip"]) if pd.notna(w)),
+            "metric": row["analysis"],
+            **{name: row[name] for name in ("value", "ci_low", "ci_high", "n")},
+            "unit": units.get(row["analysis"], "image"),
+        }
 
 
 def _accuracy(rows: pd.DataFrame, draws: int, seed: int) -> dict[str, Any]:

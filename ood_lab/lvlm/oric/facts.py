@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -17,8 +18,8 @@ from ood_lab.lvlm.parsers import YES
 
 #: Which area a category with several objects has: of the union of its boxes, or its largest object.
 AreaOf = Literal["union", "largest"]
-#: Edges of squares, pixels. (COCO's own lower one is 32.)
-TIER_EDGES = (24.0, 96.0)
+#: Edges of squares, pixels: ORIC's, and COCO's own.
+TIER_EDGES, COCO_EDGES = (24.0, 96.0), (32.0, 96.0)
 TIERS = ("small", "medium", "large")
 
 
@@ -26,24 +27,22 @@ def with_facts(
     questions: pd.DataFrame,
     annotations: Annotations,
     contents: Contents,
-    space: Space | None,
     area_of: AreaOf = "union",
     edges: tuple[float, float] = TIER_EDGES,
 ) -> pd.DataFrame:
-    """The same rows with what annotations and a CLIP say of them.
+    """The same rows with what annotations say of them.
 
     - ``p_context``: ``P(object | all other categories of the image)``, see
       :mod:`ood_lab.lvlm.oric.cooccurrence`: low = incongruous;
     - ``area``, ``area_share`` and ``tier`` of an object that is there: ``small`` below
-      ``edges[0]^2`` pixels, ``medium``, ``large`` from ``edges[1]^2`` on;
-    - ``cosine`` of image and text;
+      ``edges[0]^2`` pixels, ``medium``, ``large`` from ``edges[1]^2`` on; ``coco_tier`` is the same
+      by :data:`COCO_EDGES`, where these are others;
     - the known levels of shift of the image.
 
     Args:
         questions: ``row, object, label``.
         annotations: the images.
         contents: what is in them.
-        space: features; None = no cosine.
         area_of: which area counts.
         edges: of the tiers.
     """
@@ -67,12 +66,26 @@ def with_facts(
         area_share=area / np.maximum(pixels, 1),
         tier=tiers(area, edges),
     )
-    if space is not None:
-        found["cosine"] = np.einsum("nd,nd->n", space.images[rows], space.labels[codes])
+    if tuple(edges) != COCO_EDGES:
+        found["coco_tier"] = tiers(area, COCO_EDGES)
     for name in LEVELS:
         if name in images:
             found[name] = images[name].to_numpy()[rows]
     return found
+
+
+def with_cosines(questions: pd.DataFrame, space: Space, names: Sequence[str]) -> pd.DataFrame:
+    """The same rows with the ``cosine`` of image and text.
+
+    Args:
+        questions: ``row, object``.
+        space: features of the images, and of the texts of ``names``.
+        names: of all objects.
+    """
+    rows = questions["row"].to_numpy(np.int64)
+    codes = pd.Index(names).get_indexer(pd.Index(questions["object"]))
+    cosine = np.einsum("nd,nd->n", space.images[rows], space.labels[codes])
+    return questions.assign(cosine=cosine)
 
 
 def tiers(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ood_lab.io import read_table
+from ood_lab.lvlm.oric.analyses import ANNOTATED, TIER_SHARES
 from ood_lab.lvlm.oric.figures import context_curves, measure_bars, tier_bars
 from ood_lab.lvlm.oric.scoring import WORDING
 from ood_lab.lvlm.shown import (
@@ -26,7 +28,7 @@ from ood_lab.lvlm.shown import (
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.page import Page
 from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
+from ood_lab.report.table import Cell, Group, Head, Table, name_cell, number_cell
 from ood_lab.results import PART
 
 #: Metric, and what it is called in tables; in this order.
@@ -71,6 +73,8 @@ _FIGURE_METRICS = {
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
 #: Sets that figures of lines show: without the ablations.
 _LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
+#: Sets whose objects have sizes.
+_SIZED = SETS | {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
 _COUNTS = {"n_unparsed": "unmatched", "n_items": "items"}
 _DEFINITIONS = (
@@ -86,12 +90,14 @@ _DEFINITIONS = (
     ),
     (
         "uniform, positives only, negatives only",
-        "Ablations: both samplers draw at random, or only that of negatives, or of positives.",
+        "Ablations: both samplers draw at random, or only that of negatives, or of positives. The "
+        "drop is what the metric loses when random draws make way for ORIC's.",
     ),
     (
         "POPE",
-        "Questions from the same annotations as POPE draws them: absent objects at random, the "
-        "most frequent ones, or those most often seen with an object that is there.",
+        "Questions from the same annotations as POPE draws them, or those it published: absent "
+        "objects at random, the most frequent ones, or those most often seen with an object that "
+        "is there. All are asked in the same wordings.",
     ),
     (
         "P, R, F1",
@@ -135,20 +141,24 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     found = run.tables.get("differences")
     if found is not None and len(found):
         yield difference_table("ORIC minus other questions, points", found, SETS, COMPARED)
+    found = run.tables.get("drops")
+    if found is not None:
+        caption = "Random samplers minus ORIC's: the drop, points"
+        yield difference_table(caption, found, SETS, COMPARED)
+    yield from _of_sets(run)
 
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
     judged = run.judged["judged"]
     wrong, thumbnails = wrong_answers(judged, SETS, run.source)
-    found = run.source / "analyses.csv"
-    analyses = read_table(found) if found.is_file() else None
+    analyses = analyses_in(run.source)
     return page_of(
         run,
         sentence="Mean over the wordings of each question",
         facts=[*facts_of(run.whole, "macro_f1", SETS, "F1"), questions_fact(judged)],
         summary=blocks,
-        details=list(_details(run, analyses)),
+        details=list(_details(run)),
         figures=list(_figures(run, analyses)),
         wrong=wrong,
         thumbnails=thumbnails,
@@ -157,15 +167,13 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     )
 
 
-def _details(run: Scored, analyses: pd.DataFrame | None) -> Iterator[Table]:
+def _details(run: Scored) -> Iterator[Table]:
     rows = run.results[run.results["split"] == "oric"]
     single = rows[rows[PART].notna()]
     numbers = {str(n): str(n) for n in dict.fromkeys(single[PART]) if str(n).startswith(WORDING)}
     if len(numbers) > 1:
         title = "ORIC's questions by wording, in %"
         yield metric_table(title, "questions", single, numbers, METRICS, key=PART, counts=_COUNTS)
-    if analyses is not None:
-        yield _analysis_table(analyses)
 
 
 def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigure]:
@@ -226,14 +234,17 @@ def _seen(row: Mapping[Any, Any], truth: str) -> tuple[float, float, float]:
 def _of_questions(
     found: pd.DataFrame, tiers: pd.DataFrame | None, footer: str
 ) -> Iterator[PlannedFigure]:
-    shares = found[found["analysis"] == "tier_share"]
-    recall = tiers if tiers is not None else shares.iloc[:0].assign(tier="")
-    if len(shares):
+    for analysis, column in TIER_SHARES.items():
+        shares = found[found["analysis"] == analysis]
+        if not len(shares):
+            continue
+        recall = shares.iloc[:0].assign(tier="", edges="") if tiers is None else tiers
+        edges = " by COCO's edges" if column == "coco_tier" else ""
         yield PlannedFigure(
-            "tiers",
-            "Sizes of objects",
+            f"{column}s",
+            f"Sizes of objects{edges}",
             "By the area of the boxes of an object, and how often it is then seen.",
-            partial(tier_bars, shares, recall, SETS, footer),
+            partial(tier_bars, shares, recall[recall["edges"] == column], _SIZED, footer),
         )
     for name, title in (
         ("clip_score", "CLIPScore of image and text"),
@@ -255,33 +266,64 @@ def _of_questions(
         )
 
 
-def _analysis_table(found: pd.DataFrame) -> Table:
-    """One row per set: sizes, CLIPScores, P(object | context) and least distances."""
-    rows = found[(found["analysis"] != "min_distance") | (found["key"] == "mean")]
-    named = {_heading(row): None for row in rows.to_dict("records")}
-    values = {(row["split"], _heading(row)): row for row in rows.to_dict("records")}
-    splits = [split for split in SETS if (rows["split"] == split).any()]
-    heads = [Head("questions", "ascending"), *(Head(name) for name in named)]
+def analyses_in(folder: Path) -> pd.DataFrame | None:
+    """What the run that built the questions has found out about them, if anything."""
+    file = folder / "analyses.csv"
+    found = read_table(file) if file.is_file() else None
+    return found if found is not None and len(found) else None
+
+
+def _of_sets(run: Scored) -> Iterator[Table | Text]:
+    """What is known of the sets without an answer, and what is not."""
+    found = analyses_in(run.source)
+    if found is not None:
+        sizes = found["analysis"].isin(TIER_SHARES)
+        means = ~sizes & ((found["analysis"] != "min_distance") | (found["key"] == "mean"))
+        if sizes.any():
+            caption = "Sizes of the objects that are there, % of each set"
+            yield _analysis_table(caption, found[sizes])
+        if means.any():
+            yield _analysis_table("Images and objects, before anyone answers", found[means])
+    for each in run.manifest.get("oric", {}).get("unknown", []):
+        yield Text(f"Not known: {each}.")
+
+
+def _analysis_table(caption: str, rows: pd.DataFrame) -> Table:
+    """One row per set, and a group of columns for each analysis."""
+    values = {(row["split"], *_heading(row)): row for row in rows.to_dict("records")}
+    named = {
+        group: [h for g, h in dict.fromkeys(k[1:] for k in values) if g == group]
+        for group in dict.fromkeys(k[1] for k in values)
+    }
+    splits = [split for split in _SIZED if (rows["split"] == split).any()]
+    heads = [Head("questions", "ascending"), *(Head(h) for each in named.values() for h in each)]
     cells = [
-        [name_cell(SETS[split], place), *(_value(values.get((split, name))) for name in named)]
+        [
+            name_cell(_SIZED[split], place),
+            *(_value(values.get((split, g, h))) for g, each in named.items() for h in each),
+        ]
         for place, split in enumerate(splits)
     ]
-    return Table("What is known of the questions without an answer", heads, cells)
+    groups = [Group(), *(Group(group, span=len(each)) for group, each in named.items())]
+    return Table(caption, heads, cells, groups, spreads=True, split="groups")
 
 
-def _heading(row: Mapping[Any, Any]) -> str:
+def _heading(row: Mapping[Any, Any]) -> tuple[str, str]:
+    """Group of columns, and column."""
     label = _LABELS.get(row["label"], "")
     return {
-        "tier_share": f"{row['key']}, %",
-        "clip_score": f"CLIPScore {label}",
-        "p_context": f"P(object | context) {label}",
-        "min_distance": f"least distance, {row['clip']}",
+        "tier_share": ("edges as chosen", str(row["key"])),
+        "coco_tier_share": ("COCO's edges", str(row["key"])),
+        "clip_score": ("CLIPScore", label),
+        "p_context": ("P(object | context)", label),
+        "min_distance": ("least distance", str(row["clip"])),
     }[row["analysis"]]
 
 
 def _value(row: Mapping[Any, Any] | None) -> Cell:
     if row is None:
         return Cell(MISSING)
-    factor, digits = {"tier_share": (100, 1), "clip_score": (1, 1)}.get(row["analysis"], (1, 3))
+    ways = dict.fromkeys(TIER_SHARES, (100, 1)) | {"clip_score": (1, 1)}
+    factor, digits = ways.get(row["analysis"], (1, 3))
     value, low, high = (factor * float(row[name]) for name in ("value", "ci_low", "ci_high"))
     return number_cell(value, low, high, f"{{:.{digits}f}}".format)

@@ -1,9 +1,11 @@
-"""POPE's questions (arXiv 2305.10355) from any annotations, to hold ORIC's against."""
+"""POPE's questions (arXiv 2305.10355), published or from any annotations, beside ORIC's."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -12,9 +14,13 @@ from numpy.typing import NDArray
 from ood_lab.arguments import Count
 from ood_lab.errors import UserError
 from ood_lab.lvlm.oric.contents import Contents
+from ood_lab.lvlm.oric.files import Item, problem_of
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.published.pope import pope_records, split_of
 
 Sampling = Literal["random", "popular", "adversarial"]
+SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
+_TEXT = re.compile(r"Is there an? (.+) in the image\?")
 _STREAM = 2
 
 
@@ -86,3 +92,40 @@ def _absent(
     if sampling == "adversarial" and together[code, free].any():
         return int(free[np.argmax(together[code, free])])
     return int(rng.choice(free))
+
+
+def sampling_of(given: str) -> Sampling:
+    """The sampling that an entry of ``task.pope`` names, or that its file was drawn with.
+
+    Raises:
+        UserError: neither.
+    """
+    for name in SAMPLINGS:
+        if given == name or (Path(given).is_file() and split_of(Path(given)) == name):
+            return name
+    raise UserError(
+        f"task.pope={given}: give {', '.join(SAMPLINGS)}, or a file of POPE whose name ends in one "
+        "of these, such as coco_pope_random.json"
+    )
+
+
+def read_pope(file: Path) -> list[Item]:
+    """POPE's published questions as items: in their own words first, then in ORIC's others.
+
+    All sets of a run are so asked in the same wordings, and differ by what they ask about.
+
+    Raises:
+        UserError: see :func:`~ood_lab.lvlm.published.pope.pope_records`, or a text is worded
+            otherwise than POPE's.
+    """
+    items = []
+    for number, row in enumerate(pope_records(file), 1):
+        found = _TEXT.fullmatch(row.text)
+        if found is None:
+            raise UserError(
+                f"{file}, record {number}: '{row.text}' is not worded as POPE's questions are "
+                "(Is there a dog in the image?)"
+            )
+        problem = [row.text, *problem_of(found[1])[1:]]
+        items.append(Item(number, row.image, found[1], problem, row.answer))
+    return items

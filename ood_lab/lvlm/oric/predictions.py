@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -45,12 +45,15 @@ def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
     return paths
 
 
-def read_predictions(questions: Sequence[Question], paths: Sequence[Path]) -> dict[str, Answer]:
+def read_predictions(
+    questions: Sequence[Question], paths: Sequence[Path], without: Collection[str] = ()
+) -> dict[str, Answer]:
     """Answers by the id of the question, from one file of each wording.
 
     Args:
         questions: of one set; those of wordings without a file have no answer.
         paths: of wordings 1, 2, ...
+        without: items that are not asked about, though files may have predictions for them.
 
     Raises:
         UserError: a file is missing or has other fields, another truth, or not exactly the items
@@ -59,6 +62,7 @@ def read_predictions(questions: Sequence[Question], paths: Sequence[Path]) -> di
     found: dict[str, Answer] = {}
     for number, path in enumerate(paths, 1):
         said = _said(path)
+        said = {item: row for item, row in said.items() if item not in without}
         known = [q for q in questions if q.meta["prompt"] == number]
         items = {str(q.meta["item"]) for q in known}
         if items != set(said):  # the file says neither what was asked nor about which image

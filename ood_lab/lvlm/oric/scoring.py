@@ -19,6 +19,8 @@ from ood_lab.results import PART
 KIND = question_kind("oric", "image", "n_items")
 #: ``part`` of the rows of one wording: this and its number. Rows without are the mean of all.
 WORDING = "wording"
+#: Sets of ORIC's construction with random samplers in place of both, one or none of its own.
+CONSTRUCTIONS = ("uniform", "pos_only", "neg_only", "oric")
 
 
 def results_of(
@@ -104,3 +106,16 @@ def contrasts(
     found = scored(judged, by, draws=draws, seed=seed)
     ordered = {metric: found.values[metric] for metric in TWO_CLASS_METRICS}
     return contrast(names, Clustered(ordered, found.drawn, found.n), first)
+
+
+def drops(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """What ORIC's samplers cost against random ones: ``uniform`` minus each other construction.
+
+    Returns:
+        See :func:`contrasts`; empty unless both were asked.
+    """
+    order = [name for name in CONSTRUCTIONS if (judged["split"] == name).any()]
+    if order[:1] != ["uniform"] or len(order) == 1:
+        return pd.DataFrame()
+    rows = pd.concat([judged[judged["split"] == name] for name in order])
+    return contrasts(rows, "split", first="uniform", draws=draws, seed=seed)

@@ -1,17 +1,16 @@
-"""All sets of questions of a run: ORIC's, its ablations, and POPE's from the same annotations."""
+"""Sets of questions that are made: ORIC's, its ablations, and POPE's from the same annotations."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.oric.construct import OricConstruction
 from ood_lab.lvlm.oric.contents import Contents
@@ -21,7 +20,6 @@ from ood_lab.lvlm.oric.judges import Judge
 from ood_lab.lvlm.oric.pope import Pope, Sampling
 from ood_lab.lvlm.oric.released import Article
 from ood_lab.lvlm.oric.space import Space
-from ood_lab.lvlm.parsers import YES
 
 #: ``split`` of ORIC's questions.
 ORIC = "oric"
@@ -33,7 +31,10 @@ _SAMPLERS: Mapping[Ablation, dict[str, Any]] = {
     "neg_only": {"positives": "uniform"},
 }
 _PER_IMAGE = 3
-_SEEN_BY_MODELS = ("p_context", "area_share", "tier", "cosine", "pair", *LEVELS)
+_SEEN_BY_MODELS = (
+    *("p_context", "area_share", "tier", "coco_tier", "cosine", "pair"),
+    *LEVELS,
+)
 
 
 @dataclass(frozen=True)
@@ -78,15 +79,25 @@ class Builder:
         )
         return bench, other
 
-    def ablation(self, how: OricConstruction, name: Ablation) -> pd.DataFrame:
-        """ORIC's questions with one or both of its samplers swapped for random draws."""
-        swapped = replace(how, **_SAMPLERS[name])
-        return construct(swapped, self.contents, self.space, self.judge, self.seed).questions
+    def ablation(
+        self, how: OricConstruction, name: Ablation, among: NDArray[np.int64] | None = None
+    ) -> pd.DataFrame:
+        """ORIC's questions with one or both of its samplers swapped for random draws.
 
-    def pope(self, sampling: Sampling, questions: int) -> pd.DataFrame:
-        """POPE's questions, as many as ORIC has."""
-        images = max(1, -(-questions // (2 * _PER_IMAGE)))
-        return Pope(images=images).build(self.contents, sampling, self.seed)
+        Args:
+            how: ORIC's are made.
+            name: which samplers stay.
+            among: rows of the images that may be asked about; None = all.
+        """
+        swapped = replace(how, **_SAMPLERS[name])
+        found = construct(swapped, self.contents, self.space, self.judge, self.seed, among)
+        return found.questions
+
+
+def pope_of(contents: Contents, sampling: Sampling, questions: int, seed: int) -> pd.DataFrame:
+    """POPE's questions from the same annotations, as many as ORIC has."""
+    images = max(1, -(-questions // (2 * _PER_IMAGE)))
+    return Pope(images=images).build(contents, sampling, seed)
 
 
 def items_of(
@@ -105,52 +116,6 @@ def items_of(
         Item(number, files[row], str(name), problem_of(str(name), article), str(label))
         for number, (row, name, label) in enumerate(triples, 1)
     ]
-
-
-def table_of(items: Sequence[Item], annotations: Annotations | None) -> pd.DataFrame:
-    """Items of a file as rows of questions: ``row, image, object, label``.
-
-    Args:
-        items: of a published file.
-        annotations: of its images; None = nothing is known of them, and ``row`` numbers them.
-
-    Raises:
-        UserError: an image or an object is not in the annotations, or they say otherwise.
-    """
-    names = [item.image for item in items]
-    if annotations is None:
-        rows = pd.factorize(pd.Index(names))[0]
-    else:
-        known = pd.Index([Path(file).name for file in annotations.images["file"]])
-        rows = known.get_indexer(pd.Index([Path(name).name for name in names]))
-        pairs = zip(annotations.objects["image"], annotations.objects["category"], strict=True)
-        there, ids = set(pairs), annotations.images["image"].tolist()
-        for item, row in zip(items, rows, strict=True):
-            if row < 0:
-                raise UserError(
-                    f"the image {item.image} of question {item.id} is not among the "
-                    f"{len(known):,} of {annotations.name}: choose the annotations of its images, "
-                    "or their folder, task.images=DIR"
-                )
-            if item.target_object not in annotations.categories:
-                raise UserError(
-                    f"question {item.id} asks for '{item.target_object}', which {annotations.name} "
-                    "does not annotate"
-                )
-            if ((ids[row], item.target_object) in there) != (item.solution == YES):
-                raise UserError(
-                    f"question {item.id} has the answer {item.solution}, but {annotations.name} "
-                    f"says otherwise of '{item.target_object}' in {item.image}: choose the "
-                    "annotations of its images, or their folder, task.images=DIR"
-                )
-    return pd.DataFrame(
-        {
-            "row": rows,
-            "image": names,
-            "object": [item.target_object for item in items],
-            "label": [item.solution for item in items],
-        }
-    )
 
 
 def meta_of(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from ood_lab.clip import ClipModel
 from ood_lab.errors import UserError
 from ood_lab.io import read_table, write_table
-from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.image_text.base import texts_of
 from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.neighbours import nearest_rows
@@ -91,28 +90,39 @@ def label_features(clip: ClipModel, names: Sequence[str], template: str | None) 
 
 
 def space_of(
-    clip: ClipModel, annotations: Annotations, template: str | None, folder: Path
+    clip: ClipModel,
+    paths: Sequence[Path],
+    names: Sequence[str],
+    template: str | None,
+    folder: Path,
+    rows: Sequence[int] | NDArray[np.int64] | None = None,
 ) -> Space:
-    """Features of all images and labels; those of images are computed once.
+    """Features of images and labels; those of images are computed once.
 
     Args:
         clip: the model.
-        annotations: images and label space.
+        paths: of N images.
+        names: of the labels.
         template: text with ``{}`` for the label, see :func:`template_of`.
         folder: of the files in which features of images are kept.
+        rows: the images that are looked at, each once; the others have NaN. None = all.
 
     Raises:
         UserError: an image cannot be read, or see :func:`label_features`.
     """
-    paths = [annotations.root / file for file in annotations.images["file"]]
-    file = folder / f"{_key(clip, paths)}.parquet"
+    seen = list(paths) if rows is None else [paths[row] for row in rows]
+    file = folder / f"{_key(clip, seen)}.parquet"
     if file.exists():
         images = read_table(file).to_numpy(np.float32)
     else:
-        images = image_features(clip, paths)
+        images = image_features(clip, seen)
         columns = [str(number) for number in range(images.shape[1])]
         write_table(pd.DataFrame(images, columns=columns), file)
-    labels = label_features(clip, annotations.categories, template)
+    if rows is not None:
+        every = np.full((len(paths), images.shape[1]), np.nan, np.float32)
+        every[np.asarray(rows)] = images
+        images = every
+    labels = label_features(clip, names, template)
     return Space(np.ascontiguousarray(images), labels, clip.logit_scale)
 
 

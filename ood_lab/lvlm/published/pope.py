@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from ood_lab.errors import UserError
 from ood_lab.lvlm.published.source import entry, existing, image_in, read_json_list, yes_or_no
@@ -39,21 +40,48 @@ class PopeFiles:
         return [question for file in files for question in _read(file, images)]
 
 
-def _read(file: Path, images: Path) -> list[Question]:
-    split = file.stem.rsplit("_", 1)[-1]
-    found = []
-    for number, row in enumerate(read_json_list(file), 1):
-        name, image = f"{file.stem}/{entry(row, 'question_id', file, number)}", row.get("image")
-        found.append(
-            Question(
-                question_id=name,
-                task=YES_NO,
-                image=image_in(images, str(image), file),
-                text=str(entry(row, "text", file, number)),
-                answer=yes_or_no(entry(row, "label", file, number), file, number),
-                parser="pope",
-                pair_id=f"{file.stem}/{image}",
-                meta={"split": split},
-            )
+class PopeRecord(NamedTuple):
+    """A line of a file."""
+
+    question_id: str
+    image: str
+    text: str
+    answer: str
+
+
+def pope_records(file: Path) -> list[PopeRecord]:
+    """The questions of a file of POPE.
+
+    Raises:
+        UserError: it is missing, is no such file, or an entry is missing.
+    """
+    return [
+        PopeRecord(
+            str(entry(row, "question_id", file, number)),
+            str(entry(row, "image", file, number)),
+            str(entry(row, "text", file, number)),
+            yes_or_no(entry(row, "label", file, number), file, number),
         )
-    return found
+        for number, row in enumerate(read_json_list(file), 1)
+    ]
+
+
+def split_of(file: Path) -> str:
+    """The set that a file of POPE holds: the last part of its name."""
+    return file.stem.rsplit("_", 1)[-1]
+
+
+def _read(file: Path, images: Path) -> list[Question]:
+    return [
+        Question(
+            question_id=f"{file.stem}/{row.question_id}",
+            task=YES_NO,
+            image=image_in(images, row.image, file),
+            text=row.text,
+            answer=row.answer,
+            parser="pope",
+            pair_id=f"{file.stem}/{row.image}",
+            meta={"split": split_of(file)},
+        )
+        for row in pope_records(file)
+    ]

@@ -1,0 +1,69 @@
+"""All questions of a run, set after set, with what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.oric.files import Item
+from ood_lab.lvlm.oric.pool import Pool
+from ood_lab.lvlm.oric.released import Article
+from ood_lab.lvlm.oric.sets import items_of
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Sets of questions about the images of a pool.
+
+    Attributes:
+        pool: the images.
+        sets: by name: items, and as many rows ``row, object, label``.
+    """
+
+    pool: Pool
+    sets: dict[str, tuple[Sequence[Item], pd.DataFrame]] = field(default_factory=dict)
+
+    def publish(self, split: str, items: Sequence[Item], source: str) -> None:
+        """Adds the questions of a file, see :meth:`~ood_lab.lvlm.oric.pool.Pool.rows_of`."""
+        self.sets[split] = self.pool.rows_of(items, source)
+
+    def make(self, split: str, rows: pd.DataFrame, article: Article) -> None:
+        """Adds questions that were made from the annotations, ``row, object, label``."""
+        assert self.pool.annotations is not None
+        self.sets[split] = items_of(rows, self.pool.annotations, article), rows
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """The images that are asked about, each once."""
+        rows = [table["row"].to_numpy(np.int64) for _, table in self.sets.values()]
+        return np.unique(np.concatenate(rows))
+
+    @property
+    def objects(self) -> tuple[str, ...]:
+        """The label space: that of the annotations, else what is asked for."""
+        if self.pool.annotations is not None:
+            return self.pool.annotations.categories
+        return tuple(sorted({name for _, table in self.sets.values() for name in table["object"]}))
+
+    def table(
+        self, known: Callable[[pd.DataFrame], pd.DataFrame]
+    ) -> tuple[list[Item], pd.DataFrame]:
+        """All items, and one row of each with ``split, item, image`` and what is known of it.
+
+        Args:
+            known: adds columns to the rows of a set.
+        """
+        parts = [
+            known(rows).assign(
+                split=split,
+                item=[item.id for item in items],
+                image=[item.image for item in items],
+            )
+            for split, (items, rows) in self.sets.items()
+        ]
+        items = [item for each, _ in self.sets.values() for item in each]
+        return items, pd.concat(parts, ignore_index=True)

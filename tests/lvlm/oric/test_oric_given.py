@@ -14,6 +14,7 @@ from test_oric_published import published as where_published
 from ood_lab.clip.load import load_clip
 from ood_lab.io import read_table
 from ood_lab.lvlm.oric.files import problem_of, read_bench, write_bench
+from ood_lab.lvlm.oric.scoring import contrasts, scored
 from ood_lab.lvlm.questions import read_questions
 from ood_lab.results import read_results
 
@@ -175,6 +176,24 @@ def test_drops_are_random_minus_orics_and_sets_have_the_same_images(made, again)
     differences = read_table(again / "differences.csv")
     assert set(differences["b"]) == set(images.index) - {"oric"}
     assert (again / "figures" / "coco_tiers.png").is_file()
+
+
+def test_sets_of_different_images_are_independent():
+    """Then variances add up: so does the square of the width of the interval."""
+    rng, rows = np.random.default_rng(0), []
+    for split, images, share in (("oric", 300, 0.7), ("pope_random", 150, 0.8)):
+        for number, truth in [(n, t) for n in range(images) for t in ("yes", "no")]:
+            said = truth if rng.random() < share else {"yes": "no", "no": "yes"}[truth]
+            image, item = f"{split}/{number}", f"{split}/{number}/{truth}"
+            rows.append((split, image, item, 1, truth, said, "parsed"))
+    columns = ["split", "pair_id", "question_id", "prompt", "truth", "parsed", "status"]
+    judged = pd.DataFrame(rows, columns=columns)
+    table = contrasts(judged, "split", first="oric", draws=4000).set_index("metric")
+    both = table.loc["accuracy", "ci_high"] - table.loc["accuracy", "ci_low"]
+    single = [
+        scored(part, draws=4000).estimates()["accuracy"] for _, part in judged.groupby("split")
+    ]
+    assert both == pytest.approx(np.hypot(*(e.high - e.low for e in single)), rel=0.06)
 
 
 def test_without_annotations_what_needs_none_is_known_and_the_rest_is_said(made, tmp_path, capsys):

@@ -33,7 +33,9 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     if "dataset" in pairs:
         parts = pairs.groupby("dataset", sort=False)
         found = [f for f in found if (f["by"] == "dataset").all()]
-        found += [f for name, part in parts for f in _counts(part.drop(columns="dataset"), name)]
+        found += [
+            f for name, part in parts for f in _counts(part.drop(columns="dataset"), str(name))
+        ]
     table = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
     return table[list(COLUMNS)]
 

@@ -302,6 +302,24 @@ def test_the_published_benchmark_is_scored_without_its_images(tmp_path, capsys):
     assert 100 * results["recall_yes"] == pytest.approx(63.10)
     said = " ".join("".join(capsys.readouterr()).split())
     assert "CLIPScores and least distances: 983 of the 983 images" in said
+    # The paper's human check: 150 questions of each answer, of which people reject six.
+    audit = newest(tmp_path) / "audit.csv"
+    drawn = error_rate(audit, tmp_path / "drawn", "task.by=label", "task.draw=150")
+    table = pd.read_csv(drawn / "to_check.csv")
+    assert table["label"].value_counts().to_dict() == {"yes": 150, "no": 150}
+    verdicts = np.where(np.arange(300) % 50 == 0, "reject", "accept")
+    table.assign(verdict=verdicts).to_csv(tmp_path / "said.csv", index=False)
+    results = read_results(error_rate(tmp_path / "said.csv", tmp_path / "rates", "task.by=label"))
+    found = binomtest(6, 300).proportion_ci(method="exact")
+    row = results[results["part"].isna()].iloc[0]
+    assert (row["value"], row["ci_low"], row["ci_high"]) == pytest.approx(
+        (0.02, found.low, found.high)
+    )
+    more = (f"task.audit={tmp_path}/said.csv", "task.report=false")
+    assert run(tmp_path / "fewer", *words, given, *more) == 0
+    kept = read_table(newest(tmp_path / "fewer") / "judged.parquet")["item"]
+    assert sorted(kept) == sorted(set(range(1, 2001)) - set(table["question_id"][::50]))
+    capsys.readouterr()
     assert run(tmp_path, *words) == 1
     (line,) = [x for x in capsys.readouterr().err.splitlines() if "task.images=DIR" in x]
     assert "983 of the 983 images" in line

@@ -350,7 +350,7 @@ def test_ood_pairs_are_compared_with_hard_ones_before_any_is_cut(finished, weake
         judged[~cut].to_parquet(copy / "judged.parquet")
         copies.append(copy)
     runs, hard = (f"['{a}','{b}']" for a, b in (copies, (finished, weaker)))
-    arguments = [f"task.runs={runs}", f"task.hard={hard}", "task.draws=20"]
+    arguments = [f"task.runs={runs}", f"task.hard={hard}", "task.draws=20", NO_PAGE]
     assert statistics(tmp_path / "out", *arguments) == 0
     table = pd.read_csv(folder_of(tmp_path / "out") / "hard.csv")
     found = table[table["test"] == "E5"].set_index("quantity")["value"]
@@ -365,6 +365,8 @@ def test_ood_pairs_are_compared_with_hard_ones_before_any_is_cut(finished, weake
         (["task.runs=['{a}','{a}']"], "named twice"),
         (["task.runs=['{a}','{b}']", "task.open=[orcale]"], "names 'orcale': there is: oracle"),
         (["task.runs=['{a}']", "+task.corpora.m=x.csv"], "task.corpora needs task.train"),
+        (["task.runs=['{a}']", "task.suggestions=2"], "task.suggestions needs task.corpora"),
+        (["task.runs=['{a}']", "task.synonyms=s.csv"], "task.synonyms needs task.corpora"),
     ],
 )
 def test_wrong_runs_are_one_line(finished, weaker, tmp_path, capsys, arguments, message):
@@ -383,7 +385,7 @@ def test_a_shipped_clip_does_not_compare_photographs(finished, tmp_path, capsys)
     shipped = ("clip=open_clip", "clip.name=scenes_96")
     assert statistics(tmp_path / "out", *given, *shipped) == 1
     assert "clip.name=scenes_96 comes with the package and knows only" in capsys.readouterr().err
-    assert statistics(tmp_path / "out", *given, *shipped, "task.foreign_clip=true") == 0
+    assert statistics(tmp_path / "out", *given, *shipped, "task.foreign_clip=true", NO_PAGE) == 0
 
 
 def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):

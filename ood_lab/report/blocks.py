@@ -84,6 +84,15 @@ class Folded:
 
 
 @dataclass(frozen=True)
+class Menu:
+    """Blocks of which a page shows those of one title, at first the first, and paper the chosen."""
+
+    kind: ClassVar[str] = "menu"
+    title: str
+    options: Sequence[Folded]
+
+
+@dataclass(frozen=True)
 class Words:
     """What words mean."""
 
@@ -100,4 +109,4 @@ class Links:
     pairs: Sequence[tuple[str, str]]
 
 
-Block = Table | Text | PlannedFigure | FigureFile | Pictures | Folded | Words | Links
+Block = Table | Text | PlannedFigure | FigureFile | Pictures | Folded | Menu | Words | Links

@@ -16,6 +16,7 @@ from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
+from ood_lab.report.fields import level_blocks, of_levels
 from ood_lab.report.how_far import Measured, sections_of
 from ood_lab.report.mistakes import Thumbnails, mistake_blocks
 from ood_lab.report.page import Page, Section
@@ -156,12 +157,16 @@ def write_report(
     if measured:
         ranked = replace(measured, others=view.detectors)
         before, after = sections_of(ranked, scores, id_dataset, store)
+    named = (given.get("advice") or {}).get("detector")
+    levels = Section("Who notices at which level", level_blocks(view, figures, named, path.parent))
+    before += [levels] if measured else []
+    after += [] if measured else [levels]
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,
         answer=answer,
         sentence=fpr95_sentence(protocol) if shown else "",
-        facts=_facts(view, (given.get("advice") or {}).get("detector")),
+        facts=_facts(view, named),
         warnings=[
             *finding_sentences(findings),
             *([warnings] if isinstance(warnings, str) else warnings),
@@ -172,7 +177,7 @@ def write_report(
             Section("What to do with it", advised),
             *after,
             Section("Dating", _dating(dating, dating_figure)),
-            Section("Figures", figures),
+            Section("Figures", [f for f in figures if not of_levels(f)]),
             Section("Most confident mistakes", mistakes),
         ],
         thumbnails=store.uris,

@@ -14,7 +14,16 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from ood_lab.io import read_json, write_text
-from ood_lab.report.blocks import Block, FigureFile, Folded, Pictures, PlannedFigure, Text, Words
+from ood_lab.report.blocks import (
+    Block,
+    FigureFile,
+    Folded,
+    Menu,
+    Pictures,
+    PlannedFigure,
+    Text,
+    Words,
+)
 from ood_lab.report.table import Cell, Group, Head, Table
 
 #: What a run shows first, on its page and in the terminal, is kept beside its results.
@@ -105,6 +114,8 @@ def _rendered(blocks: Sequence[Any], folder: Path) -> Iterator[Any]:
             inner = list(_rendered(block.blocks, folder))
             if inner:
                 yield replace(block, blocks=inner)
+        elif isinstance(block, Menu):
+            yield replace(block, options=list(_rendered(block.options, folder)))
         elif not isinstance(block, Pictures) or block.items:
             yield block
 
@@ -115,6 +126,8 @@ def _tables(blocks: Sequence[Any]) -> Iterator[Table]:
             yield block
         elif isinstance(block, Folded):
             yield from _tables(block.blocks)
+        elif isinstance(block, Menu):
+            yield from _tables(block.options)
 
 
 def write_summary(blocks: Sequence[Block], folder: Path, part: str) -> None:

@@ -23,6 +23,7 @@ class Cell:
         spread: the same in short, behind the text: ``±0.9``.
         best: it carries the mark of the best of its column.
         quiet: as the first cell, it sets its row off from the others.
+        shade: colour of its ground on a page, from 0 (dark) to 1 (light); None = none.
     """
 
     text: str
@@ -31,6 +32,7 @@ class Cell:
     spread: str = ""
     best: bool = False
     quiet: bool = False
+    shade: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class Table:
         split: where the terminal is too narrow, there is a table for every head that groups share,
             or as many groups in one as go.
         each: caption of the table of a head, with ``{}`` for the head.
+        grid: rows and columns have an order of their own, in which they stay on a page.
     """
 
     kind: ClassVar[str] = "table"
@@ -88,6 +91,7 @@ class Table:
     spreads: bool = False
     split: Literal["heads", "groups"] = "heads"
     each: str = "{}"
+    grid: bool = False
 
     @property
     def has_intervals(self) -> bool:

@@ -1,0 +1,100 @@
+"""Who notices at which level of shift: curves, and the field of one chosen detector."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from ood_lab.metrics import metric_of
+from ood_lab.report.blocks import Block, FigureFile, Folded, Links, Menu, Text
+from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.view import Estimate, RunView
+
+#: First parts of the names of the figures by level.
+_CURVES, _MAPS = "levels_", "heatmap_"
+#: AUROC of a coin, the dark end of the colours.
+_CHANCE = 0.5
+
+
+def of_levels(figure: FigureFile) -> bool:
+    """True for a figure that stands in the section of the levels."""
+    return figure.png.stem.startswith((_CURVES, _MAPS))
+
+
+def level_blocks(
+    view: RunView, figures: Sequence[FigureFile], first: str | None, folder: Path
+) -> list[Block]:
+    """Curves and fields of every OOD set with levels; those after the first set are folded.
+
+    Args:
+        view: the results.
+        figures: of the run; those of the levels are taken.
+        first: the detector that a menu shows first; None = the best.
+        folder: of the page.
+    """
+    files = {figure.png.stem: figure for figure in figures}
+    # Of a set that only serves its levels, such as all OOD images together, there is nothing else.
+    sets = sorted(view.level_sets, key=lambda name: name in view.sets)
+    parts = {name: list(_of_set(view, name, files, first, folder)) for name in sets}
+    whole, *others = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
+    return [*whole[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in others)]
+
+
+def _of_set(
+    view: RunView, ood: str, files: dict[str, FigureFile], first: str | None, folder: Path
+) -> Iterator[Block]:
+    if curves := files.get(_CURVES + ood):
+        yield curves
+    semantic, covariate = view.cell_levels(ood)
+    if min(len(semantic), len(covariate)) < 2:
+        return
+    yield Text(
+        f"The field of one detector: a cell compares the images of {ood} of one semantic and one "
+        "covariate level with all of ID test. Light cells are told from ID well, dark cells are "
+        "not; N/A = too few images."
+    )
+    names = sorted(view.detectors, key=lambda name: name != first)
+    options = [Folded(name, _field(view, name, ood)) for name in names]
+    counts = _grid(view, "auroc", names[0], ood, counts=True)
+    yield Menu("Detector", [*options, Folded("number of images", [counts])])
+    if drawn := files.get(_MAPS + ood):
+        links = {kind: Path(os.path.relpath(f, folder)).as_posix() for kind, f in _kinds(drawn)}
+        yield Links([(f"All detectors in one figure ({k})", path) for k, path in links.items()])
+
+
+def _kinds(figure: FigureFile) -> list[tuple[str, Path]]:
+    return [("PNG", figure.png), ("SVG", figure.svg)]
+
+
+def _field(view: RunView, detector: str, ood: str) -> list[Block]:
+    """The two headline metrics of a detector over the levels."""
+    return [_grid(view, metric, detector, ood) for metric in ("auroc", "fpr95")]
+
+
+def _grid(view: RunView, metric: str, detector: str, ood: str, counts: bool = False) -> Table:
+    """Semantic × covariate levels, in their order."""
+    semantic, covariate = view.cell_levels(ood)
+    rows = []
+    for s in semantic:
+        found = [view.get(metric, detector, ood, s, c) for c in covariate]
+        cells = [count_cell(e.n_ood) if counts else _shaded(metric, e) for e in found]
+        rows.append([name_cell(f"{s:g}"), *cells])
+    title = f"{metric_of(metric).title} of {detector} in %"
+    heads = [Head("semantic level"), *(Head(f"{c:g}") for c in covariate)]
+    groups = [Group(), Group("covariate level", span=len(covariate))]
+    caption = f"Number of images ({ood})" if counts else f"{title} ({ood})"
+    return Table(caption, heads, rows, groups, grid=True)
+
+
+def _shaded(metric: str, found: Estimate) -> Cell:
+    """A value on its colour: light is good, whichever direction that is."""
+    cell = number_cell(found.value, found.low, found.high, "{:.0%}".format)
+    if math.isnan(found.value):
+        return cell
+    lower = metric_of(metric).better == "lower"
+    good = 1 - found.value if lower else (found.value - _CHANCE) / (1 - _CHANCE)
+    shown = cell.text.removesuffix("%")
+    interval = cell.interval.replace("%", "")
+    return Cell(shown, interval=interval, shade=min(max(good, 0.0), 1.0))

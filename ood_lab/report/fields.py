@@ -35,9 +35,7 @@ def level_blocks(
         folder: of the page.
     """
     files = {figure.png.stem: figure for figure in figures}
-    # Of a set that only serves its levels, such as all OOD images together, there is nothing else.
-    sets = sorted(view.level_sets, key=lambda name: name in view.sets)
-    parts = {name: list(_of_set(view, name, files, first, folder)) for name in sets}
+    parts = {name: list(_of_set(view, name, files, first, folder)) for name in view.level_sets}
     whole, *others = [(name, blocks) for name, blocks in parts.items() if blocks] or [("", [])]
     return [*whole[1], *(Folded(f"The levels of {name}", blocks) for name, blocks in others)]
 

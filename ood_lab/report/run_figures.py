@@ -457,7 +457,12 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     """One line per detector with its 95% band; None where no axis has two levels."""
     rows = inputs.view.table
     rows = rows[rows["ood"] == ood]
-    bands = "Bands: 95% intervals." if rows["ci_low"].notna().any() else ""
+    # With few images FPR95 has no upper end: such a band would cover the panel, and say nothing.
+    open_ended = (rows["metric"] == "fpr95") & (rows["ci_high"] >= 1)
+    rows = rows.assign(**rows[["ci_low", "ci_high"]].mask(open_ended))
+    bands = (
+        "Bands: 95% intervals, where they have two ends." if rows["ci_low"].notna().any() else ""
+    )
     note = "A level is the mean over the levels of the other axis."
     return level_lines(
         rows,

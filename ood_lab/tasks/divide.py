@@ -13,6 +13,8 @@ import pandas as pd
 
 from ood_lab.arguments import Levels
 from ood_lab.axes import LEVELS, cell_file
+from ood_lab.data.corrupted import made_name
+from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -71,8 +73,8 @@ class Divide(Measure):
         used = given or pool_edges(pool["semantic"], pool["covariate"], levels=self.levels)
         semantic, covariate = used.levels(pool["semantic"], pool["covariate"])
         counts = cell_counts(covariate, semantic, used.shape)
-        content = content_hashes(pool["path"].astype(str), ws.cfg.paths.cache)
-        pool = pool.assign(semantic_level=semantic, covariate_level=covariate, sha256=content)
+        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
+        pool = with_sources(pool, ws.data, ws.cfg.paths.cache)
         write_division(folder, pool, counts, used)
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
@@ -83,15 +85,50 @@ class Divide(Measure):
         return pool
 
 
+def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.DataFrame:
+    """The images with the hash of their file.
+
+    Where some are made of others (``graded=...``) there are columns ``source`` (the file; elsewhere
+    the image itself), ``corruption`` and ``severity`` (elsewhere empty and 0), too: with the
+    settings of ``graded`` they say how an image is made again.
+    """
+    names = [name for name in data.ood_names if "corruption" in data.splits[name].table]
+    paths = pool["path"].astype(str)
+    if names:
+        how = ["corruption", "severity"]
+        tables = [data.splits[name].table[how].assign(dataset=name) for name in names]
+        made = pd.concat([table.reset_index(names="index") for table in tables])
+        pool = pool.merge(made, "left", on=["dataset", "index"])
+        pool = pool.fillna({"corruption": "", "severity": 0}).astype({"severity": int})
+        marks = map(made_name, pool["corruption"], pool["severity"])
+        paths = pd.Series(
+            [p.removesuffix(m) for p, m in zip(paths, marks, strict=True)], pool.index, object
+        )
+        pool["source"] = paths
+    return pool.assign(sha256=content_hashes(paths, cache))
+
+
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:
-    """Writes the table of levels, the edges, the counts and one list per cell."""
+    """Writes the table of levels, the edges, the counts and one list per cell.
+
+    Images that are made when they are asked for have no file, and are not listed.
+    """
     write_table(pool, folder / "levels.parquet")
     save_edges(folder / "edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
     write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
     place = folder / "cells"
     place.mkdir(exist_ok=True)
-    for cell, rows in pool.groupby(list(LEVELS)):
+    listed = pool[pool["corruption"] == ""] if "corruption" in pool else pool
+    if len(listed) < len(pool):
+        log.info(
+            "the lists of cells/ hold the %s of %s images that are files; the others are made of "
+            "ID test: data.levels=%s with the same graded=... brings them all",
+            f"{len(listed):,}",
+            f"{len(pool):,}",
+            folder / "levels.parquet",
+        )
+    for cell, rows in listed.groupby(list(LEVELS)):
         semantic, covariate = cast(tuple[int, int], cell)
         lines = zip(rows["path"].astype(str), rows["label"].astype(int), strict=True)
         write_imglist(place / cell_file(int(covariate), int(semantic)), lines)

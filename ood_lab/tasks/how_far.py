@@ -14,7 +14,6 @@ import pandas as pd
 import torch.nn.functional as F
 
 from ood_lab.arguments import Count, Levels
-from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import Extraction, require_ood
 from ood_lab.evaluation.distance import (
@@ -39,7 +38,7 @@ from ood_lab.results import write_results
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import cell_counts, pool_edges, shift_results
-from ood_lab.tasks.divide import write_division
+from ood_lab.tasks.divide import with_sources, write_division
 from ood_lab.tasks.score import Score
 
 log = logging.getLogger(__name__)
@@ -159,8 +158,8 @@ class HowFar(Score):
             return pool.iloc[:0]
         edges = pool_edges(pool["semantic"], pool["covariate"], levels=levels)
         semantic, covariate = edges.levels(pool["semantic"], pool["covariate"])
-        content = content_hashes(pool["path"].astype(str), ws.cfg.paths.cache)
-        pool = pool.assign(semantic_level=semantic, covariate_level=covariate, sha256=content)
+        pool = pool.assign(semantic_level=semantic, covariate_level=covariate)
+        pool = with_sources(pool, ws.data, ws.cfg.paths.cache)
         counts = cell_counts(covariate, semantic, edges.shape)
         write_division(ws.folder, pool, counts, edges)
         ws.manifest["edges"] = json.loads(json.dumps(asdict(edges)))

@@ -11,6 +11,7 @@ SMALL = (
     *("data.test=110", "trainer.max_epochs=2", "detector=[knn]", "task.report=false"),
     *("logger=none", "trainer.accelerator=cpu"),
 )
+EVAL = ("eval.py", "trainer.accelerator=cpu", "logger=none", "detector=[knn]", "task.report=false")
 NOISY = ("graded=corruptions", "graded.corruptions=[gaussian_noise,impulse_noise,contrast]")
 
 
@@ -80,3 +81,30 @@ def test_mistakes_are_one_line(override, tmp_path, capsys):
     arguments = (*SMALL, "graded=corruptions", override, f"paths.outputs={tmp_path}")
     assert call("train.py", *arguments) != 0
     assert WRONG[override] in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_run_is_evaluated_without_the_sets_that_it_made(noisy, outputs, capsys):
+    assert call(*EVAL, f"ckpt={noisy}", "graded=none", f"paths.outputs={outputs}") == 0
+    assert "there is no OOD set" in capsys.readouterr().out
+    assert not read_config(run_folders(outputs)[-1])["graded"]
+
+
+def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(tmp_path):
+    small = ("data.train=55", "data.test=33", "data.per_shift_set=10", "data.per_cell=0")
+    made = ("task=divide", "task.levels=3", *NOISY, "graded.severities=[5]", "task.report=false")
+    rest = ("logger=none", "trainer.accelerator=cpu", "metrics.draws=10")
+    assert call("eval.py", *small, *made, *rest, f"paths.outputs={tmp_path}") == 0
+    folder = run_folders(tmp_path)[-1]
+    listed = [
+        line.rsplit(" ", 1)[0]
+        for file in (folder / "cells").iterdir()
+        for line in file.read_text().splitlines()
+    ]
+    levels = pd.read_parquet(folder / "levels.parquet")
+    corrupted = levels["dataset"] == "corrupted"
+    assert sorted(listed) == sorted(levels.loc[~corrupted, "path"])
+    assert len(listed) == 50
+    assert (levels.loc[~corrupted, "severity"] == 0).all()
+    assert (levels.loc[corrupted, "severity"] == 5).sum() == 33
+    for row in levels[corrupted].itertuples():
+        assert row.path == f"{row.source}#{row.corruption}-5"

@@ -107,7 +107,7 @@ def advice_sentences(advice: Advice | None) -> list[str]:
     elif advice.lead.low > 0:
         second = f", {advice.runner_up} {_interval(advice.lead, '')}".rstrip()
     else:
-        second = f"; the runner-up, {advice.runner_up}, cannot be told from it"
+        second = f"; the runner-up, {advice.runner_up}, is not significantly worse"
     return [
         f"{advice.detector} notices best{poorly}: {cost}.",
         f"{gain}{second} (chosen on one half of the images, measured on the other).",
@@ -120,7 +120,10 @@ def _too_few(advice: Advice) -> list[str]:
     if not half >= _COARSE:
         return []
     n = counted(2 * (advice.n_id + advice.n_ood), "image")
-    return [f"With about {n}, differences below {100 * half:.1f} points of AUROC cannot be told."]
+    return [
+        f"With about {n}, differences below {100 * half:.1f} points of AUROC cannot be told from "
+        "chance."
+    ]
 
 
 def _interval(found: Contrast, unit: str, percent: bool = False) -> str:

@@ -156,7 +156,7 @@ def miss_sentence(found: Following | None, detector: str, words: str) -> str:
             f"{detector} misses, or notices, too few OOD images (where it keeps 95% of ID) to say "
             f"whether their distance {words} predicts that."
         )
-    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a noticed image"
+    pairs = f"{_percent(found.nearer)} of the pairs of a missed and a noticed image,"
     if found.nearer.low > 0.5:
         parts = [f"What is nearer {words} is missed more often by {detector}: in {pairs} the "]
         parts.append("missed one is nearer")

@@ -13,6 +13,7 @@ from ood_lab.data.files import load_rgb
 from ood_lab.report.detection import write_report
 from ood_lab.report.page import flatten
 from ood_lab.report.run_figures import write_figures
+from ood_lab.report.view import RunView
 
 
 class Page(HTMLParser):
@@ -196,3 +197,27 @@ def test_a_run_in_which_every_detector_was_refused_still_has_a_report(small, tmp
 def test_manifest_is_flattened():
     nested = {"a": {"b": 1, "c": {"d": None}}, "e": [1, 2], "f": {}}
     assert flatten(nested) == [("a.b", "1"), ("a.c.d", "none"), ("e", "1, 2"), ("f", "none")]
+
+
+def test_the_field_of_one_detector_is_shown_from_a_menu_without_script(small, text):
+    page = Page(text)
+    choices = [attrs for tag, attrs in page.tags if tag == "input" and attrs["type"] == "radio"]
+    labels = re.findall(r'<label for="([^"]+)">([^<]+)</label>', text)
+    assert [of for of, _ in labels] == [attrs["id"] for attrs in choices]
+    view = RunView(small.results)
+    assert [name for _, name in labels] == [*view.detectors, "number of images"]
+    assert [("checked" in attrs) for attrs in choices] == [True, *[False] * len(view.detectors)]
+    assert len({attrs["name"] for attrs in choices}) == 1
+    (ood,) = view.level_sets
+    semantic, covariate = view.cell_levels(ood)
+    for metric, title in (("auroc", "AUROC"), ("fpr95", "FPR95")):
+        name = view.detectors[1]
+        table = text.split(f"<caption>{title} of {name} in % ({ood})")[1].split("</table>")[0]
+        cells = re.findall(r'<td class="s(\d+)">(\d+)', table)
+        found = [view.get(metric, name, ood, s, c).value for s in semantic for c in covariate]
+        values = [value for value in found if not np.isnan(value)]  # few images: N/A, no colour
+        assert [int(shown) for _, shown in cells] == [round(100 * value) for value in values]
+        good = [1 - value if metric == "fpr95" else max(2 * value - 1, 0) for value in values]
+        assert [int(shade) for shade, _ in cells] == [round(10 * share) for share in good]
+    assert f'href="figures/heatmap_{ood}.png"' in text
+    assert f"Semantic × covariate level: {ood}" not in text  # the panels of all are not embedded

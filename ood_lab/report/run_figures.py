@@ -459,7 +459,8 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     rows = rows[rows["ood"] == ood]
     # With few images FPR95 has no upper end: such a band would cover the panel, and say nothing.
     open_ended = (rows["metric"] == "fpr95") & (rows["ci_high"] >= 1)
-    rows = rows.assign(**rows[["ci_low", "ci_high"]].mask(open_ended))
+    ends = {name: rows[name].mask(open_ended) for name in ("ci_low", "ci_high")}
+    rows = rows.assign(**ends)
     bands = (
         "Bands: 95% intervals, where they have two ends." if rows["ci_low"].notna().any() else ""
     )

@@ -14,6 +14,7 @@ from typing import Any, cast, get_args
 import yaml
 
 from ood_lab.detectors.base import Detector, Reads
+from ood_lab.doc_tables import with_table
 from ood_lab.scripts import CONF
 
 PAGE = Path(__file__).parents[2] / "docs" / "detectors.md"
@@ -36,9 +37,7 @@ def detector_tables() -> dict[Reads, str]:
 def with_tables(page: str) -> str:
     """The page with the table of today after every ``<!-- table: READS -->``."""
     for reads, table in detector_tables().items():
-        mark = f"<!-- table: {reads} -->\n"
-        before, after = page.split(mark)
-        page = before + mark + table + "\n" + re.sub(r"\A(\|.*\n)*", "", after)
+        page = with_table(page, reads, table)
     return page
 
 

@@ -83,6 +83,7 @@ _LMMS_UTILS = '''\
 from PIL import Image, ImageOps
 
 from ood_lab.lvlm.parsers import parser_named
+from ood_lab.lvlm.replies import read
 
 #: By metric: kinds of questions of a group that must all be answered right for it to count.
 NEEDS = {needs}
@@ -98,7 +99,8 @@ def doc_to_text(doc, lmms_eval_specific_kwargs=None):
 
 
 def process_results(doc, results):
-    right = float(parser_named(doc["parser"])(results[0]) == doc["answer"])
+    said = read(results[0], parser_named(doc["parser"]), cut=False)
+    right = float(said == doc["answer"])
     answer = {{"task": doc["task"], "right": right}}
     return {{
         metric: {{**answer, "group": group, "needs": NEEDS[metric]}} if metric in NEEDS else right

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers import Answer, Answers
-from ood_lab.lvlm.parsers import YES_NO_PARSERS, parser_named
+from ood_lab.lvlm.parsers import parser_named, parser_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.replies import is_cut, read, without_reasoning
 
@@ -68,7 +68,7 @@ def was_cut(rows: pd.DataFrame) -> NDArray[np.bool_]:
 
 
 def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[str, Any]:
-    name = parser if parser and question.parser in YES_NO_PARSERS else question.parser
+    name = parser_of(question.parser, parser)
     error = "not asked" if answer is None else answer.error
     reply = "" if answer is None or error else answer.response
     cut = answer is not None and not error and is_cut(answer.finish_reason)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.judged import PARSED, UNPARSED, judge
-from ood_lab.lvlm.parsers import NO, YES, YES_NO_PARSERS, Parser, default
+from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS, Parser
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.texts import TextModel
 
@@ -54,7 +54,7 @@ def read_by_reader(
         _TEXT.format(question=text, reply=str(reply).strip() + (_CUT if cut else ""))
         for text, reply, cut in shown
     ]
-    return matched(judged, rows.index, texts, model, default, READER)
+    return matched(judged, rows.index, texts, model, PARSERS["default"], READER)
 
 
 def matched(

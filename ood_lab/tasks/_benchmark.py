@@ -6,7 +6,7 @@ import hashlib
 import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -24,7 +24,7 @@ from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.moved import with_images_found
-from ood_lab.lvlm.parsers import YES_NO_PARSERS
+from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.reader import READER, read_by_reader
 from ood_lab.lvlm.recorded import recorded_answers
@@ -175,7 +175,15 @@ class Benchmark(Task):
             found = read_json(manifest)
             ws.manifest |= {key: found[key] for key in self.of_building if key in found}
 
+    def _parsers(self, questions: Sequence[Question]) -> dict[str, str]:
+        """By parser that reads any reply, whose rule it is; captions have none."""
+        names = dict.fromkeys(parser_of(question.parser, self.parser) for question in questions)
+        known = {name: parser.source for name, parser in PARSERS.items()} | {READER: OURS}
+        return {name: known[name] for name in names if name in known}
+
     def _export(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
+        parser = None if self.parser == READER else self.parser  # a chat model is no rule
+        questions = [replace(q, parser=parser_of(q.parser, parser)) for q in questions]
         for form in self.export:
             place = ws.folder / "exports" / form
             export(questions, folder, place, self.kind.name, form, self.wholes)
@@ -226,6 +234,7 @@ class Benchmark(Task):
         Results are written first, the page last; whatever comes after the results costs none.
         """
         model = model_name(ws.manifest["lvlm"])
+        ws.manifest["parsers"] = self._parsers(questions)
         judged = dict(self.judged(ws, questions, {a.question_id: a for a in found}))
         for name, table in judged.items():
             write_table(table, ws.folder / f"{name}.parquet")
@@ -250,6 +259,7 @@ class Benchmark(Task):
         if self.against:
             title = "Models on the same questions, points"
             blocks.append(difference_table(title, tables["models"], {}, self.compared))
+        blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
         write_summary(blocks, ws.folder, self.kind.name)
         Console().print(Printed(blocks))
         if self.report:
@@ -353,6 +363,12 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
             "is missing there is unparsed, and a caption read as far as it goes; give more room "
             "(lvlm.max_tokens of a server, lvlm.max_new_tokens of a local model)"
         )
+
+
+def _whose(parsers: Mapping[str, str]) -> str:
+    """What read the replies, as a sentence."""
+    read_by = "; ".join(f"{name} ({source})" for name, source in parsers.items())
+    return f"Replies are read by {read_by}."
 
 
 def results_options(ws: Workspace) -> dict[str, Any]:

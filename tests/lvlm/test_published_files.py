@@ -195,9 +195,30 @@ def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
     first, judged, _ = scored(tmp_path, "mme", source, formats)
     again = [f"task.source.path={first}/exports/pope/mme_yes_no.json"]
     again += [f"task.source.images={tmp_path}/mme"]
-    _, other, _ = scored(tmp_path, "pope", again)
+    again += ["task.parser=strict", "task.export=[lmms_eval]"]
+    second, other, _ = scored(tmp_path, "pope", again)
     for column in ("text", "truth", "file"):
         assert other[column].tolist() == judged[column].tolist()
+    docs, _ = exported.lmms_eval(second, "pope")
+    assert {doc["parser"] for doc in docs} == {"strict"}
+    utils: dict = {}
+    exec((second / "exports" / "lmms_eval" / "utils.py").read_text(), utils)
+    found = utils["process_results"](docs[0], [f"<think>Hm.</think>{docs[0]['answer']}"])
+    assert set(found.values()) == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [((), "pope (POPE (arXiv 2305.10355), evaluate.py of"), (("task.parser=strict",), "strict (o")],
+)
+def test_a_run_says_whose_rule_read_the_replies(given, shown, tmp_path, capsys):
+    run, *_ = scored(tmp_path, "pope", pope(tmp_path / "pope"), *given)
+    name, _, source = shown.partition(" (")
+    rules = json.loads((run / "manifest.json").read_text())["parsers"]
+    assert list(rules) == [name]
+    assert rules[name].startswith(source)
+    assert f"Replies are read by {shown}" in " ".join(capsys.readouterr().out.split())
+    assert f"Replies are read by {shown}" in (run / "pope.html").read_text()
 
 
 @pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")

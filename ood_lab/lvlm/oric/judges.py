@@ -10,7 +10,7 @@ from typing import Annotated, Any, Protocol
 from annotated_types import Interval
 
 from ood_lab.lvlm.oric.released import NoTest, Wording
-from ood_lab.lvlm.parsers import NO, YES, default
+from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.texts import TextModel
 
 _QUESTION = (
@@ -115,4 +115,4 @@ def says_no(reply: str | None, test: NoTest) -> bool | None:
         return None
     if test == "substring":
         return "no" in reply.lower()
-    return {YES: False, NO: True}.get(default(reply) or "")
+    return {YES: False, NO: True}.get(PARSERS["default"](reply) or "")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from ood_lab.lvlm.judged import UNPARSED
-from ood_lab.lvlm.parsers import mmbench
+from ood_lab.lvlm.parsers import PARSERS
 from ood_lab.lvlm.reader import matched
 from ood_lab.lvlm.texts import TextModel
 
@@ -37,4 +37,4 @@ def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
         _TEXT.format(question=judged.at[row, "text"], reply=str(judged.at[row, "reply"]).strip())
         for row in open_rows
     ]
-    return matched(judged, open_rows, texts, model, mmbench, "judge", "match")
+    return matched(judged, open_rows, texts, model, PARSERS["mmbench"], "judge", "match")

@@ -1,0 +1,51 @@
+"""Parsers: what a reply to a question says, or None where it says nothing that can be read.
+
+Every parser is a function of the reply's text alone, so answers are parsed again without being
+asked again. A question names its parser; ``task.parser=NAME`` replaces it by another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.lvlm.parsers import others, ours
+from ood_lab.lvlm.parsers.base import NO, OURS, YES, Parser
+
+__all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_named", "parser_of"]
+
+#: By the name that questions and ``task.parser`` use.
+PARSERS: Mapping[str, Parser] = {
+    parser.name: parser
+    for parser in (
+        ours.default,
+        ours.strict,
+        others.pope,
+        others.amber,
+        others.ode,
+        others.lmms_pope,
+        others.lmms_mme,
+        others.vlmeval,
+        others.mmbench,
+        ours.number,
+    )
+}
+#: Those that read yes or no, and may stand for each other.
+YES_NO_PARSERS = tuple(name for name in PARSERS if name != "number")
+
+
+def parser_named(name: str) -> Parser:
+    """The parser of that name.
+
+    Raises:
+        UserError: there is none.
+    """
+    if name not in PARSERS:
+        raise UserError(f"there is no parser '{name}': {suggestion(name, PARSERS)}")
+    return PARSERS[name]
+
+
+def parser_of(named: str, given: str | None) -> str:
+    """The one that a question ``named``, or the ``given`` one where that reads yes or no."""
+    return given if given and named in YES_NO_PARSERS else named

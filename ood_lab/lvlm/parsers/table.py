@@ -1,0 +1,68 @@
+"""The tables of parsers in ``docs/lvlm.md``, made from the parsers and 300 replies.
+
+``python -m ood_lab.lvlm.parsers.table`` writes them anew; a test compares them with the page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ood_lab.doc_tables import with_table
+from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS
+
+_ROOT = Path(__file__).parents[3]
+PAGE = _ROOT / "docs" / "lvlm.md"
+#: Invented replies; what a person reads in them (``means``), and what every rule says of them.
+REPLIES = _ROOT / "tests" / "lvlm" / "parser_replies.jsonl"
+_READER = (
+    "| `reader` | ours | what the chat model of `reader=...` says that the answer means | "
+    "unparsed: it says unclear |"
+)
+
+
+def replies() -> list[dict[str, Any]]:
+    """``kind, reply, means``, and the verdict of every rule by the name of its parser."""
+    lines = REPLIES.read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def parser_table() -> str:
+    """In Markdown: whose rule every parser has, and what the rule is."""
+    head = "| `task.parser` | whose rule | yes or no is | otherwise |\n|---|---|---|---|\n"
+    found = (PARSERS[name] for name in YES_NO_PARSERS)
+    rows = [f"| `{p.name}` | {p.source} | {p.says} | {p.otherwise} |" for p in found]
+    return head + "\n".join([*rows, _READER])
+
+
+def difference_table() -> str:
+    """In Markdown: of the replies, the share in % that two parsers read differently.
+
+    The last row compares them with what a person reads.
+    """
+    rows = replies()
+    said = {name: [PARSERS[name](row["reply"]) for row in rows] for name in YES_NO_PARSERS}
+    said["a person"] = [row["means"] for row in rows]
+    columns = list(YES_NO_PARSERS)
+    lines = [["%", *(f"`{name}`" for name in columns)], ["---"] * (len(columns) + 1)]
+    for place, name in list(enumerate(said))[1:]:
+        shares = [_share(said[name], said[other]) for other in columns[:place]]
+        shown = f"`{name}`" if name in columns else name
+        lines.append([shown, *shares, *[""] * (len(columns) - place)])
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  ", "| ") for line in lines)
+
+
+def with_tables(page: str) -> str:
+    """The page with the tables of today."""
+    page = with_table(page, "parsers", parser_table())
+    return with_table(page, "where parsers differ", difference_table())
+
+
+def _share(a: Sequence[str | None], b: Sequence[str | None]) -> str:
+    return f"{100 * sum(x != y for x, y in zip(a, b, strict=True)) / len(a):.0f}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(with_tables(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

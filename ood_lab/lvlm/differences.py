@@ -1,12 +1,20 @@
-"""Answers of several models to the same questions."""
+"""Answers of several models, or in several forms, to the same questions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_json
+from ood_lab.lvlm.judged import PARSED, sizes_of
+from ood_lab.lvlm.kept import model_name
+from ood_lab.lvlm.scored import Place
+from ood_lab.metrics.significance import holm
+from ood_lab.results import PART
 
 
 def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -25,4 +33,49 @@ def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
                 "questions can be compared"
             )
         wanted = found
+    return together(judged)
+
+
+def together(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """Tables of answers below each other, with their name in a column ``model``."""
     return pd.concat([table.assign(model=name) for name, table in judged.items()])
+
+
+def runs_by_model(own: str, runs: Iterable[Path]) -> dict[str, Path]:
+    """Run folders by the name of their chat model, none of them that of the ``own`` one."""
+    found: dict[str, Path] = {}
+    for run in runs:
+        name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
+        found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
+    return found
+
+
+def contrasts_by(
+    places: Iterable[Place], contrast: Callable[[pd.DataFrame], pd.DataFrame]
+) -> pd.DataFrame:
+    """Contrasts between the same groups on several sets of questions, corrected for all of them.
+
+    Groups of which no answer could be read in a set are left out there. Holm's correction is over
+    all pairs of groups and sets of a metric; sets (``part`` is missing) and their parts are two
+    families.
+
+    Args:
+        places: sets of answers, with a column ``model`` that tells the groups apart.
+        contrast: between the groups, see :func:`ood_lab.metrics.clustered.contrast`.
+
+    Returns:
+        The columns of ``contrast``, the keys of the places, and how many answers of both groups
+        there are (:data:`~ood_lab.lvlm.judged.SIZES`). Empty where no two groups can be
+        compared.
+    """
+    tables = []
+    for keys, rows in places:
+        read = (rows["status"] == PARSED).groupby(rows["model"]).transform("any")
+        if rows.loc[read, "model"].nunique() > 1:
+            given: dict[str, Any] = {PART: None, **keys, **sizes_of(rows)}
+            tables.append(contrast(rows[read]).assign(**given))
+    if not tables:
+        return pd.DataFrame(columns=["a", "b", "metric", "split", PART])
+    table = pd.concat(tables, ignore_index=True)
+    families = table.groupby([table["metric"], table[PART].notna()])["p_value"]
+    return table.assign(p_holm=families.transform(lambda p: holm(p.tolist())))

@@ -40,19 +40,21 @@ def places(
     unit: str,
     min_count: int,
     finer: Sequence[str] = (),
+    every: str = POOLED,
 ) -> Iterator[Place]:
     """Whole sets, then every known level of shift, every cell of two, and every other part.
 
     Args:
         rows: with ``split``; levels and finer keys as far as they are known.
-        splits: in order; :data:`POOLED` = all rows.
+        splits: in order; ``every`` = all rows.
         unit: column that tells apart what is resampled.
         min_count: levels, cells and finer parts with fewer units are missing.
-        finer: further numbers by which each set is divided; name and value are the part.
+        finer: further columns by which each set is divided; name and value are the part.
+        every: what all rows together are called.
     """
     if not len(rows):
         return
-    parts = {s: rows if s == POOLED else rows[rows["split"] == s] for s in splits}
+    parts = {s: rows if s == every else rows[rows["split"] == s] for s in splits}
     parts = {split: part for split, part in parts.items() if len(part)}
     for split, part in parts.items():
         yield Place({"split": split}, part)
@@ -66,7 +68,8 @@ def places(
         for name in finer:
             for value, cell in part.groupby(name, sort=True) if name in part else ():
                 if cell[unit].nunique() >= min_count:
-                    yield Place({"split": split, PART: f"{name} {value:g}"}, cell)
+                    shown = f"{value:g}" if isinstance(value, int | float) else str(value)
+                    yield Place({"split": split, PART: f"{name} {shown}"}, cell)
 
 
 def estimate_rows(

@@ -22,7 +22,7 @@ from ood_lab.report.page import Page, Section
 from ood_lab.report.pictures import Pictures as Images
 from ood_lab.report.protocol import MISSING, percent
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.results import whole, why_missing
+from ood_lab.results import PART, whole, why_missing
 
 _SHOWN = 6  # pictures of a set
 
@@ -160,7 +160,12 @@ def questions_fact(judged: pd.DataFrame) -> tuple[str, str, str]:
 
 
 def difference_table(
-    caption: str, table: pd.DataFrame, names: Mapping[Any, str], metrics: Mapping[str, str]
+    caption: str,
+    table: pd.DataFrame,
+    names: Mapping[Any, str],
+    metrics: Mapping[str, str],
+    sets: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
 ) -> Table:
     """One row per pair of groups; of every metric the difference with its interval, and p.
 
@@ -169,20 +174,82 @@ def difference_table(
         table: see :func:`ood_lab.metrics.clustered.contrast`.
         names: group → what it is called; others are called what they are.
         metrics: metric → what it is called; others are not shown.
+        sets: set of questions → what it is called, where the groups are compared on several. Of two
+            groups alone the rows are named after the sets.
+        notes: below the table.
     """
-    pairs = list(dict.fromkeys(zip(table["a"], table["b"], strict=True)))
-    found = {(row["a"], row["b"], row["metric"]): row for row in table.to_dict("records")}
-    shown = {m: words for m, words in metrics.items() if (table["metric"] == m).any()}
-    heads = [Head("pair", "ascending"), *[Head("difference"), Head("p", "ascending")] * len(shown)]
+    keys = ["a", "b"] if sets is None else ["a", "b", "split", PART]
+    rows = table.assign(**{PART: table[PART].fillna("")}) if PART in keys else table
+    pairs = list(dict.fromkeys(zip(*(rows[key] for key in keys), strict=True)))
+    found = {(*(row[key] for key in keys), row["metric"]): row for row in rows.to_dict("records")}
+    alone = sets is not None and len({pair[:2] for pair in pairs}) == 1
+
+    def words(a: Any, b: Any, split: str = "", part: str = "") -> str:
+        place = ", ".join(filter(None, [(sets or {}).get(split, split), part]))
+        both = "" if alone else f"{names.get(a, a)} - {names.get(b, b)}"
+        return ": ".join(filter(None, [place, both]))
+
+    shown = {m: name for m, name in metrics.items() if (table["metric"] == m).any()}
+    first = Head("questions" if alone else "pair", "ascending")
+    heads = [first, *[Head("difference"), Head("p", "ascending")] * len(shown)]
     cells = [
         [
-            name_cell(f"{names.get(a, a)} - {names.get(b, b)}", place),
-            *(cell for metric in shown for cell in _difference(found.get((a, b, metric)))),
+            name_cell(words(*pair), place),
+            *(cell for metric in shown for cell in _difference(found.get((*pair, metric)))),
         ]
-        for place, (a, b) in enumerate(pairs)
+        for place, pair in enumerate(pairs)
     ]
-    groups = [Group(), *(Group(words, span=2) for words in shown.values())]
-    return Table(caption, heads, cells, groups, notes=[P_NOTE], spreads=True, split="groups")
+    groups = [Group(), *(Group(name, span=2) for name in shown.values())]
+    said = [*notes, P_NOTE]
+    return Table(caption, heads, cells, groups, notes=said, spreads=True, split="groups")
+
+
+def form_table(
+    table: pd.DataFrame,
+    sets: Mapping[str, str],
+    metrics: Mapping[str, str],
+    other: Path | None = None,
+) -> Table:
+    """What a chain of thought changes, by set of questions, and by parts of the first set.
+
+    Args:
+        table: see :func:`ood_lab.lvlm.differences.contrasts_by`.
+        sets: set of questions → what it is called; in this order.
+        metrics: metric → what it is called.
+        other: the run that was asked in the other form; None = both forms were asked in this one.
+    """
+    order = {split: place for place, split in enumerate(sets)}
+    shown = table[table[PART].isna() | (table["split"] == next(iter(sets)))]
+    shown = shown.sort_values("split", key=lambda c: c.map(order), kind="stable")
+    notes = ["The same questions in both forms; an answer that cannot be read is wrong."]
+    if other is not None:
+        notes.append(
+            f"The other form was asked in {other}: questions belong together by the content of "
+            "their image, category and right answer."
+        )
+    title = "Chain of thought minus plain, points"
+    return difference_table(title, shown, {}, metrics, sets, notes)
+
+
+def form_figure(
+    run: Scored, metrics: Mapping[str, str], sets: Mapping[str, str]
+) -> Iterator[PlannedFigure]:
+    """Bars of what a chain of thought changes, where both forms were asked."""
+    table = run.tables.get("forms")
+    if table is None or not len(table):
+        return
+    rows = table[table[PART].isna() & table["metric"].isin(metrics)]
+    rows = rows.assign(value=rows["difference"])
+    titles = {m: f"{words}, points" for m, words in metrics.items()}
+    ends = ["value", "ci_low", "ci_high"]
+    rows = rows.assign(**{end: 100 * rows[end] for end in ends})
+    footer = f"{run.title}. Chain of thought minus plain, 95% intervals."
+    yield PlannedFigure(
+        "forms",
+        "Chain of thought",
+        "What a chain of thought changes on the same questions, with 95% intervals.",
+        lambda: bar_panels(rows, titles, sets, footer, factor=1.0),
+    )
 
 
 def _difference(row: Mapping[Any, Any] | None) -> tuple[Cell, Cell]:
@@ -217,6 +284,7 @@ def answer_figures(
     """
     shown = {s: words for s, words in splits.items() if (run.whole["split"] == s).any()}
     footer = f"{run.title}. {remark}"
+    sets = run.first_way[run.first_way[PART].isna()]
     yield PlannedFigure(
         "sets",
         "Sets of questions",
@@ -227,14 +295,15 @@ def answer_figures(
         "levels",
         "By level of shift",
         "By known level of shift of the image, with 95% intervals.",
-        lambda: level_lines(run.first_way, levels, lines or shown, f"{footer} 95% intervals."),
+        lambda: level_lines(sets, levels, lines or shown, f"{footer} 95% intervals."),
     )
     yield PlannedFigure(
         "cells",
         "Semantic × covariate level",
         f"{splits.get(cells_of, cells_of)}, by the known levels of shift of the image.",
-        lambda: level_cells(run.first_way, levels, cells_of, footer),
+        lambda: level_cells(sets, levels, cells_of, footer),
     )
+    yield from form_figure(run, metrics, splits)
 
 
 def page_of(

@@ -49,7 +49,7 @@ DEFINITIONS = (
     (
         "Acc, P, R, F1, MCC",
         "Accuracy, precision, recall, F1 and Matthews' correlation with yes as the positive class; "
-        "0 where a denominator is 0. Pooled: counts of all splits together, not a mean of them.",
+        "0 where a denominator is 0. Of several sets together counts are added up, not averaged.",
     ),
     ("yes-rate", "Share of the answers that say yes; half of the right answers do."),
     (
@@ -73,13 +73,15 @@ def yes_no_rows(
     *,
     positive: str = YES,
     groups: Mapping[str, str] | None = None,
+    finer: Sequence[str] = (),
+    every: str = POOLED,
     draws: int = 1000,
     seed: int = 0,
     min_count: int = 10,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table.
 
-    The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all pooled, and of every known
+    The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all together, and of every known
     level of shift and every cell of the two, with unparsed answers treated both ways. A failed
     request removes its pair either way. Intervals resample pairs. Values are missing where no
     answer could be read.
@@ -91,13 +93,16 @@ def yes_no_rows(
         positive: the positive class of precision, recall and F1.
         groups: metric → column: the share of the column's groups all of whose questions are right.
             Intervals resample groups.
+        finer: columns whose values are parts of each set.
+        every: what all sets together are called; "" = they are left out.
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels and cells with fewer pairs are missing.
     """
     rows = judged[judged["task"] == YES_NO]
+    sets = [*splits, every] if every else list(splits)
     for way in sorted(WAYS, key=lambda each: each != first):
-        for place, part in places(rows, [*splits, POOLED], "pair_id", min_count):
+        for place, part in places(rows, sets, "pair_id", min_count, finer, every):
             kept = part[_kept(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
             found = clustered(
@@ -184,7 +189,7 @@ def yes_no_tables(
 def model_contrasts(
     judged: pd.DataFrame, *, positive: str = YES, draws: int = 1000, seed: int = 0
 ) -> pd.DataFrame:
-    """How models differ on the same yes/no questions, all sets pooled.
+    """How models differ on the same yes/no questions, all of them together.
 
     Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
     wrong. See :func:`~ood_lab.metrics.clustered.contrast`.

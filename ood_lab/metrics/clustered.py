@@ -119,7 +119,7 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
         first: compare this group with each other one only; None = all pairs.
 
     Returns:
-        ``a, b, metric, value_a, value_b, difference, ci_low, ci_high, p_value, p_holm``.
+        ``a, b, metric, value_a, value_b, difference, ci_low, ci_high, p_value, p_holm, n``.
     """
     pairs = [(a, b) for a, b in combinations(range(len(names)), 2) if first in (None, names[a])]
     rows: list[dict[str, Any]] = []
@@ -142,6 +142,7 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
                     "ci_high": float(high),
                     "p_value": p,
                     "p_holm": adjusted,
+                    "n": found.n,
                 }
             )
     return pd.DataFrame(rows)

@@ -18,8 +18,22 @@ from ood_lab.hints import suggestion
 from ood_lab.io import read_json, read_table, write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.differences import same_questions
+from ood_lab.lvlm.differences import runs_by_model, same_questions, together
 from ood_lab.lvlm.exports import Format, Whole, export
+from ood_lab.lvlm.forms import (
+    COT,
+    WORDS,
+    Form,
+    Forms,
+    apart,
+    as_asked,
+    check_same_model,
+    counterparts,
+    form_of,
+    questions_of,
+    run_of_other_form,
+    with_forms,
+)
 from ood_lab.lvlm.judged import judge
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
@@ -29,7 +43,7 @@ from ood_lab.lvlm.questions import Question, read_questions, write_questions
 from ood_lab.lvlm.reader import READER, read_by_reader
 from ood_lab.lvlm.recorded import recorded_answers
 from ood_lab.lvlm.replies import is_cut
-from ood_lab.lvlm.shown import Headline, Scored, difference_table
+from ood_lab.lvlm.shown import Headline, Scored, difference_table, form_table
 from ood_lab.lvlm.texts import TextModel
 from ood_lab.lvlm.whole import check_whole
 from ood_lab.report.blocks import Text
@@ -38,7 +52,7 @@ from ood_lab.report.page import Page, write_summary
 from ood_lab.report.shown import show_warnings
 from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
-from ood_lab.results import RESULTS, Kind, write_results
+from ood_lab.results import PART, RESULTS, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -55,7 +69,9 @@ class Benchmark(Task):
     Args:
         until: last stage to run.
         against: run folders of other models that were asked the very same questions: they are
-            compared in ``models.csv``.
+            compared in ``models.csv``. One of them may be of the same model and the same questions
+            in the other form: the forms are compared in ``forms.csv``, as those of a run that asks
+            both.
         accept_failed: the run counts as finished though questions have no answer; else it is
             not, and the same command asks them again.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
@@ -87,6 +103,8 @@ class Benchmark(Task):
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels")
     #: ``Question.task`` of the questions that it scores.
     asks: ClassVar[Sequence[str]] = ()
+    #: What tells questions apart in whatever form they are asked, in ``meta``; () = in one form.
+    identity: ClassVar[Sequence[str]] = ()
     #: What a run that builds questions notes of them in its manifest, for those that ask them.
     of_building: ClassVar[Sequence[str]] = ()
 
@@ -109,8 +127,33 @@ class Benchmark(Task):
                 raise UserError(
                     f"task.against: {run} is not a run folder of {self.name} that was scored"
                 )
+        self._check_forms(ws)
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
+
+    @property
+    def forms(self) -> Forms:
+        """In which forms new questions are asked."""
+        return "plain"
+
+    @property
+    def given(self) -> Sequence[str]:
+        """Files of questions that were built before."""
+        return [] if self.questions is None else [self.questions]
+
+    def _check_forms(self, ws: Workspace) -> None:
+        if not self.against or not self.identity:
+            return
+        forms = self.forms
+        if self.given:
+            asked = [q for file in self.given for q in read_questions(Path(file))]
+            forms = "both" if apart(asked)[1] else form_of(asked)
+        own: Form = "plain" if forms == "both" else forms
+        other = run_of_other_form(own, [Path(run) for run in self.against])
+        if other is not None and forms == "both":
+            raise UserError(f"task.against: this run asks both forms itself: leave {other} out")
+        if other is not None and self.answers is None:
+            check_same_model(other, ws.lvlm.made_with)
 
     def _check_parser(self, ws: Workspace) -> None:
         parsers = (*YES_NO_PARSERS, READER)
@@ -154,6 +197,7 @@ class Benchmark(Task):
         self._export(ws, questions, file.parent)
         if self.until == "build":
             return None
+        twins = self._twins(ws, questions, file.parent)
         found = self.find_answers(ws, questions, file.parent)
         ws.manifest.setdefault("lvlm", dict(found[0].made_with) if found else {})
         write_answers(found, ws.folder / ANSWERS)
@@ -162,7 +206,20 @@ class Benchmark(Task):
             return None
         ws.manifest["warnings"] = list(_warnings(found))
         show_warnings(ws.manifest)
-        return self._finish(ws, questions, found, file.parent)
+        return self._finish(ws, questions, found, file.parent, twins)
+
+    def _twins(
+        self, ws: Workspace, questions: Sequence[Question], folder: Path
+    ) -> tuple[Path, dict[str, Question]] | None:
+        """The run of ``task.against`` in the other form, and what its questions ask here."""
+        asked = apart(questions)[0]
+        runs = [Path(run) for run in self.against if self.identity]
+        other = run_of_other_form(form_of(asked), runs)
+        theirs = None if other is None else questions_of(other)
+        if other is None or theirs is None:
+            return None
+        keys, cache = self.identity, ws.cfg.paths.cache
+        return other, counterparts((asked, folder), theirs, keys, str(other), cache)
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
@@ -184,10 +241,15 @@ class Benchmark(Task):
     def _export(self, ws: Workspace, questions: Sequence[Question], folder: Path) -> None:
         parser = None if self.parser == READER else self.parser  # a chat model is no rule
         questions = [replace(q, parser=parser_of(q.parser, parser)) for q in questions]
+        first, beside = apart(questions)
         for form in self.export:
             place = ws.folder / "exports" / form
-            export(questions, folder, place, self.kind.name, form, self.wholes)
+            export(first, folder, place, self.kind.name, form, self.wholes)
             log.info("questions for %s: %s", form, place)
+            if beside:
+                place = ws.folder / "exports" / f"{form}_{COT}"
+                export(beside, folder, place, f"{self.kind.name}_{COT}", form, self.wholes)
+                log.info("the same with a chain of thought: %s", place)
 
     def find_answers(
         self, ws: Workspace, questions: Sequence[Question], folder: Path
@@ -227,7 +289,12 @@ class Benchmark(Task):
             )
 
     def _finish(
-        self, ws: Workspace, questions: Sequence[Question], found: Sequence[Answer], source: Path
+        self,
+        ws: Workspace,
+        questions: Sequence[Question],
+        found: Sequence[Answer],
+        source: Path,
+        twins: tuple[Path, dict[str, Question]] | None,
     ) -> pd.DataFrame:
         """Scores the answers, writes what was found, and shows it.
 
@@ -235,8 +302,12 @@ class Benchmark(Task):
         """
         model = model_name(ws.manifest["lvlm"])
         ws.manifest["parsers"] = self._parsers(questions)
-        judged = dict(self.judged(ws, questions, {a.question_id: a for a in found}))
-        for name, table in judged.items():
+        answers = {a.question_id: a for a in found}
+        first, others = apart(questions)
+        beside = [q for q in others if q.question_id in answers]
+        judged = dict(self.judged(ws, first, answers))
+        second = dict(self.judged(ws, beside, answers)) if beside else {}
+        for name, table in {**judged, **{f"{k}_{COT}": t for k, t in second.items()}}.items():
             write_table(table, ws.folder / f"{name}.parquet")
         ws.manifest |= {
             "title": f"{self.name}: {model} on {self.about(ws)}",
@@ -247,18 +318,39 @@ class Benchmark(Task):
                 "headlines": [list(headline) for headline in self.headlines],
             },
         }
-        results = self.results(ws, judged, model)
+        results = own = self.results(ws, judged, model)
+        tables: dict[str, pd.DataFrame] = {}
+        thinking = self.results(ws, second, model) if second else None
+        if thinking is not None:  # what is known of the questions without an answer stands once
+            thinking = thinking[thinking["n_asked"].notna()]
+        if forms := self._both_forms(ws, first, judged, second, twins):
+            both = together({form: each["judged"] for form, each in forms.items()})
+            tables["forms"] = self.form_contrasts(ws, {**judged, "judged": both})
+            results = with_forms(self.kind, own, thinking, tables["forms"])
         write_results(results, ws.folder)
-        tables = dict(self.further(ws, judged, source))
-        if self.against:
-            tables["models"] = self._models(ws, judged, model)
+        tables |= self.further(ws, judged, source)
+        models = [Path(run) for run in self.against if twins is None or Path(run) != twins[0]]
+        if models:
+            tables["models"] = self._models(ws, judged, model, models)
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
         blocks = list(self.summary(run))
-        if self.against:
+        if thinking is not None:
+            sets = thinking[thinking[PART].isna()]
+            part = Scored(ws.folder, source, sets, second, {}, ws.manifest)
+            blocks += [
+                replace(block, caption=f"Chain of thought. {block.caption}")
+                for block in self.summary(part)
+                if isinstance(block, Table)
+            ]
+        if forms:
+            other = None if twins is None else twins[0]
+            blocks.append(form_table(tables["forms"], self.sets, self.compared, other))
+        if models:
             title = "Models on the same questions, points"
-            blocks.append(difference_table(title, tables["models"], {}, self.compared))
+            given = self.sets if "split" in tables["models"] else None
+            blocks.append(difference_table(title, tables["models"], {}, self.compared, given))
         blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
         write_summary(blocks, ws.folder, self.kind.name)
         Console().print(Printed(blocks))
@@ -268,9 +360,35 @@ class Benchmark(Task):
                 self.page(run, blocks).write(ws.folder / page)
         return results
 
-    def _models(self, ws: Workspace, own: Mapping[str, pd.DataFrame], model: str) -> pd.DataFrame:
+    def _both_forms(
+        self,
+        ws: Workspace,
+        asked: Sequence[Question],
+        judged: Mapping[str, pd.DataFrame],
+        second: Mapping[str, pd.DataFrame],
+        twins: tuple[Path, dict[str, Question]] | None,
+    ) -> dict[str, Mapping[str, pd.DataFrame]]:
+        """Answers in both forms by what they are called, the chain of thought first."""
+        if second:
+            return {WORDS["cot"]: second, WORDS["plain"]: judged}
+        if twins is None:
+            return {}
+        run, same = twins
+        check_same_model(run, ws.manifest["lvlm"])
+        own, kept = judged["judged"], {q.question_id for q in same.values()}
+        sides = [own[own["question_id"].isin(kept)]]
+        sides.append(as_asked(read_table(run / "judged.parquet"), same))
+        if form_of(asked) == "plain":
+            sides.reverse()
+        return dict(
+            zip((WORDS["cot"], WORDS["plain"]), ({"judged": s} for s in sides), strict=True)
+        )
+
+    def _models(
+        self, ws: Workspace, own: Mapping[str, pd.DataFrame], model: str, others: Sequence[Path]
+    ) -> pd.DataFrame:
         """How models differ that were asked the very same questions."""
-        runs = runs_by_model(model, self.against)
+        runs = runs_by_model(model, others)
         found = {model: own} | {
             name: {key: read_table(run / f"{key}.parquet") for key in own}
             for name, run in runs.items()
@@ -344,6 +462,18 @@ class Benchmark(Task):
         See :func:`ood_lab.metrics.clustered.contrast`.
         """
 
+    def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """How two forms differ, by set; as :meth:`contrasts`, with the form for the model.
+
+        See :func:`ood_lab.lvlm.differences.contrasts_by`.
+        """
+        return self.contrasts(ws, judged)
+
+    @property
+    def sets(self) -> Mapping[str, str]:
+        """Sets of questions that are told apart in comparisons, and what they are called."""
+        return {}
+
     @abstractmethod
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """What the terminal prints, and the page shows first."""
@@ -374,12 +504,3 @@ def _whose(parsers: Mapping[str, str]) -> str:
 def results_options(ws: Workspace) -> dict[str, Any]:
     """Bootstrap and least size of a cell, as the tables of results take them."""
     return ws.resampling | {"min_count": int(ws.metrics["min_count"])}
-
-
-def runs_by_model(own: str, runs: Iterable[str]) -> dict[str, Path]:
-    """Run folders by the name of their chat model, none of them that of the ``own`` one."""
-    found: dict[str, Path] = {}
-    for run in map(Path, runs):
-        name = model_name(read_json(run / "manifest.json").get("lvlm", {}))
-        found[f"{name} ({run.parent.name})" if name in (own, *found) else name] = run
-    return found

@@ -12,22 +12,24 @@ import pandas as pd
 from annotated_types import Ge, Interval
 
 from ood_lab.arguments import Count
+from ood_lab.errors import UserError
 from ood_lab.io import write_table
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Whole
+from ood_lab.lvlm.forms import Form, Forms, in_forms
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
 from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
+from ood_lab.lvlm.oodbench.datasets import built_datasets, questions_of_datasets
 from ood_lab.lvlm.oodbench.distribution import distribution_of
 from ood_lab.lvlm.oodbench.division import DIVISION, Case1, Combine, Rule, divide, labels_of
-from ood_lab.lvlm.oodbench.page import DISTRIBUTION, HEADLINES, METRICS, page, summary
+from ood_lab.lvlm.oodbench.page import DISTRIBUTION, HEADLINES, METRICS, SPLITS, page, summary
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
-from ood_lab.lvlm.oodbench.scoring import KIND, bap_needs, results_of
-from ood_lab.lvlm.oodbench.wording import Form
+from ood_lab.lvlm.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.shown import Headline, Scored
-from ood_lab.lvlm.yes_no import YES_NO, Unparsed, model_contrasts
+from ood_lab.lvlm.yes_no import YES_NO, Unparsed
 from ood_lab.report.blocks import Text
 from ood_lab.report.page import Page
 from ood_lab.report.table import Table
@@ -52,7 +54,11 @@ class OODBench(Benchmark):
         verified_only: of federated annotations, only verified labels count as absent.
         audit: ``audit.csv`` with verdicts: rejected pairs are left out.
         id_pairing, id_pairs, most_pairs: see :class:`~ood_lab.lvlm.oodbench.pairs.Pairing`.
-        form, cot_article, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
+        datasets: ``questions.jsonl`` of several runs, each of which divided another data set, in
+            place of the first stage. They are asked together: results of a split are of all of
+            them, and those of each data set stand beside them.
+        form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
+        cot_article, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
         gate_c_on_e: BAP: a count is right only where the existence is.
 
@@ -68,27 +74,59 @@ class OODBench(Benchmark):
     id_pairing: IdPairing
     id_pairs: Count | None
     most_pairs: Count | None
-    form: Form
+    datasets: Sequence[str]
+    form: Forms
     cot_article: bool
     bap_per_image: Annotated[int, Ge(0)]
     unparsed: Unparsed
     gate_c_on_e: bool
-    files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit")
+    files: ClassVar[Sequence[str]] = ("questions", "datasets", "answers", "levels", "audit")
     asks: ClassVar[Sequence[str]] = (YES_NO, *BAP_TASKS)
-    of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division")
+    of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division", "datasets")
+    identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
     compared: ClassVar[Mapping[str, str]] = METRICS
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
         super().check(ws)
-        if self.questions is None and not self.foreign_clip:
+        if self.datasets:
+            if self.questions is not None or self.audit is not None:
+                raise UserError("task.datasets excludes task.questions and task.audit")
+            built_datasets(self.datasets)
+        elif self.questions is None and not self.foreign_clip:
             refuse_foreign(ws.settings, ("annotations",), ("image_text",))
         if self.until != "build" and self.answers is None:
             _ = ws.lvlm.made_with  # a missing folder shows before the division
 
+    @property
+    def forms(self) -> Forms:
+        """See the base class."""
+        return self.form
+
+    @property
+    def given(self) -> Sequence[str]:
+        """See the base class."""
+        return self.datasets or super().given
+
     def build(self, ws: Workspace) -> list[Question]:
         """Questions about what the image-text models overlook, and about what they do not."""
+        if not self.datasets:
+            return self._divided(ws)
+        built = built_datasets(self.datasets)
+        *names, last = built
+        ws.manifest |= {
+            "annotations": {"name": f"{', '.join(names)} and {last}"},
+            "image_text": built[last]["image_text"],
+            "datasets": {
+                name: {key: about[key] for key in ("file", "annotations", "division")}
+                for name, about in built.items()
+            },
+        }
+        return list(questions_of_datasets(built))
+
+    def _divided(self, ws: Workspace) -> list[Question]:
+        """Questions about the data set of ``annotations=...``."""
         annotations = ws.annotations
         labels = labels_of(annotations, self.verified_only)
         folder = ws.features_root / "image_text"
@@ -105,12 +143,6 @@ class OODBench(Benchmark):
         drawn = Pairing(
             id_pairing=self.id_pairing, id_pairs=self.id_pairs, most_pairs=self.most_pairs
         ).draw(division, labels, ws.seed)
-        asked = Asked(
-            form=self.form,
-            cot_article=self.cot_article,
-            parser=self.parser_of_questions,
-            bap_per_image=self.bap_per_image,
-        )
         found = division["split"].value_counts().to_dict()
         ws.manifest |= {
             "annotations": {
@@ -123,7 +155,17 @@ class OODBench(Benchmark):
             "division": asdict(rule) | {"pairs": {str(k): int(v) for k, v in found.items()}},
         }
         log.info("annotated pairs by split: %s", found)
-        return asked.questions(drawn, annotations, ws.seed)
+
+        def asked(form: Form) -> list[Question]:
+            how = Asked(
+                form=form,
+                cot_article=self.cot_article,
+                parser=self.parser_of_questions,
+                bap_per_image=self.bap_per_image,
+            )
+            return how.questions(drawn, annotations, ws.seed)
+
+        return in_forms(self.form, asked)
 
     @property
     def name(self) -> str:
@@ -170,7 +212,12 @@ class OODBench(Benchmark):
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
-        return model_contrasts(judged["judged"], **ws.resampling)
+        return contrasts(judged["judged"], **ws.resampling)
+
+    @property
+    def sets(self) -> Mapping[str, str]:
+        """See the base class."""
+        return SPLITS
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

@@ -10,10 +10,10 @@ from annotated_types import Ge, Interval
 
 from ood_lab.arguments import BatchSize, Count, Share
 from ood_lab.io import write_table
+from ood_lab.lvlm.forms import Form
 from ood_lab.lvlm.oodbench.build import Asked
 from ood_lab.lvlm.oodbench.division import labels_of
 from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector
-from ood_lab.lvlm.oodbench.wording import Form
 from ood_lab.lvlm.questions import write_questions
 from ood_lab.run.workspace import Task, Workspace
 

@@ -29,6 +29,7 @@ from ood_lab.lvlm.oodbench.runs import (
     common_pairs,
     read_runs,
 )
+from ood_lab.lvlm.oodbench.scoring import DATASET
 from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures
 from ood_lab.lvlm.statistics.findings import Findings
@@ -112,6 +113,11 @@ class OODBenchStatistics(Task):
         """See the class."""
         runs = read_runs(self.runs)
         hard = read_runs(self.hard)
+        if hard and DATASET in runs[0].judged:
+            raise UserError(
+                f"task.hard: {runs[0].path} asks about several data sets, and hard samples "
+                "are of one: give the runs on that one"
+            )
         self._check(runs, hard)
         if self.train is not None and self._needs_clip and not self.foreign_clip:
             for run in (self.train, built_in(runs[0].path) or runs[0].path):

@@ -17,6 +17,7 @@ from ood_lab.errors import UserError
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import SIZES
@@ -37,15 +38,15 @@ from ood_lab.lvlm.oric.gathered import Gathered
 from ood_lab.lvlm.oric.given import Given
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge
 from ood_lab.lvlm.oric.matching import second_step
-from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, analyses_in, page, summary
+from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, SETS, analyses_in, page, summary
 from ood_lab.lvlm.oric.pool import Pool
 from ood_lab.lvlm.oric.pope import SAMPLINGS, read_pope, sampling_of
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
 from ood_lab.lvlm.oric.released import PAPER, RELEASED, Rules
-from ood_lab.lvlm.oric.scoring import KIND, contrasts, drops, results_of
+from ood_lab.lvlm.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
 from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, meta_of, pope_of
 from ood_lab.lvlm.oric.space import Space, space_of, template_of
-from ood_lab.lvlm.oric.wording import TASK, Asked, Form
+from ood_lab.lvlm.oric.wording import TASK, Asked
 from ood_lab.lvlm.oric.writing import Writer
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.reader import READER
@@ -90,7 +91,7 @@ class Oric(Benchmark):
         audit: ``audit.csv`` with verdicts: rejected questions are left out.
         ablations: ORIC's construction to ask too with other samplers, see :data:`Ablation`; of
             published questions about the same images.
-        form: ``plain``, or ``cot``, a chain of thought.
+        form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
         prompts: of the four wordings, how many are asked.
         second_step: ``judge``: its chat model reads replies that the parser does not match.
         area_of: size of a category with several objects: see :data:`AreaOf`.
@@ -115,7 +116,7 @@ class Oric(Benchmark):
     pope: Sequence[str]
     audit: str | None
     ablations: Sequence[Ablation]
-    form: Form
+    form: Forms
     prompts: Annotated[int, Interval(ge=1, le=4)]
     parser: str
     second_step: Literal["none", "judge"]
@@ -127,6 +128,7 @@ class Oric(Benchmark):
     )
     asks: ClassVar[Sequence[str]] = (TASK,)
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
+    identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
     compared: ClassVar[Mapping[str, str]] = COMPARED
 
@@ -136,6 +138,8 @@ class Oric(Benchmark):
         self._check_more()
         if len(self.thresholds) != 2 or not 0 < self.thresholds[0] < self.thresholds[1]:
             raise UserError("task.thresholds: give two sides of squares in pixels, ascending")
+        if self.predictions and self.form == "both":
+            raise UserError("task.predictions are of one form: give task.form=plain or cot")
         if self.bench is None and self.questions is None:
             self._check_construction(ws.settings)
             if not self.construct.pairs:
@@ -195,12 +199,22 @@ class Oric(Benchmark):
 
     # First stage.
 
-    def build(self, ws: Workspace) -> Iterator[Question]:
+    @property
+    def forms(self) -> Forms:
+        """See the base class."""
+        return self.form
+
+    def build(self, ws: Workspace) -> list[Question]:
         """The published questions, or new ones."""
         sets, items, table = self._given(ws) if self.bench else self._constructed(ws)
         write_table(table, ws.folder / "sets.parquet")
-        asked = Asked(form=self.form, parser=self.parser_of_questions, prompts=self.prompts)
-        return asked.questions(items, sets.pool.files, meta_of(table))
+        files, meta = sets.pool.files, meta_of(table)
+
+        def asked(form: Form) -> Iterator[Question]:
+            how = Asked(form=form, parser=self.parser_of_questions, prompts=self.prompts)
+            return how.questions(items, files, meta)
+
+        return in_forms(self.form, asked)
 
     def _given(self, ws: Workspace) -> tuple[Gathered, list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
@@ -347,7 +361,7 @@ class Oric(Benchmark):
         questions, rejected = self._judged_fit(questions)
         if not self.predictions:
             return super().find_answers(ws, questions, folder)
-        own = [q for q in questions if q.meta["split"] == ORIC]
+        own = [q for q in apart(questions)[0] if q.meta["split"] == ORIC]
         rejected |= set(ws.manifest.get("oric", {}).get("rejected", []))
         return list(read_predictions(own, list(map(Path, self.predictions)), rejected).values())
 
@@ -422,6 +436,15 @@ class Oric(Benchmark):
         """See the base class; of ORIC's own questions."""
         table = judged["judged"]
         return contrasts(table[table["split"] == ORIC], "model", **ws.resampling)
+
+    def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class; of every set, and of every wording."""
+        return form_contrasts(judged["judged"], **ws.resampling)
+
+    @property
+    def sets(self) -> Mapping[str, str]:
+        """See the base class."""
+        return SETS
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

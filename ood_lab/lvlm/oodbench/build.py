@@ -13,7 +13,8 @@ from annotated_types import Ge
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oodbench.wording import COUNTING, EXISTENCE, LOGIC, Form, wording
+from ood_lab.lvlm.forms import Form
+from ood_lab.lvlm.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.yes_no import YES_NO

@@ -43,6 +43,8 @@ ID, OOD_S, OOD_H = "id", "ood_s", "ood_h"
 SPLITS = (ID, OOD_S, OOD_H, "hard")
 #: File of :func:`divide`'s pairs in a run folder.
 DIVISION = "division.parquet"
+#: ``split`` of results of all splits together, which the paper never reports.
+TOGETHER = "id_and_ood"
 
 
 @dataclass(frozen=True)

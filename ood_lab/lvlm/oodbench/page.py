@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.io import read_table
 from ood_lab.lvlm.oodbench import uncertainty
-from ood_lab.lvlm.oodbench.division import DIVISION
+from ood_lab.lvlm.oodbench.division import DIVISION, TOGETHER
 from ood_lab.lvlm.oodbench.figures import distribution_figures, purified_histograms
-from ood_lab.lvlm.scored import POOLED
+from ood_lab.lvlm.oodbench.scoring import DATASET
 from ood_lab.lvlm.shown import (
     Headline,
     Scored,
@@ -31,11 +32,17 @@ from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
 from ood_lab.report.page import Page
 from ood_lab.report.table import Table
-from ood_lab.results import whole
+from ood_lab.results import PART, whole
 
 DISTRIBUTION = "distribution"
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}
-SPLITS = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H", "hard": "hard", POOLED: "pooled"}
+SPLITS = {
+    "id": "ID",
+    "ood_s": "OOD-S",
+    "ood_h": "OOD-H",
+    "hard": "hard",
+    TOGETHER: "ID and OOD together",
+}
 HEADLINES = (
     Headline("id", "accuracy", "ID Acc"),
     Headline("ood_s", "accuracy", "OOD-S Acc"),
@@ -52,6 +59,12 @@ _DEFINITIONS = (
         "Flagged",
         "Case 1: an absent label scores higher than the annotated ones. Case 2: p_c is below T. "
         "How the two go together stands in the manifest.",
+    ),
+    (
+        "Data sets",
+        "Of several data sets, which have their own labels and divisions, a split is all of them: "
+        "their counts are added up, and accuracies are not averaged. ID and OOD together adds up "
+        "the splits, too; the paper never does.",
     ),
     ("OOD-H, OOD-S", "Annotated pairs of image and category that all (H) or some (S) models flag."),
     (
@@ -70,7 +83,7 @@ _DEFINITIONS = (
 
 
 def summary(run: Scored) -> Iterator[Table | Text]:
-    """Yes/no questions both ways (once where nothing is unparsed), BAP, what the model doubts."""
+    """Yes/no questions both ways (once where nothing is unparsed), BAP, doubts, by data set."""
     yield Text(run.title, "title")
     yield from yes_no_tables(run, METRICS, SPLITS)
     bap = run.whole[run.whole["metric"].isin(BAP)]
@@ -85,6 +98,24 @@ def summary(run: Scored) -> Iterator[Table | Text]:
             "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
         ]
         yield metric_table(title, "split", doubts, SPLITS, uncertainty.METRICS, notes=notes)
+    single, names = by_dataset(run)
+    for title, metrics in (("Yes/no questions", METRICS), ("Basic-to-advanced progression", BAP)):
+        if single["metric"].isin(metrics).any():
+            caption = f"{title} by data set, %"
+            yield metric_table(caption, "split", single, names, metrics, key="place")
+
+
+def by_dataset(run: Scored) -> tuple[pd.DataFrame, dict[str, str]]:
+    """The rows of each data set in each split, with ``place``, and what the places are called."""
+    rows = run.first_way
+    part = rows[PART].fillna("").astype(str)
+    rows = rows.assign(name=part.str.removeprefix(f"{DATASET} "))
+    rows = rows[part.str.startswith(f"{DATASET} ")]
+    rows = rows.assign(place=rows["split"] + "/" + rows["name"])
+    datasets = list(dict.fromkeys(rows["name"]))
+    splits = {name: words for name, words in SPLITS.items() if name != TOGETHER}
+    named = {f"{s}/{d}": f"{words}, {d}" for s, words in splits.items() for d in datasets}
+    return rows, named
 
 
 def page(run: Scored, blocks: list[Any]) -> Page:
@@ -107,7 +138,18 @@ def page(run: Scored, blocks: list[Any]) -> Page:
 
 def _figures(run: Scored) -> Iterator[PlannedFigure]:
     remark = "Positive class: yes."
-    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, POOLED, remark)
+    splits = list(run.whole["split"])
+    cells_of = TOGETHER if TOGETHER in splits else splits[0]
+    yield from answer_figures(run, METRICS, SPLITS, _LEVEL_METRICS, cells_of, remark)
+    single, _ = by_dataset(run)
+    if len(single):
+        series = ("name", {name: name for name in dict.fromkeys(single["name"])})
+        yield PlannedFigure(
+            "datasets",
+            "By data set",
+            "Answers to the questions about each data set, with 95% intervals.",
+            lambda: bar_panels(single, METRICS, SPLITS, f"{run.title}. {remark}", series=series),
+        )
     bap = whole(run.results[run.results["metric"].isin(BAP)])
     if len(bap):
         yield PlannedFigure(

@@ -1,21 +1,31 @@
-"""The results of OODBench: metrics of every split, pooled, and over levels of shift."""
+"""The results of OODBench: metrics of every split, by data set, and over levels of shift.
+
+Of several data sets a split is all of them together: their counts are added up, as in the paper's
+Tables 1 and 3, and accuracies are never averaged.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pandas as pd
 
+from ood_lab.axes import LEVELS
+from ood_lab.lvlm.differences import contrasts_by
 from ood_lab.lvlm.judged import FAILED
 from ood_lab.lvlm.oodbench.build import BAP_COUNTING, BAP_EXISTENCE, BAP_LOGIC, BAP_TASKS
-from ood_lab.lvlm.oodbench.division import SPLITS
+from ood_lab.lvlm.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.oodbench.uncertainty import uncertainty_rows
-from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, question_kind
-from ood_lab.lvlm.yes_no import Unparsed, yes_no_rows
+from ood_lab.lvlm.scored import Place, any_read, estimate_rows, places, question_kind
+from ood_lab.lvlm.yes_no import YES_NO, Unparsed, model_contrasts, yes_no_rows
 from ood_lab.metrics.clustered import Estimate, clustered
 
-KIND = question_kind("oodbench", "question pair", "unparsed")
+KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
+#: In ``meta``, the data set of a question that is asked together with those of others. Results of
+#: one of them have it in their ``part``.
+DATASET = "dataset"
 BAP_METRICS = ("bap_existence", "bap_counting", "bap_logic")
 
 
@@ -45,10 +55,31 @@ def results_of(
         unparsed: the way of treating unparsed answers that comes first.
     """
     options: dict[str, Any] = {"draws": draws, "seed": seed}
-    rows = yes_no_rows(judged, SPLITS, unparsed, min_count=min_count, **options)
-    bap = _bap_rows(judged, gate_c_on_e, **options)
-    doubts = uncertainty_rows(judged, **options)
+    every = TOGETHER if judged["split"].nunique() > 1 else ""
+    doubts = uncertainty_rows(judged, every, **options)
+    finer, options = [DATASET], options | {"min_count": min_count}
+    rows = yes_no_rows(judged, SPLITS, unparsed, finer=finer, every=every, **options)
+    bap = _bap_rows(judged, gate_c_on_e, every, **options)
     return KIND.table([*rows, *bap, *doubts], model=model, seed=seed)
+
+
+def contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How models, or forms, differ in every split and in all of them together.
+
+    See :func:`~ood_lab.lvlm.yes_no.model_contrasts`.
+
+    Args:
+        judged: the answers of all models, with ``model``.
+        draws: bootstrap resamples.
+        seed: of the draws.
+    """
+    rows = judged[judged["task"] == YES_NO]
+    splits = [split for split in SPLITS if (rows["split"] == split).any()]
+    parts = [Place({"split": split}, rows[rows["split"] == split]) for split in splits]
+    if len(splits) > 1:
+        parts.append(Place({"split": TOGETHER}, rows))
+    found = contrasts_by(parts, partial(model_contrasts, draws=draws, seed=seed))
+    return found.assign(unparsed="wrong")
 
 
 def bap_needs(gate_c_on_e: bool = False) -> dict[str, tuple[str, ...]]:
@@ -69,14 +100,14 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
     it. Samples with a failed request are not kept; an unparsed answer is wrong.
 
     Returns:
-        One row per sample: ``sample, split, image, bap_existence, bap_counting, bap_logic`` (0 or
-        1) and ``kept``.
+        One row per sample: ``sample, split, image, file, bap_existence, bap_counting, bap_logic``
+        (0 or 1) and ``kept``.
     """
     rows = judged[judged["task"].isin(BAP_TASKS)]
     if not len(rows):
-        return pd.DataFrame(columns=["sample", "split", "image", *BAP_METRICS, "kept"])
+        return pd.DataFrame(columns=["sample", "split", "image", "file", *BAP_METRICS, "kept"])
     right = rows.pivot(index="pair_id", columns="task", values="correct").astype(bool)
-    table = rows.groupby("pair_id")[["split", "image"]].first()
+    table = rows.groupby("pair_id")[["split", "image", "file"]].first()
     for metric, needs in bap_needs(gate_c_on_e).items():
         table[metric] = right[list(needs)].all(axis=1).astype(int)
     table["kept"] = ~(rows["status"] == FAILED).groupby(rows["pair_id"]).any()
@@ -84,22 +115,22 @@ def bap_table(judged: pd.DataFrame, gate_c_on_e: bool = False) -> pd.DataFrame:
 
 
 def _bap_rows(
-    judged: pd.DataFrame, gate_c_on_e: bool, draws: int, seed: int
+    judged: pd.DataFrame, gate_c_on_e: bool, every: str, min_count: int, draws: int, seed: int
 ) -> Iterator[dict[str, Any]]:
     asked = judged[judged["task"].isin(BAP_TASKS)]
     samples = bap_table(asked, gate_c_on_e)
-    for split in [*SPLITS, POOLED]:
-        part = samples if split == POOLED else samples[samples["split"] == split]
-        rows = asked if split == POOLED else asked[asked["split"] == split]
-        kept = part[part["kept"]]
+    sets = [*SPLITS, every] if every else SPLITS
+    whole = asked.drop(columns=[*LEVELS], errors="ignore")
+    for keys, rows in places(whole, sets, "file", min_count, [DATASET], every):
+        kept = samples[samples["kept"] & samples["sample"].isin(rows["pair_id"])]
         if not len(kept):
             continue
         counts = kept[list(BAP_METRICS)].assign(n=1).to_numpy("int64")
-        found = clustered(counts, _shares, kept["image"], draws=draws, seed=seed)
+        # Data sets share photographs: one that lies at the same path is drawn once.
+        found = clustered(counts, _shares, kept["file"], draws=draws, seed=seed)
         read = any_read(rows[rows["pair_id"].isin(kept["sample"])])
         values = found.estimates() if read else dict.fromkeys(BAP_METRICS, Estimate(float("nan")))
-        place = {"split": split, "unit": "image"}
-        yield from estimate_rows(place, values, found.n, rows)
+        yield from estimate_rows({**keys, "unit": "image"}, values, found.n, rows)
 
 
 def _shares(counts: Any) -> dict[str, Any]:

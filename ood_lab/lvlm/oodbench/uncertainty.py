@@ -10,8 +10,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.judged import PARSED
-from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S, SPLITS
-from ood_lab.lvlm.scored import POOLED, estimate_rows
+from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S, SPLITS, TOGETHER
+from ood_lab.lvlm.scored import estimate_rows
 from ood_lab.lvlm.yes_no import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
 from ood_lab.metrics.clustered import Estimate
@@ -49,7 +49,7 @@ def doubt(p_yes: NDArray[np.floating]) -> Floats:
 
 
 def uncertainty_rows(
-    judged: pd.DataFrame, draws: int = MAX_DRAWS, seed: int = 0
+    judged: pd.DataFrame, every: str = TOGETHER, draws: int = MAX_DRAWS, seed: int = 0
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table: AUROCs of doubt and failure detection, of every split and of all.
 
@@ -60,19 +60,20 @@ def uncertainty_rows(
 
     Args:
         judged: see :func:`ood_lab.lvlm.judged.judge`; answers without ``p_yes`` are left out.
+        every: what all splits together are called; "" = they are left out.
         draws: bootstrap resamples; no more than 200.
         seed: of them.
     """
     rows, draws = answered(judged), min(draws, MAX_DRAWS)
     asked = judged[judged["task"] == YES_NO]
-    for split in [*SPLITS, POOLED]:
-        part = rows if split == POOLED else rows[rows["split"] == split]
+    for split in [*SPLITS, every] if every else SPLITS:
+        part = rows if split == every else rows[rows["split"] == split]
         if not len(part):
             continue
         found = _estimates(part, _errors, draws, seed)
         if split in (OOD_S, OOD_H) and (rows["split"] == ID).any():
             found["auroc_ood"] = _estimates(rows, _against_id(split), draws, seed)["auroc_ood"]
-        of = asked if split == POOLED else asked[asked["split"] == split]
+        of = asked if split == every else asked[asked["split"] == split]
         yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-Form = Literal["plain", "cot"]
+from ood_lab.lvlm.forms import Form
 
 
 class Wording(NamedTuple):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.lvlm.differences import contrasts_by
 from ood_lab.lvlm.judged import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.scored import Place, any_read, estimate_rows, places, question_kind
@@ -16,7 +18,7 @@ from ood_lab.metrics.clustered import Clustered, cluster_sums, clustered, contra
 from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_class_counts
 from ood_lab.results import PART
 
-KIND = question_kind("oric", "image", "n_items")
+KIND = question_kind("oric", "image", "n_items", "p_holm")
 #: ``part`` of the rows of one wording: this and its number. Rows without are the mean of all.
 WORDING = "wording"
 #: Sets of ORIC's construction with random samplers in place of both, one or none of its own.
@@ -85,6 +87,26 @@ def _outcomes(rows: pd.DataFrame) -> NDArray[np.int64]:
     return two_class_counts(
         rows["truth"] == YES, parsed & (rows["parsed"] == YES), parsed & (rows["parsed"] == NO)
     )
+
+
+def form_contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
+    """How two forms of the same questions differ: of every set the mean, and every wording.
+
+    Args:
+        judged: the answers in both forms, which ``model`` tells apart; failed ones are left out.
+        draws: bootstrap resamples, of images.
+        seed: of the draws.
+    """
+    # A question that has no answer in one form is left out of both.
+    lost = (judged["status"] == FAILED).groupby([judged[k] for k in ("split", "item", "prompt")])
+    judged = judged[~lost.transform("any")]
+    splits = list(dict.fromkeys(judged["split"]))
+    sets = [Place({"split": split}, judged[judged["split"] == split]) for split in splits]
+    wordings = (
+        Place({"split": split, PART: f"{WORDING} {prompt}"}, part)
+        for (split, prompt), part in judged.groupby(["split", "prompt"], sort=True)
+    )
+    return contrasts_by([*sets, *wordings], partial(contrasts, by="model", draws=draws, seed=seed))
 
 
 def contrasts(

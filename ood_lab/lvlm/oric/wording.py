@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from ood_lab.lvlm.forms import Form
 from ood_lab.lvlm.oric.files import Item
 from ood_lab.lvlm.questions import Question
 
-Form = Literal["plain", "cot"]
 #: ``Question.task`` of all of them.
 TASK = "oric"
 _SECOND_LINE: Mapping[Form, str] = {

@@ -65,8 +65,18 @@ def draw_bars(
         _interval(axes, bar, y, INK, 0.8)
         end = max(0.0, bar.value, 0.0 if math.isnan(bar.high) else bar.high)
         weight = "bold" if bar.bold else "normal"
-        x = end + 3 if text_at is None else text_at
-        axes.text(x, y, bar.text, va="center", fontsize=6, weight=weight)
+        if text_at is None:
+            axes.annotate(
+                bar.text,
+                (end, y),
+                xytext=(3, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=6,
+                weight=weight,
+            )
+        else:
+            axes.text(text_at, y, bar.text, va="center", fontsize=6, weight=weight)
     if label and len(bars):
         axes.barh(0, 0, color=bars[0].colour, alpha=0.85, label=label)
 
@@ -183,5 +193,7 @@ def bar_panels(
             lowest = 1.1 * min(0.0, axes.dataLim.x0)
             axes.set_xlim(lowest, 122 if series is None else 105)
             axes.set_xticks([0, 50, 100])
+        else:
+            axes.margins(x=0.25)  # for the numbers
     add_legend(figure, grid)
     return figure

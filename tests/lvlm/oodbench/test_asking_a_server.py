@@ -98,7 +98,7 @@ def test_cut_and_unread_replies_are_shown_and_no_number_is_made_of_them(
     assert ask("task.report=true") == 0
     shown = capsys.readouterr().out
     assert "4 of 4 replies were cut at their longest length" in shown
-    assert "N/A of OOD-H, pooled: no answer could be read (4 replies were cut)." in shown
+    assert "N/A of OOD-H: no answer could be read (4 replies were cut)." in shown
     (folder,) = run_folders(tmp_path / "out")
     results = read_table(folder / "results.parquet")
     assert (results["n_cut"] == 4).all()

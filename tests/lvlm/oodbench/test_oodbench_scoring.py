@@ -147,7 +147,7 @@ def test_the_whole_benchmark_pools_counts(judged):
     rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
     accuracy = rows[rows["metric"] == "accuracy"].set_index("split")["value"]
     assert accuracy["id"] == 1.0
-    assert accuracy["pooled"] == pytest.approx(17 / 18)
+    assert accuracy["id_and_ood"] == pytest.approx(17 / 18)
 
 
 def test_levels_with_too_few_pairs_are_missing(judged):
@@ -155,7 +155,7 @@ def test_levels_with_too_few_pairs_are_missing(judged):
     assert few["semantic_level"].isna().all()
     enough = results_of(judged, "m", draws=20, min_count=5)
     assert set(enough["semantic_level"].dropna()) == {1}
-    assert {"ood_h", "pooled"} == set(enough["split"])
+    assert {"ood_h"} == set(enough["split"])
 
 
 def test_another_parser_reads_the_same_answers(annotations):
@@ -197,5 +197,5 @@ def test_wandb_shows_whole_splits_the_first_way(judged):
 
     found = answer_values(results_of(judged, "m", draws=20, min_count=5))
     assert found["ood_h/accuracy"] == pytest.approx(13 / 14)
-    assert set(found) >= {"pooled/accuracy", "ood_h/yes_rate"}
+    assert set(found) >= {"ood_h/accuracy", "ood_h/yes_rate"}
     assert not any("nan" in key for key in found)

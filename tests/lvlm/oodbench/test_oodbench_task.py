@@ -108,7 +108,9 @@ def test_measured_levels_take_the_place_of_known_ones(finished, tmp_path, capsys
 
 def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finished):
     results = read_table(finished / "results.parquet")
-    row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'drop_pair'")
+    row = results.query(
+        "split == 'id_and_ood' and metric == 'accuracy' and unparsed == 'drop_pair'"
+    )
     row = row[row["semantic_level"].isna() & row["covariate_level"].isna()].iloc[0]
     assert row["ci_low"] <= 0.9 <= row["ci_high"]
     assert abs(row["value"] - 0.9) < 0.06
@@ -239,7 +241,7 @@ def test_who_says_so_may_divide_photographs_with_a_shipped_clip(photographs, tmp
 
 
 def test_a_sweep_shows_the_accuracies(finished):
-    assert list(headline(finished)) == ["id acc.", "ood_s acc.", "ood_h acc.", "pooled acc."]
+    assert list(headline(finished)) == ["id acc.", "ood_s acc.", "ood_h acc.", "id_and_ood acc."]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,196 @@
+"""A chain of thought against plain questions: one command, or a run against another."""
+
+import json
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from PIL import Image
+from scipy.stats import norm
+
+from ood_lab.io import read_table
+from ood_lab.lvlm.oric.files import Item, problem_of, write_bench
+from ood_lab.lvlm.questions import read_questions
+from ood_lab.results import whole
+
+SMALL = ("annotations.n=30", "metrics.min_count=2", "logger=none", "lvlm=oracle")
+MODEL = ("lvlm.accuracy=0.8",)
+
+
+def run(outputs, *arguments, task="oodbench"):
+    before = run_folders(outputs)
+    given = (f"task={task}", *SMALL, *MODEL, f"paths.outputs={outputs}", *arguments)
+    assert call("eval.py", *given) == 0
+    (folder,) = set(run_folders(outputs)) - set(before)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Both forms of the same questions, asked by one command."""
+    export = "task.export=[lmms_eval]"
+    return run(tmp_path_factory.mktemp("forms"), "task.form=both", export, "metrics.draws=2000")
+
+
+def yes_no(folder, name="judged"):
+    rows = read_table(folder / f"{name}.parquet")
+    return rows[rows["task"] == "yes_no"]
+
+
+def test_one_command_asks_both_forms_of_the_same_pairs(both):
+    plain, cot = yes_no(both), yes_no(both, "judged_cot")
+    assert plain["pair_id"].tolist() == cot["pair_id"].tolist()
+    assert plain["truth"].tolist() == cot["truth"].tolist()
+    assert cot["text"].str.endswith("step by step.").all()
+    assert not plain["text"].str.contains("step").any()
+    assert set(cot["task"]) == {"yes_no"}  # a sample of BAP has no other form
+    assert (both / "exports" / "lmms_eval_cot").is_dir()
+
+
+def test_differences_are_paired_and_corrected(both):
+    plain, cot = yes_no(both), yes_no(both, "judged_cot")
+    table = read_table(both / "forms.csv").query("metric == 'accuracy'").set_index("split")
+    assert list(table.index) == ["id", "ood_s", "ood_h", "id_and_ood"]
+    each = plain[["pair_id", "split"]].assign(
+        d=cot["correct"].to_numpy(float) - plain["correct"].to_numpy(float)
+    )
+    for split, row in table.iterrows():
+        rows = each if split == "id_and_ood" else each[each["split"] == split]
+        by_pair = rows.groupby("pair_id")["d"].mean()
+        assert row["difference"] == pytest.approx(by_pair.mean())
+        error = by_pair.std(ddof=0) / np.sqrt(len(by_pair))
+        assert row["ci_high"] - row["ci_low"] == pytest.approx(2 * 1.96 * error, rel=0.12)
+        p = 2 * norm.sf(abs(by_pair.mean()) / error)
+        assert row["p_value"] == pytest.approx(p, abs=0.05)
+        assert row["n"] == len(by_pair)
+    worst, wanted = 0.0, {}
+    for rank, (split, p) in enumerate(sorted(table["p_value"].items(), key=lambda each: each[1])):
+        worst = max(worst, min(1.0, (len(table) - rank) * p))
+        wanted[split] = worst
+    assert table["p_holm"].to_dict() == pytest.approx(wanted)
+
+
+def test_results_have_both_forms_and_their_differences(both):
+    results = read_table(both / "results.parquet")
+    rows = results.query("split == 'ood_h' and metric == 'accuracy'")
+    rows = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
+    wrong = rows[rows["unparsed"] == "wrong"]
+    wrong = wrong.set_index(wrong["part"].fillna("plain"))
+    values = wrong["value"]
+    assert values["cot - plain"] == pytest.approx(values["cot"] - values["plain"])
+    assert values["plain"] == pytest.approx(
+        yes_no(both).query("split == 'ood_h'")["correct"].mean()
+    )
+    assert wrong.loc["cot - plain", "n_asked"] == 2 * wrong.loc["plain", "n_asked"]
+    assert 0 <= wrong.loc["cot - plain", "p_holm"] <= 1
+    assert len(whole(rows)) == 2  # the headline is the first form's alone, under both ways
+
+
+def test_the_page_and_the_terminal_show_them(both, capsys):
+    page = (both / "oodbench.html").read_text()
+    assert "Chain of thought minus plain, points" in page
+    assert (both / "figures" / "forms.png").is_file()
+    arguments = ("task=oodbench", *SMALL, *MODEL, "task.form=both", "metrics.draws=2000")
+    outputs = f"paths.outputs={both.parents[2]}"
+    assert call("eval.py", *arguments, "task.export=[lmms_eval]", outputs) == 0
+    shown = capsys.readouterr().out
+    assert "Chain of thought minus plain, points" in shown
+    printed = shown.partition("Yes/no questions")[2]
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
+    both, tmp_path, capsys
+):
+    outputs = both.parents[2]
+    stores = {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")}
+    plain = run(outputs, "task.report=false", "metrics.draws=2000")
+    against = f"task.against=['{plain}']"
+    cot = run(outputs, "task.form=cot", against, "task.report=false", "metrics.draws=2000")
+    assert {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")} == stores
+    tables = [read_table(folder / "forms.csv") for folder in (both, cot)]
+    pd.testing.assert_frame_equal(*tables)
+    assert not (cot / "models.csv").exists()
+    assert str(plain) in (cot / "summary.json").read_text()
+    # Renamed ids and moved images change nothing; another picture under the same name does.
+    moved, other = tmp_path / "moved", tmp_path / "other"
+    for place in (moved, other):
+        shutil.copytree(plain, place)
+        lines = []
+        for n, question in enumerate(read_questions(place / "questions.jsonl")):
+            picture = place / f"{question.meta['image']}.png"
+            shutil.copy(question.image, picture)
+            record = {**vars(question), "question_id": str(n), "image": str(picture)}
+            lines.append(json.dumps(record) + "\n")
+        (place / "questions.jsonl").write_text("".join(lines))
+        judged = read_table(place / "judged.parquet")
+        judged.assign(question_id=[str(n) for n in range(len(judged))]).to_parquet(
+            place / "judged.parquet"
+        )
+    options = ("task.form=cot", "task.report=false", "metrics.draws=2000")
+    again = run(tmp_path, *options, f"task.against=['{moved}']")
+    pd.testing.assert_frame_equal(read_table(again / "forms.csv"), tables[0])
+    for picture in other.glob("*.png"):
+        Image.open(picture).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(picture)
+    capsys.readouterr()
+    given = ("task=oodbench", *SMALL, *MODEL, *options, f"paths.outputs={tmp_path / 'no'}")
+    assert call("eval.py", *given, f"task.against=['{other}']") == 1
+    assert "have no counterpart" in capsys.readouterr().err
+    assert not list((tmp_path / "no").rglob("answers.jsonl"))
+
+
+def test_wrong_comparisons_are_one_line_before_anything_is_asked(both, tmp_path, capsys):
+    plain = run(tmp_path, "task.report=false")
+    for arguments, message in (
+        (["task.form=plan"], "task.form=plan"),
+        (["task.form=cot", "lvlm.accuracy=0.7", f"task.against=['{plain}']"], "by another model"),
+        (["task.form=cot", f"task.against=['{plain}','{both}']"], "both asked in the other form"),
+    ):
+        capsys.readouterr()
+        outputs = tmp_path / "out"
+        given = ("task=oodbench", *SMALL, *MODEL, *arguments, f"paths.outputs={outputs}")
+        assert call("eval.py", *given) == 1
+        (error,) = capsys.readouterr().err.strip().splitlines()
+        assert message in error
+        assert not list(outputs.rglob("*.jsonl"))
+
+
+def test_oric_is_compared_by_wording_and_in_the_mean(tmp_path):
+    (tmp_path / "images").mkdir()
+    noise = np.random.default_rng(0)
+    items = []
+    for n in range(24):
+        name, word = f"{n // 2}.png", ("dog", "cup", "bus")[n % 3]
+        pixels = noise.integers(0, 255, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(tmp_path / "images" / name)
+        items.append(Item(n + 1, name, word, problem_of(word), ("yes", "no")[n % 2]))
+    write_bench(items, tmp_path / "bench.json")
+    given = (f"task.bench={tmp_path}/bench.json", f"task.images={tmp_path}/images", "task.pope=[]")
+    given += ("task.form=both", "metrics.draws=50")
+    folder = run(tmp_path / "out", *given, task="oric")
+    table = read_table(folder / "forms.csv").query("metric == 'macro_f1'")
+    assert table["part"].fillna("mean").tolist() == [
+        "mean",
+        *(f"wording {k}" for k in (1, 2, 3, 4)),
+    ]
+
+    def f1(rows):
+        """Mean of the F1 of yes and of no."""
+        parts = []
+        for word in ("yes", "no"):
+            said, true = rows["parsed"] == word, rows["truth"] == word
+            parts.append(2 * (said & true).sum() / (said.sum() + true.sum()))
+        return np.mean(parts)
+
+    cot, plain = (
+        read_table(folder / f"{n}.parquet").groupby("prompt")[["parsed", "truth"]].apply(f1)
+        for n in ("judged_cot", "judged")
+    )
+    assert table["difference"].tolist()[1:] == pytest.approx((cot - plain).tolist())
+    assert table["difference"].iloc[0] == pytest.approx((cot - plain).mean())
+    parts = set(read_table(folder / "results.parquet")["part"].dropna())
+    assert {"cot", "cot, wording 1", "cot - plain", "cot - plain, wording 4"} <= parts
+    shown = (folder / "oric.html").read_text()
+    assert "ORIC, wording 4" in shown

@@ -194,6 +194,7 @@ def bar_panels(
             axes.set_xlim(lowest, 122 if series is None else 105)
             axes.set_xticks([0, 50, 100])
         else:
+            axes.use_sticky_edges = False
             axes.margins(x=0.25)  # for the numbers
     add_legend(figure, grid)
     return figure

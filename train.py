@@ -1,4 +1,4 @@
-"""Train a backbone, then score every detector on it.
+"""Train a backbone, measure how far the OOD sets are, then score every detector.
 
 python train.py                                   # builtin data, CPU, one to three minutes
 python train.py data=folder data.id.train=DIR data.ood.mine=DIR
@@ -13,14 +13,16 @@ from ood_lab import run
 
 @hydra.main(version_base="1.3", config_path="conf", config_name="train")
 def main(cfg: DictConfig) -> None:
-    """One job: data, model, trainer, fit, then the task (by default the table of detectors)."""
+    """One job: data, model, trainer, fit, then the task (by default distances and detectors)."""
     with run.job(cfg) as job:
         if job.finished:
             return
         if job.trains:
             model = job.classifier()
             job.task.check(job)
-            job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
+            with job.stages("train") as stage:
+                job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
+                stage.found = not job.training_log.started
             job.finish_training(model)
         job.run_task()
         job.close()

@@ -22,10 +22,10 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}"
 
 
-def listed(words: Sequence[str]) -> str:
+def listed(words: Sequence[str], before_last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``."""
     *most, last = words
-    return f"{', '.join(most)} and {last}" if most else last
+    return f"{', '.join(most)} {before_last} {last}" if most else last
 
 
 def ordinal(n: int) -> str:

@@ -35,7 +35,7 @@ def outputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(outputs):
-    assert call("train.py", *SMOKE, f"paths.outputs={outputs}") == 0
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}") == 0
     (folder,) = run_folders(outputs)
     return folder
 
@@ -99,7 +99,7 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
 
 def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
     before = (trained / "results.csv").stat().st_mtime_ns
-    assert call("train.py", *SMOKE, f"paths.outputs={outputs}") == 0
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}") == 0
     assert (trained / "results.csv").stat().st_mtime_ns == before
     assert "already done" in " ".join(capsys.readouterr().out.split())
 
@@ -109,7 +109,7 @@ def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, fi
     folder = tmp_path / trained.relative_to(trained.parents[2])
     shutil.copytree(trained, folder)
     os.truncate(folder / file, (folder / file).stat().st_size // 2)
-    assert call("train.py", *SMOKE, f"paths.outputs={tmp_path}") == 1
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={tmp_path}") == 1
     error = capsys.readouterr().err.strip()
     assert f"{folder / file} is damaged" in error
     assert len(error.splitlines()) == 1

@@ -22,7 +22,7 @@ def photos(tmp_path):
 
 def train(photos, *more):
     data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/ood")
-    return call("train.py", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
+    return call("train.py", "task=score", *data, *SMALL, f"paths.outputs={photos}/outputs", *more)
 
 
 def test_id_alone_is_trained_and_scored_later(photos, capsys):

@@ -70,6 +70,8 @@ class OODDataModule(L.LightningDataModule):
         report: what the check found; print it with rich.
     """
 
+    #: Images that this package renders, by the words in which a shipped model says what it knows.
+    rendered: ClassVar[str | None] = None
     #: What ``**options`` are taken from.
     OPTIONS: ClassVar[tuple[type, ...]] = (
         Loading,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
 from ood_lab.features.extract import extract
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.stages import Stages
 
 log = logging.getLogger(__name__)
 
@@ -109,12 +110,14 @@ class Extraction:
         backbone: the network.
         trainer: of the passes; on its other ranks, which do their share of them, all is empty.
         root: folder of all feature banks.
+        stages: how long it takes is told here, as stage ``extract``.
     """
 
     data: OODDataModule
     backbone: Backbone
     trainer: Trainer
     root: Path
+    stages: Stages = field(default_factory=Stages)
 
     def __post_init__(self) -> None:
         self.data.use_transform(eval=self.backbone.transform)
@@ -167,13 +170,18 @@ class Extraction:
         return weights_sha256(self.backbone)
 
     def _bank(self, split: str, columns: Sequence[BankColumn] = ()) -> FeatureBank | None:
-        return extract(
-            self.trainer,
-            self.backbone,
-            self.data.predict_dataset(split),
-            self.root,
-            columns,
-            batch_size=self.data.loading.evaluated,
-            num_workers=self.data.loading.num_workers,
-            weights=self._weights,
-        )
+        passed: list[str] = []
+        with self.stages("extract") as stage:
+            bank = extract(
+                self.trainer,
+                self.backbone,
+                self.data.predict_dataset(split),
+                self.root,
+                columns,
+                batch_size=self.data.loading.evaluated,
+                num_workers=self.data.loading.num_workers,
+                weights=self._weights,
+                passed=passed,
+            )
+            stage.found = not passed
+        return bank

@@ -31,6 +31,7 @@ from ood_lab.shift import (
     save_decomposition,
     undecomposed,
 )
+from ood_lab.stages import Stages
 
 log = logging.getLogger(__name__)
 
@@ -111,10 +112,8 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
         root: folder of all matrices that were learnt.
         training: how they are learnt.
     """
-    key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
-    name = re.sub(r"[^\w.-]+", "-", clip.name)
-    folder = root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
-    if not (folder / HELD_OUT).exists():
+    folder = _place(clip, root, training)
+    if not learnt_before(clip, root, training):
         texts = training.labels, training.templates
         log.info(
             "learning LAID for '%s' from %d labels x %d templates", clip.name, *map(len, texts)
@@ -135,6 +134,17 @@ def learnt(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
     return folder
 
 
+def learnt_before(clip: ClipModel, root: Path, training: LaidSettings) -> bool:
+    """True where :func:`learnt` finds its matrices."""
+    return (_place(clip, root, training) / HELD_OUT).exists()
+
+
+def _place(clip: ClipModel, root: Path, training: LaidSettings) -> Path:
+    key = json.dumps([dict(clip.identity), asdict(training)], sort_keys=True, default=str)
+    name = re.sub(r"[^\w.-]+", "-", clip.name)
+    return root / f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:10]}"
+
+
 def save_matrices(
     folder: Path, module: LaidTraining, grid: FeatureGrid, identity: Mapping[str, str]
 ) -> Decomposition:
@@ -146,7 +156,12 @@ def save_matrices(
 
 
 def clip_features(
-    data: OODDataModule, trainer: Trainer, root: Path, clip: ClipModel, splits: Sequence[str]
+    data: OODDataModule,
+    trainer: Trainer,
+    root: Path,
+    clip: ClipModel,
+    splits: Sequence[str],
+    stages: Stages | None = None,
 ) -> dict[str, Tensor]:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
@@ -159,15 +174,16 @@ def clip_features(
         root: folder of all feature banks.
         clip: makes the features.
         splits: names of the sets.
+        stages: how long the pass takes is told here.
     """
     warn_if_foreign(clip, data)
     backbone = clip_backbone(clip, data.classes or ["object"])
-    return Extraction(data, backbone, trainer, root).features(splits)
+    return Extraction(data, backbone, trainer, root, stages or Stages()).features(splits)
 
 
 def foreign(clip: ClipModel, data: OODDataModule) -> str | None:
-    """What to say where the CLIP knows only the builtin images, and the data are others."""
-    if not (clip.knows and data.sources):
+    """What to say where the CLIP knows only some builtin images, and the data are others."""
+    if knows_images(clip.knows, data):
         return None
     return (
         f"the CLIP '{clip.name}' knows {clip.knows}: of these images it knows nothing, and all "
@@ -175,8 +191,13 @@ def foreign(clip: ClipModel, data: OODDataModule) -> str | None:
     )
 
 
+def knows_images(knows: str | None, data: OODDataModule) -> bool:
+    """False for a model that says what alone it ``knows``, where the data are something else."""
+    return not knows or (data.rendered is not None and data.rendered in knows)
+
+
 @rank_zero_only
 def warn_if_foreign(clip: ClipModel, data: OODDataModule) -> None:
-    """Warns where the CLIP knows only the builtin images, and the data are others."""
+    """Warns where the CLIP knows only some builtin images, and the data are others."""
     if said := foreign(clip, data):
         log.warning(said)

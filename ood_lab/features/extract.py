@@ -45,6 +45,7 @@ def extract(
     num_workers: int = 0,
     dtype: Literal["float32", "float16"] = "float32",
     weights: str | None = None,
+    passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
 
@@ -61,6 +62,7 @@ def extract(
         num_workers: loader processes, for each process.
         dtype: type of the features on disk (logits stay float32).
         weights: ``weights_sha256(backbone)`` where the caller knows it.
+        passed: gets the name of the dataset if there was a pass over it.
 
     Returns:
         The bank on the main process, None on the others.
@@ -94,6 +96,8 @@ def extract(
                 backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices
             )
             run_extraction(trainer, extractor, loader, store, manifest)
+            if passed is not None:
+                passed.append(dataset.name)
         elif main:
             log.info("features of '%s': read from bank", dataset.name)
     if not main:

@@ -115,11 +115,13 @@ class AnswerStore:
 
     Attributes:
         answers: those without error in the file itself, by key.
+        added: how many answers have come since it was opened.
     """
 
     def __init__(self, path: Path, others: Sequence[Path] = ()) -> None:
         self.path = path
         self.answers: dict[str, Answer] = {}
+        self.added = 0
         #: The same and those of the other files, by messages and :func:`model_of` of the model.
         self._by_model: dict[tuple[str, str], dict[str, Answer]] = {}
         for other in others:
@@ -172,6 +174,7 @@ class AnswerStore:
         for answer in answers:
             append_lines(self.path, [json.dumps(asdict(answer))])
             self._keep(answer)
+            self.added += 1
             yield answer
 
     def _keep(self, answer: Answer) -> None:

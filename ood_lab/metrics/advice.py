@@ -50,6 +50,8 @@ class Advice:
             rejected where 95% of OOD is caught.
         p_value: two-sided, of the gain.
         sets: OOD sets that the mean is over.
+        beside: ``detector`` over the method that was to be compared with it, on the second half;
+            None where there is none, or it is that.
         n_id: ID images of the second half.
         n_ood: OOD images of the second half.
     """
@@ -64,14 +66,16 @@ class Advice:
     sets: tuple[str, ...]
     n_id: int
     n_ood: int
+    beside: Contrast | None = None
 
 
-def advise(evaluation: Evaluation, seed: int = 0) -> Advice | None:
+def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> Advice | None:
     """The detector to take, by the mean AUROC over the OOD sets.
 
     Args:
         evaluation: of all detectors; its draws and sets are used.
         seed: of the split into halves, and of the bootstrap on the second half.
+        beside: a method that is compared with the one to take.
 
     Returns:
         None without the baseline, with one detector alone, or with fewer than
@@ -88,7 +92,7 @@ def advise(evaluation: Evaluation, seed: int = 0) -> Advice | None:
     first, second = ([half[which] for half in halves] for which in (0, 1))
     ranking = _ranking(first, names)
     chosen, runner_up = ranking[0], ranking[1]
-    compared = list(dict.fromkeys([chosen, runner_up, BASELINE]))
+    compared = list(dict.fromkeys([chosen, runner_up, BASELINE, beside or BASELINE]))
     half = _half(evaluation, second, compared, seed)
     values, draws = half.mean("auroc", half.ood_names)
     p_values = bootstrap_p_values(values, draws)
@@ -99,6 +103,7 @@ def advise(evaluation: Evaluation, seed: int = 0) -> Advice | None:
     earned = gain is not None and gain.value > 0 and p_value < _ALPHA
     cost, cost_draws = half.mean("fpr95_ood", half.ood_names)
     taken = 0 if earned else place
+    other = compared.index(beside) if beside else taken
     return Advice(
         detector=chosen if earned else BASELINE,
         chosen=chosen,
@@ -112,6 +117,7 @@ def advise(evaluation: Evaluation, seed: int = 0) -> Advice | None:
         sets=tuple(sets),
         n_id=len(second[0]),
         n_ood=sum(map(len, second[1:])),
+        beside=_contrast(values, draws, other, smallest, taken) if other != taken else None,
     )
 
 
@@ -137,7 +143,7 @@ def _half(
     return Evaluation(rows, names, seed=seed, draws=evaluation.draws, level_sets=())
 
 
-def _contrast(values: Floats, draws: Floats, other: int, n: int) -> Contrast:
-    """The first detector against another."""
-    low, high = percentile_interval(draws[0] - draws[other], n)
-    return Contrast(float(values[0] - values[other]), float(low), float(high))
+def _contrast(values: Floats, draws: Floats, other: int, n: int, one: int = 0) -> Contrast:
+    """One detector, the first, against another."""
+    low, high = percentile_interval(draws[one] - draws[other], n)
+    return Contrast(float(values[one] - values[other]), float(low), float(high))

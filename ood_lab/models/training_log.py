@@ -131,6 +131,11 @@ class TrainingLog(Callback):
         if trainer.is_global_zero and self._pace is not None:
             self._pace.line(f"trained in {duration(self._pace.elapsed)}")
 
+    @property
+    def started(self) -> bool:
+        """False where the training had ended before, in another process."""
+        return self._started
+
     def warning(self, trainer: Trainer) -> str | None:
         """What is to be said of a training of too few steps."""
         total = total_steps(trainer)

@@ -115,6 +115,30 @@ def advice_sentences(advice: Advice | None) -> list[str]:
     ]
 
 
+def asked_sentences(said: pd.DataFrame, name: str, advice: Advice | None) -> list[str]:
+    """What a vision-language model notices, and how it compares with the detector to take.
+
+    Args:
+        said: ``dataset, n, rejected``: how many images it says no to.
+        name: of the model.
+        advice: with the difference to it.
+    """
+    shares = dict(zip(said["dataset"], said["rejected"] / said["n"], strict=True))
+    of_id = shares.pop(ID_TEST)
+    first = (
+        f"Asked whether an image shows one of the ID classes, {name} says no to "
+        f"{_range([of_id])} of ID test and to {_range(list(shares.values()))} of the OOD images"
+    )
+    if advice is None or advice.beside is None:
+        return [f"{first}."]
+    gap = advice.beside
+    if gap.low <= 0 <= gap.high:
+        return [f"{first}; it cannot be told from {advice.detector}."]
+    behind = Contrast(abs(gap.value), *sorted((abs(gap.low), abs(gap.high))))
+    way = "behind" if gap.value > 0 else "ahead of"
+    return [f"{first}; it is {_interval(behind, 'points of AUROC')} {way} {advice.detector}."]
+
+
 def _too_few(advice: Advice) -> list[str]:
     half = (advice.lead.high - advice.lead.low) / 2
     if not half >= _COARSE:

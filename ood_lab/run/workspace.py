@@ -20,6 +20,7 @@ from ood_lab.run import checkpoints, inputs, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.process import rank
+from ood_lab.stages import Stages
 
 if TYPE_CHECKING:
     import lightning as L
@@ -116,6 +117,8 @@ class Workspace:
         self.unused = unused
         self.run_folder = run_folder
         self.manifest: dict[str, Any] = {"config_hash": run_folder.path.parent.name}
+        #: How long each stage took.
+        self.stages = Stages()
         #: Why the run is not finished though its task has ended; the same command goes on.
         self.unfinished: str | None = None
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
@@ -533,6 +536,10 @@ class Workspace:
 
                 # It decides the order of summation, and so the last digits.
                 self.manifest["threads"] = torch.get_num_threads()
+            if self.stages.seconds:
+                self.manifest["seconds"] = {k: round(s, 2) for k, s in self.stages.seconds.items()}
+                self.manifest["done_before"] = self.stages.skipped
+                log.info("%s", self.stages)
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 
 from ood_lab.arguments import Count, Levels
 from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import Extraction, require_ood
+from ood_lab.evaluation.banks import require_ood
 from ood_lab.evaluation.distance import (
     SPLIT,
     WHOLE,
@@ -30,22 +31,29 @@ from ood_lab.evaluation.encoder import (
     clip_features,
     foreign,
     has_matrices,
+    knows_images,
     learnt,
+    learnt_before,
     load_decompositions,
 )
-from ood_lab.io import read_json, write_table
-from ood_lab.results import write_results
+from ood_lab.io import read_json, read_table, write_table
+from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.belongs import Asked, asked_of, check_wording, questions_about
+from ood_lab.lvlm.kept import model_name, store_of, write_answers
+from ood_lab.lvlm.questions import write_questions
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
-from ood_lab.shift import cell_counts, pool_edges, shift_results
+from ood_lab.shift import cell_counts, pool_edges
 from ood_lab.tasks.divide import with_sources, write_division
-from ood_lab.tasks.score import Score
+from ood_lab.tasks.score import Passed, Score
 
 log = logging.getLogger(__name__)
 
 #: Images of a cell on average, where the number of levels follows from that of the images.
 _PER_CELL = 40
 _FEWEST_LEVELS = 3
+#: Files of the run folder.
+DEGREES, QUESTIONS, ANSWERS = "degrees.parquet", "questions.jsonl", "answers.jsonl"
 #: The neighbour where no matrix says one.
 _K = 10
 
@@ -64,10 +72,13 @@ class HowFar(Score):
         k: neighbour; None = that of the matrix.
         levels: of each axis; None = as many as the images allow.
         training: of the matrices, where the CLIP comes without.
+        question: that ``lvlm=...`` is asked about every image; ``{classes}`` = the ID classes.
+        accept_failed: images about which there is no answer count as undecided; else the run is
+            not finished, and the same command asks again.
 
     Raises:
-        UserError: no OOD set; a CLIP that knows nothing of these images; see
-            :class:`~ood_lab.tasks.score.Score`.
+        UserError: a CLIP or vision-language model that knows nothing of these images; a question
+            that names no classes; see :class:`~ood_lab.tasks.score.Score`.
     """
 
     distance: Literal["auto", "clip", "features"]
@@ -75,79 +86,150 @@ class HowFar(Score):
     k: Count | None
     levels: Levels | None
     training: LaidSettings
+    question: str
+    accept_failed: bool
 
     def check(self, ws: Workspace) -> None:
-        """Raises :class:`UserError` without OOD sets, and what the scoring raises."""
-        require_ood(ws.data)
+        """Raises :class:`UserError` where CLIP, chat model and data clash; see the scoring too."""
         if self.distance == "clip" and (said := foreign(ws.clip, ws.data)):
             raise UserError(f"task.distance=clip: {said}")
+        if ws.settings.get("lvlm"):
+            require_ood(ws.data)
+            check_wording(self.question, ws.data.classes)
+            self._check_model(ws)
         super().check(ws)
+
+    def _check_model(self, ws: Workspace) -> None:
+        model = ws.lvlm
+        made_with = model.made_with  # a folder that is not there shows here
+        knows = getattr(model, "knows", None)
+        if not knows_images(knows, ws.data):
+            raise UserError(
+                f"the vision-language model '{model_name(made_with)}' knows {knows}: of these "
+                "images it knows nothing; data=scenes are what it knows, and lvlm=transformers "
+                "lvlm.path=DIR or lvlm=openai asks another"
+            )
+        # A server that is not there; of a local model nothing is loaded before its turn.
+        if hasattr(model, "server") and not (ws.folder / ANSWERS).exists():
+            model.check()
 
     def run(self, ws: Workspace) -> pd.DataFrame | None:
         """Returns the results table; None on the other ranks."""
-        return self.scored(ws, self._measured(ws))
-
-    def _measured(self, ws: Workspace) -> Distances | None:
-        """How far every image is; None on the other ranks, which have done their share."""
-        names = ["train", "test", *ws.data.ood_names]
+        if not ws.trains:  # else before the training
+            self.check(ws)
+        if not ws.data.ood_names:
+            return self.scored(ws)
         unknown = foreign(ws.clip, ws.data)
         if self.distance == "clip" or (self.distance == "auto" and not unknown):
-            found = self._by_clip(ws, names)
-        else:
-            found = self._by_network(ws, names, unknown)
-        if found is None:
-            return None
-        write_table(found.degrees, ws.folder / "degrees.parquet")
-        name = str(found.facts["by"])
-        summary = found.summary
-        write_results(shift_results(summary, name, ws.seed), ws.folder)
-        ws.manifest["distance"] = dict(found.facts)
-        return found
+            # Before the network: its features may need all of the memory.
+            return self.scored(ws, self._by_clip(ws))
+        passed = self.passed(ws, ["train", *ws.data.ood_names])
+        return self.scored(ws, self._by_network(ws, passed, unknown), passed)
 
-    def _by_network(self, ws: Workspace, names: list[str], unknown: str | None) -> Distances | None:
-        extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root)
-        features = extraction.features(names)
+    def _by_network(self, ws: Workspace, passed: Passed, unknown: str | None) -> Distances | None:
         if not ws.is_main:
             return None
-        unit = {name: F.normalize(rows.float(), dim=1) for name, rows in features.items()}
-        k = self.k or _K
-        device = ws.extractor.strategy.root_device
-        degrees = own_distances(ws.data, unit, k, device)
+        k = self.k or min(_K, len(ws.data.splits["train"]))
         facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if unknown:
             facts["why"] = unknown
-        return self._of(ws, degrees, WHOLE, facts)
 
-    def _by_clip(self, ws: Workspace, names: list[str]) -> Distances | None:
+        def measure() -> pd.DataFrame:
+            names = ["train", "test", *ws.data.ood_names]
+            unit = {n: F.normalize(passed.banks[n].features.float(), dim=1) for n in names}
+            return own_distances(ws.data, unit, k, ws.extractor.strategy.root_device)
+
+        return self._of(ws, self._degrees(ws, measure), WHOLE, facts)
+
+    def _by_clip(self, ws: Workspace) -> Distances | None:
         folder = self._matrices(ws)
-        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, names)
+        names = ["train", "test", *ws.data.ood_names]
+        log.info("the CLIP '%s' measures how far the images are", ws.clip.name)
+        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, names, ws.stages)
         if not ws.is_main:
             return None
         decompositions = load_decompositions(ws.clip, folder)
-        device = ws.extractor.strategy.root_device
-        degrees = measured_degrees(ws.data, features, decompositions, self.k, device)
         main = decompositions[0]
-        facts: dict[str, Any] = {"by": ws.clip.name, "k": self.k or main.k, "unsplit": False}
+        k = self.k or min(main.k, len(features["train"]))
+
+        def measure() -> pd.DataFrame:
+            device = ws.extractor.strategy.root_device
+            return measured_degrees(ws.data, features, decompositions, k, device)
+
+        degrees = self._degrees(ws, measure)
+        facts: dict[str, Any] = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
         found = self._of(ws, degrees, SPLIT, facts)
-        return replace(found, levels=self._divided(ws, degrees))
+        with ws.stages("divide"):
+            return replace(found, levels=self._divided(ws, degrees))
+
+    def _degrees(self, ws: Workspace, measure: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """The degrees of all images; read where the run was interrupted after measuring them.
+
+        The folder of a run belongs to its data, weights and settings, and so do the degrees.
+        """
+        file = ws.folder / DEGREES
+        with ws.stages("measure") as stage:
+            stage.found = file.exists()
+            if not stage.found:
+                write_table(measure(), file)
+            return read_table(file)
 
     def _matrices(self, ws: Workspace) -> str | None:
         """Folder of the matrices; None = those that are shipped with the CLIP."""
         if self.laid or has_matrices(ws.clip):
             return self.laid
         folder = Path(ws.cfg.paths.laid)
-        found = learnt(ws.clip, folder, self.training) if ws.is_main else None
+        found = None
+        if ws.is_main:
+            with ws.stages("learn LAID") as stage:
+                stage.found = learnt_before(ws.clip, folder, self.training)
+                found = learnt(ws.clip, folder, self.training)
         ws.extractor.strategy.barrier()
         return str(found)
 
     def _of(
         self, ws: Workspace, degrees: pd.DataFrame, axes: Mapping[str, str], facts: dict[str, Any]
     ) -> Distances:
-        summary = summarised(degrees, **ws.resampling, axes=list(axes))
+        with ws.stages("measure") as stage:
+            stage.found = "measure" not in ws.stages.worked
+            summary = summarised(degrees, **ws.resampling, axes=list(axes))
+        ws.manifest["distance"] = dict(facts)
         return Distances(degrees, summary, axes, facts)
+
+    def asked(self, ws: Workspace, sets: Sequence[str]) -> Asked | None:
+        """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""
+        if not ws.settings.get("lvlm"):
+            return None
+        model, data = ws.lvlm, ws.data
+        with ws.stages("ask") as stage:
+            start = time.perf_counter()
+            of_id = ["test", *data.csid_names]
+            shown = {name: data.splits[name] for name in sets}
+            folder = ws.folder / "asked"
+            questions = questions_about(shown, of_id, data.classes, self.question, folder)
+            write_questions(questions, ws.folder / QUESTIONS)
+            store = store_of(model.made_with, ws.answers_root)
+            found = answers_to(questions, ws.folder, model, store)
+            write_answers(found, ws.folder / ANSWERS)
+            failed = [str(answer.error) for answer in found if answer.error]
+            stage.found = not (failed or store.added)
+            seconds = time.perf_counter() - start
+        ws.manifest |= {"answers": str(store.path), "lvlm": dict(model.made_with)}
+        if failed and not self.accept_failed:
+            ws.unfinished = (
+                f"{len(failed):,} of {len(found):,} images have no answer ({failed[0]}): every "
+                "answer that came is kept; repeat the command to ask again, or give "
+                "task.accept_failed=true to count them as undecided"
+            )
+            return None
+        answers = {answer.question_id: answer for answer in found}
+        name = model_name(model.made_with)
+        if name in ws.detectors:
+            name = f"{name} (asked)"
+        return asked_of(questions, answers, name, model.made_with, seconds)
 
     def _divided(self, ws: Workspace, degrees: pd.DataFrame) -> pd.DataFrame:
         """The images of all OOD sets with their levels; empty where they are too few."""

@@ -24,6 +24,7 @@ from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
+from ood_lab.lvlm.belongs import Asked, said_results
 from ood_lab.metrics import (
     Evaluation,
     accuracy_of,
@@ -35,14 +36,34 @@ from ood_lab.metrics import (
     results_of,
     significance_of,
 )
-from ood_lab.report.answer import advice_sentences, distance_sentences
+from ood_lab.report.answer import advice_sentences, asked_sentences, distance_sentences
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
+from ood_lab.shift import shift_results
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Passed:
+    """What the passes of the network have left; the banks of the other ranks are empty.
+
+    Attributes:
+        limit: bytes that a detector's fit may take, looked at before the banks took their share.
+        extraction: made the passes.
+        usable: detectors that the network can serve.
+        refused: why it cannot serve the others.
+        banks: features of the sets, by name.
+    """
+
+    limit: int
+    extraction: Extraction
+    usable: Mapping[str, Detector]
+    refused: dict[str, str]
+    banks: dict[str, FeatureBank]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,26 +105,48 @@ class Score(Task):
         """Returns the results table; None on the other ranks, and where there is no number."""
         return self.scored(ws)
 
-    def scored(self, ws: Workspace, distances: Distances | None = None) -> pd.DataFrame | None:
-        """See :meth:`run`; with the distances of the images the page begins with them."""
+    def passed(self, ws: Workspace, more: Sequence[str] = ()) -> Passed:
+        """One pass over each set that is evaluated or fitted on, and over ``more``."""
         ood_sets = self._evaluated(ws)
-        limit = memory_limit(self.memory_limit_gb)  # before the banks take their share
-        extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root)
+        limit = memory_limit(self.memory_limit_gb)
+        extraction = Extraction(ws.data, ws.backbone, ws.extractor, ws.features_root, ws.stages)
         usable, refused = split_by_columns(ws.detectors if ood_sets else {}, ws.backbone)
         heads = heads_to_read(ws.data, ws.backbone)
         evaluated = [*ws.data.csid_names, *ood_sets]
-        banks = extraction.banks(usable, evaluated, ws.tuning.splits, [heads] if heads else [])
-        second = extraction.second_pass(usable, banks, ["test", *evaluated], limit)
+        selection = [*ws.tuning.splits, *more]
+        banks = extraction.banks(usable, evaluated, selection, [heads] if heads else [])
+        return Passed(limit, extraction, usable, refused, banks)
+
+    def scored(
+        self,
+        ws: Workspace,
+        distances: Distances | None = None,
+        passed: Passed | None = None,
+    ) -> pd.DataFrame | None:
+        """See :meth:`run`.
+
+        Args:
+            ws: the workspace.
+            distances: of the images; the page begins with them.
+            passed: where the passes have been made.
+        """
+        passed = passed or self.passed(ws)
+        ood_sets = self._evaluated(ws)
+        limit, banks, usable = passed.limit, passed.banks, passed.usable
+        scored = ["test", *ws.data.csid_names, *ood_sets]
+        with ws.stages("score"):
+            second = passed.extraction.second_pass(usable, banks, scored, limit)
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
         accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected)
-        ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": refused}
+        ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": passed.refused}
         ws.manifest |= second.describe()
-        if ood_sets:
-            fitted = second.fit_seconds
-            return self._with_detectors(ws, banks, usable, ood_sets, limit, fitted, distances)
-        return self._of_id_alone(ws, banks)
+        with ws.stages("score"):
+            if ood_sets:
+                fitted = second.fit_seconds
+                return self._with_detectors(ws, banks, usable, ood_sets, limit, fitted, distances)
+            return self._of_id_alone(ws, banks)
 
     def _with_detectors(
         self,
@@ -131,10 +174,14 @@ class Score(Task):
         scores, timing = score_banks(rows, banks, usable, manifest["refused"], limit)
         for name in timing.keys() & fitted.keys():
             timing[name]["fit_seconds"] = fitted[name]
+        asked = self.asked(ws, evaluated)
+        if asked is not None:
+            scores = asked.added_to(scores)
+        methods = [*timing, *([asked.name] if asked else [])]
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
             known_columns(scores, ws.shift["axes"], accuracy),
-            list(timing),
+            methods,
             seed=ws.seed,
             csid=ws.data.csid_names,
             shift_order=[s for s in ws.data.shift_order if s in ood_sets],
@@ -151,34 +198,48 @@ class Score(Task):
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
-        advice = None if lost else advise(evaluation, ws.seed)
+        beside = asked.name if asked else None
+        advice = None if lost else advise(evaluation, ws.seed, beside)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else ws.cfg.get("ckpt")
         manifest |= {
             "answer": [
                 *(distance_sentences(distances.degrees, distances.axes) if distances else []),
                 *advice_sentences(advice),
+                *(asked_sentences(asked.said_of(ood_sets), asked.name, advice) if asked else []),
             ],
             "advice": asdict(advice) if advice else None,
-            "next": predict_command(run, advice.detector if advice else None),
+            "next": predict_command(
+                run, advice.detector if advice and advice.detector != beside else None
+            ),
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
-            },
+            }
+            | ({asked.name: asked.describe()} if asked else {}),
             "tuning": selection.record,
-            "warnings": [*manifest.get("warnings", []), *doubts, *selection.warnings],
+            "warnings": [
+                *manifest.get("warnings", []),
+                *doubts,
+                *selection.warnings,
+                *(asked.warnings if asked else ()),
+            ],
         }
         results = results_of(evaluation, manifest["model"])
         if distances is not None and len(distances.levels):
             pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
-            of_pool = Evaluation(
-                pool, list(timing), seed=ws.seed, csid=ws.data.csid_names, **ws.metrics
-            )
+            of_pool = Evaluation(pool, methods, seed=ws.seed, csid=ws.data.csid_names, **ws.metrics)
             levels = levels_of(of_pool, manifest["model"])
             results = pd.concat([results, levels], ignore_index=True)
         results = results.assign(seed=ws.model_seed)
+        if asked is not None:
+            results = asked.without_thresholds(results)
         if distances is not None:
-            found = follow_all(distances.degrees, scores, list(timing), list(distances.axes))
+            found = follow_all(distances.degrees, scores, methods, list(distances.axes))
             distances = replace(distances, found=found)
-        return self._finish(ws, banks, scores, results, best, distances)
+        return self._finish(ws, banks, scores, results, best, distances, asked)
+
+    def asked(self, ws: Workspace, sets: Sequence[str]) -> Asked | None:
+        """What a vision-language model says of these sets; scored like a detector."""
+        return None
 
     def _of_id_alone(self, ws: Workspace, banks: Mapping[str, FeatureBank]) -> pd.DataFrame | None:
         """The accuracy, and how the detectors are scored once there is an OOD set."""
@@ -205,13 +266,19 @@ class Score(Task):
         results: pd.DataFrame,
         best: pd.DataFrame | None,
         distances: Distances | None = None,
+        asked: Asked | None = None,
     ) -> pd.DataFrame:
         """Writes the results, shows them, and draws the page last: no number depends on it."""
         manifest, dating = ws.manifest, None
         if manifest["id_accuracy"] is not None:
             model = manifest["model"]
             dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
+        if distances is not None:
+            by = str(distances.facts["by"])
+            write_results(shift_results(distances.summary, by, ws.seed), ws.folder)
         write_results(results, ws.folder)
+        if asked is not None:
+            write_results(said_results(asked, ws.seed), ws.folder)
         if dating is not None:
             write_results(dating, ws.folder)
         if distances is not None:
@@ -220,7 +287,7 @@ class Score(Task):
             write_results(follow_results(distances.found, n, model, ws.model_seed), ws.folder)
         show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
-            with optional("report.html"):
+            with ws.stages("report"), optional("report.html"):
                 write_page(
                     ws.folder, ws.data, banks, scores, results, best, manifest, dating, distances
                 )

@@ -27,7 +27,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
     monkeypatch.setenv("COLUMNS", "500")
     ignored = "model.classifier.optimizer.lr=7"
     train = (*line, "trainer.max_epochs=3", ignored, f"paths.outputs={tmp_path}")
-    assert call("train.py", *train) == 0
+    assert call("train.py", "task=score", *train) == 0
     out = capsys.readouterr().out
     assert "Own trains itself: its training_step and configure_optimizers are used" in out
     assert "model.classifier.optimizer.lr changes nothing: Own trains itself" in out
@@ -54,7 +54,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
 def test_half_of_a_training_is_ours(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
     half = (*line, "model.net._target_=own_lightning.Half", "trainer.max_epochs=1")
-    assert call("train.py", *half, f"paths.outputs={tmp_path}") == 0
+    assert call("train.py", "task=score", *half, f"paths.outputs={tmp_path}") == 0
     expected = "Half has a training_step but no configure_optimizers, so model.classifier trains it"
     assert expected in capsys.readouterr().out
 
@@ -67,7 +67,7 @@ def test_a_batch_can_be_the_whole_dict_and_must_hold_image_and_label(line, tmp_p
     with pytest.raises(UserError, match="image and label must be among them"):
         OwnTraining(backbone, ["image"])
     wrong = (*line, "model.batch=[image,label,lable]", f"paths.outputs={tmp_path}")
-    assert call("train.py", *wrong) == 1
+    assert call("train.py", "task=score", *wrong) == 1
     assert "model.batch names 'lable'" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.ckpt"))
 

@@ -22,7 +22,9 @@ def run(script, outputs, *arguments):
 @pytest.fixture(scope="module")
 def coop(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("coop")
-    return run("train.py", outputs, "prompt=coop", "name=coop", "trainer.max_epochs=4")
+    return run(
+        "train.py", outputs, "task=score", "prompt=coop", "name=coop", "trainer.max_epochs=4"
+    )
 
 
 def test_coop_and_post_hoc_detectors_share_a_table(coop):
@@ -71,7 +73,7 @@ def test_runs_on_other_training_images_share_a_leaderboard(coop, tmp_path):
 @pytest.mark.parametrize("prompt", ["locoop", "idlike"])
 def test_the_other_learners(prompt, tmp_path):
     options = ("trainer.max_epochs=2", f"prompt={prompt}")
-    folder, results = run("train.py", tmp_path, *options)
+    folder, results = run("train.py", tmp_path, "task=score", *options)
     own = {"locoop": {"mcm", "gl_mcm"}, "idlike": {"mcm", "idlike"}}[prompt]
     assert own <= set(results.detector.dropna())
     assert results[results.metric == "id_accuracy"].value.item() > 0.15

@@ -46,7 +46,7 @@ def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
 
 def test_a_network_and_a_detector_are_a_class_and_a_yaml_each(tmp_path):
     line = ["model=two_layers", "detector=[largest]", *SMALL, f"paths.outputs={tmp_path}"]
-    assert call("train.py", *line) == 0
+    assert call("train.py", "task=score", *line) == 0
     (run,) = run_folders(tmp_path)
     results = pd.read_csv(run / "results.csv")
     assert set(results["model"]) == {"two_layers"}

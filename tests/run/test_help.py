@@ -16,6 +16,7 @@ HIDDEN = {
     "reader",
     "recipe/model",
     "recipe/prompt",
+    "script",
     "task/construction/criteria",
 }
 

@@ -104,7 +104,7 @@ def test_photos_that_are_gone_leave_the_results(run, photos):
 
 
 def test_an_interrupted_training_does_not_go_on_with_other_photos(run, photos):
-    train = ("train.py", "trainer.max_epochs=1", "data.batch_size=8")
+    train = ("train.py", "task=score", "trainer.max_epochs=1", "data.batch_size=8")
     assert run(*train)[0] == 0
     folder, _ = evaluated(photos)
     (folder / "DONE").unlink()
@@ -143,7 +143,7 @@ def test_other_weights_in_the_same_file_start_anew(run, photos):
 
 
 def test_what_chooses_the_weights_is_another_run(run, photos):
-    train = ("train.py", "trainer.max_epochs=1", "data.batch_size=8", "callbacks=ema")
+    train = ("train.py", "task=score", "trainer.max_epochs=1", "data.batch_size=8", "callbacks=ema")
     for decay in (0.9, 0.1):
         status, said = run(*train, f"callbacks.ema.decay={decay}")
         assert status == 0

@@ -52,7 +52,7 @@ ELSEWHERE = {
     "task.num_workers",
 }
 RUNS = {
-    "train": ("train.py", ("trainer.max_epochs=1", "trainer.accelerator=cpu")),
+    "train": ("train.py", ("task=score", "trainer.max_epochs=1", "trainer.accelerator=cpu")),
     "clip": ("eval.py", ("model=clip", "trainer.accelerator=cpu")),
 }
 

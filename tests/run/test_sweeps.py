@@ -121,7 +121,9 @@ def test_jobs_side_by_side(sources):
 @pytest.mark.slow
 def test_two_processes_a_job_inside_a_sweep(tmp_path):
     sweep = ("-m", "experiment=smoke", "trainer=ddp_cpu", "seed=0,1", "logger=none")
-    assert call("train.py", *sweep, "detector=[msp]", f"paths.outputs={tmp_path}") == 0
+    assert (
+        call("train.py", "task=score", *sweep, "detector=[msp]", f"paths.outputs={tmp_path}") == 0
+    )
     folders = run_folders(tmp_path)
     assert sorted(folder.name for folder in folders) == ["seed=0", "seed=1"]
     assert len({folder.parent for folder in folders}) == 1

@@ -22,7 +22,13 @@ from ood_lab.progress import duration
 from ood_lab.run.terminal import configure_logging
 from ood_lab.tasks import score
 
-SMALL = ("experiment=smoke", "data.per_cell=0", "data.per_shift_set=10", "detector=[msp]")
+SMALL = (
+    "experiment=smoke",
+    "task=score",
+    "data.per_cell=0",
+    "data.per_shift_set=10",
+    "detector=[msp]",
+)
 SMALL += ("logger=none", "task.report=false", "data.batch_size=32", "trainer.max_epochs=3")
 
 

@@ -100,20 +100,20 @@ def test_before_training(case, tmp_path, capsys):
 def test_the_shift_order_of_builtin_data_can_be_chosen(tmp_path, capsys):
     chosen = ("data.shift_order=[container,general]", "trainer.max_epochs=1", "detector=[msp]")
     arguments = (*SMALL, *chosen, "metrics.draws=10", "task.report=false", "logger=none")
-    assert call("train.py", *arguments, f"paths.outputs={tmp_path}") == 0
+    assert call("train.py", "task=score", *arguments, f"paths.outputs={tmp_path}") == 0
     assert "of 1" in capsys.readouterr().out  # pairs of sets
 
 
 def test_a_checkpoint_cut_short_is_no_training_to_resume(tmp_path, capsys):
     arguments = (*SMALL, "trainer.max_epochs=1", "detector=[msp]", "task.report=false")
     arguments += ("metrics.draws=10", f"paths.outputs={tmp_path}", "logger=none")
-    assert call("train.py", *arguments) == 0
+    assert call("train.py", "task=score", *arguments) == 0
     (done,) = tmp_path.rglob("DONE")
     done.unlink()
     last = done.parent / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:65536])
     capsys.readouterr()
-    assert call("train.py", *arguments) == 1
+    assert call("train.py", "task=score", *arguments) == 1
     error = capsys.readouterr().err.strip()
     assert "last.ckpt is cut short" in error
     assert len(error.splitlines()) == 1

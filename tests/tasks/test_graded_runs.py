@@ -26,7 +26,7 @@ def noisy(outputs):
 
 
 def trained(outputs, *arguments):
-    assert call("train.py", *SMALL, *arguments, f"paths.outputs={outputs}") == 0
+    assert call("train.py", "task=score", *SMALL, *arguments, f"paths.outputs={outputs}") == 0
     return run_folders(outputs)[-1]
 
 

@@ -1,4 +1,4 @@
-"""`task=how_far`: distances, levels, detectors and the answer on one page."""
+"""`python train.py`: distances, levels, detectors and the answer on one page."""
 
 import json
 
@@ -8,8 +8,11 @@ import pytest
 from cli import call, run_folders
 from photos import write_photos
 
+from ood_lab.lvlm.answers import read_answers
 from ood_lab.metrics import auroc
 from ood_lab.results import of_kind, read_results
+from ood_lab.run.compose import chosen
+from ood_lab.run.resolvers import register_resolvers
 
 FAST = ("trainer.max_epochs=1", "metrics.draws=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (
@@ -21,9 +24,11 @@ VESSELS = (
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("how_far")
-    line = ("experiment=how_far", *VESSELS, *FAST[1:], "trainer.max_epochs=6")
-    assert call("train.py", *line, f"paths.outputs={outputs}") == 0
-    return run_folders(outputs)[-1]
+    line = (*VESSELS, *FAST[1:], "trainer.max_epochs=6", f"paths.outputs={outputs}")
+    assert call("train.py", *line) == 0
+    assert call("train.py", "experiment=how_far", *line) == 0  # the same, shown again
+    (folder,) = run_folders(outputs)
+    return folder
 
 
 def test_one_command_leaves_distances_levels_and_scores(run):
@@ -88,8 +93,8 @@ def test_the_shares_of_the_answer_are_those_of_the_degrees(run):
 def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys):
     write_photos(tmp_path, (56, 48), "jpg")
     line = (
-        *("experiment=how_far", "data=folder", f"data.id.train={tmp_path}/id"),
-        *(f"data.ood.noise={tmp_path}/ood", *FAST, f"paths.outputs={tmp_path}/outputs"),
+        *("data=folder", f"data.id.train={tmp_path}/id", f"data.ood.noise={tmp_path}/ood"),
+        *(*FAST[:-1], "detector=[msp,knn,mds,gram]", f"paths.outputs={tmp_path}/outputs"),
         "task.k=3",
     )
     assert call("train.py", *line, "task.distance=clip") == 1
@@ -108,3 +113,115 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     np.testing.assert_allclose(2 * both["distance"], both["knn"] ** 2, atol=1e-5)
     page = (run / "report.html").read_text()
     assert "do not tell meaning from looks" in page
+    said = (run / "log.txt").read_text()  # one pass, though gram needs columns of it
+    assert said.count("features of 'test': extracted") == 1
+    assert said.count("features of 'train': extracted") == 1
+    assert set(manifest["seconds"]) == {"train", "extract", "measure", "score", "report"}
+    assert not manifest["done_before"]
+    # Killed before the results were there: what was done is not done again.
+    before = {name: (run / name).read_bytes() for name in ("scores.parquet", "results.csv")}
+    for name in ("DONE", "manifest.json", "results.parquet", "results.csv", "scores.parquet"):
+        (run / name).unlink()
+    assert call("train.py", *line, "detector.knn.k=3") == 0
+    again = json.loads((run / "manifest.json").read_text())
+    assert again["done_before"] == ["train", "extract", "measure"]
+    assert {name: (run / name).read_bytes() for name in before} == before
+
+
+SCENES = (
+    *("experiment=how_far", "data=scenes", "model=clip", "clip=scenes", "task.distance=features"),
+    *("data.train=90", "data.val=15", "data.test=60", "data.per_shift_set=30", "data.per_cell=0"),
+    *("metrics.draws=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
+    *("task.k=5", "task.report=false"),
+)
+
+
+@pytest.fixture(scope="module")
+def scenes(tmp_path_factory):
+    """The command line, and the folder of its outputs."""
+    outputs = tmp_path_factory.mktemp("scenes")
+    return (*SCENES, f"paths.outputs={outputs}"), outputs
+
+
+def test_a_vision_language_model_stands_beside_the_detectors(scenes):
+    line, outputs = scenes
+    assert call("eval.py", *line, "lvlm=tiny", "lvlm.answer=first_token") == 0
+    run = run_folders(outputs)[-1]
+    scores = pd.read_parquet(run / "scores.parquet")
+    answers = {each.question_id: each for each in read_answers(run / "answers.jsonl")}
+    ids = scores["dataset"] + "/" + scores["index"].astype(str)
+    chance = np.array([answers[name].p_yes for name in ids])
+    np.testing.assert_allclose(scores["tiny"], 1 - chance)
+    assert "kitchen" in answers["test/0"].prompt
+    results = read_results(run)
+    found = of_kind(results, "detection").query("detector == 'tiny' and metric == 'auroc'")
+    test = scores[scores["dataset"] == "test"]
+    for row in found.to_dict("records"):
+        part = scores[scores["dataset"] == row["ood"]]
+        assert row["value"] == pytest.approx(auroc(test["tiny"], part["tiny"]), abs=1e-12)
+        assert row["ci_low"] <= row["value"] <= row["ci_high"]
+    assert set(found["ood"]) == {"out_of_place", "unfamiliar", "restyled"}
+    said = of_kind(results, "said").set_index("ood")
+    no = np.mean([answers[name].response == "No" for name in ids[test.index]])
+    assert said.loc["test", "value"] == pytest.approx(no)
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["detectors"]["tiny"]["reads"] == "vision-language model"
+    assert any("tiny says no to" in sentence for sentence in manifest["answer"])
+    (run / "DONE").unlink()  # killed at its end
+    written = (outputs / "answers").glob("tiny-*.jsonl")
+    paid = {file: file.read_bytes() for file in written}
+    assert call("eval.py", *line, "lvlm=tiny", "lvlm.answer=first_token") == 0
+    again = json.loads((run / "manifest.json").read_text())
+    assert again["done_before"] == ["extract", "measure", "ask"]
+    assert paid
+    assert all(file.read_bytes() == content for file, content in paid.items())
+
+
+def test_a_mere_yes_or_no_gives_its_balanced_accuracy(scenes):
+    line, outputs = scenes
+    assert call("eval.py", *line, "lvlm=oracle", "lvlm.accuracy=0.8") == 0
+    run = run_folders(outputs)[-1]
+    results = read_results(run)
+    said = of_kind(results, "said").set_index("ood")["value"]
+    rows = of_kind(results, "detection").query("detector == 'oracle'")
+    found = rows[rows["metric"] == "auroc"].set_index("ood")["value"]
+    for name, value in found.items():
+        assert value == pytest.approx((said[name] + 1 - said["test"]) / 2, abs=1e-12)
+    assert 0.6 < found.mean() < 0.95
+    assert set(rows["metric"]) == {"auroc", "mean_auroc"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (("lvlm=tiny", "data=vessels"), "data=scenes"),
+        (("lvlm=transformers", "lvlm.path=/nowhere"), "/nowhere is not a directory"),
+        (("lvlm=openai", "lvlm.model=m", "lvlm.base_url=http://127.0.0.1:9/v1"), "127.0.0.1:9"),
+        (("lvlm=tiny", "task.question=Why?"), "{classes}"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_before_any_work(scenes, capsys, changes, words):
+    line, _ = scenes
+    kept = [each for each in line if each.split("=")[0] not in {c.split("=")[0] for c in changes}]
+    assert call("eval.py", *kept, *changes) == 1
+    said = capsys.readouterr()
+    assert words in said.err
+    assert "features of" not in said.out + said.err
+
+
+def test_without_ood_sets_there_is_nothing_to_measure(tmp_path, capsys):
+    write_photos(tmp_path, (40, 40), "jpg")
+    line = ("data=folder", f"data.id.train={tmp_path}/id", f"paths.outputs={tmp_path}/outputs")
+    assert call("train.py", *line, *FAST) == 0
+    run = run_folders(tmp_path / "outputs")[-1]
+    assert set(read_results(run)["kind"]) == {"detection"}
+    assert "graded=corruptions" in capsys.readouterr().out
+
+
+def test_models_that_train_in_their_own_way_bring_their_own_task():
+    register_resolvers()
+    tasks = {"laid": "TrainLaid", "vlm": "TuneVlm", "tiny_clip": "ClipReport"}
+    for model, task in tasks.items():
+        assert chosen("train", [f"model={model}"]).task._target_.endswith(f".{task}")
+    assert chosen("train", ["task=score"]).task._target_.endswith(".Score")
+    assert chosen("eval", []).task._target_.endswith(".Score")

@@ -258,7 +258,7 @@ def test_wrong_settings_are_named(folders, case):
 def run(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("outputs")
     arguments = ("experiment=smoke", "logger=none", "task.report=false", "detector=[msp]")
-    assert call("train.py", *arguments, f"paths.outputs={outputs}") == 0
+    assert call("train.py", "task=score", *arguments, f"paths.outputs={outputs}") == 0
     return SimpleNamespace(outputs=outputs, folder=run_folders(outputs)[0])
 
 

@@ -31,6 +31,8 @@ class ScenesDataModule(OODDataModule):
         options: see :class:`OODDataModule`.
     """
 
+    rendered = "builtin scenes"
+
     def __init__(
         self,
         train: int,

@@ -48,6 +48,8 @@ class VesselsDataModule(OODDataModule):
         options: see :class:`OODDataModule`.
     """
 
+    rendered = "builtin vessels"
+
     def __init__(
         self,
         train: Images,

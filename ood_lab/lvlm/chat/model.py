@@ -17,6 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from ood_lab.errors import UserError
+from ood_lab.io import read_json
 from ood_lab.lvlm.chat.base import Message
 from ood_lab.models.hub import one_attempt
 
@@ -106,6 +107,12 @@ class ModelFolder:
                     while block := content.read(1 << 24):
                         digest.update(block)
         return digest.hexdigest()
+
+    @property
+    def knows(self) -> str | None:
+        """What it was trained on, where its folder says that this is not the world at large."""
+        about = self.path / "about.json"
+        return read_json(about).get("knows") if about.is_file() else None
 
     def load_processor(self) -> Any:
         """What makes a model's inputs of texts and images.

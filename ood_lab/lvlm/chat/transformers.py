@@ -144,6 +144,11 @@ class TransformersChat:
             "max_pixels": self.max_pixels,
         }
 
+    @property
+    def knows(self) -> str | None:
+        """See :attr:`ModelFolder.knows`."""
+        return self.folder.knows
+
     def check(self) -> None:
         """Loads the model; with several ``devices``, only what reads texts and images.
 

@@ -234,7 +234,7 @@ def test_official_settings(name):
 
 @pytest.mark.slow
 def test_a_killed_run_resumes_with_the_centres(tmp_path, capsys):
-    arguments = ["train.py", "model=p2p", "experiment=smoke", "trainer.max_epochs=2"]
+    arguments = ["train.py", "task=score", "model=p2p", "experiment=smoke", "trainer.max_epochs=2"]
     arguments += ["trainer.gradient_clip_val=1", "detector=[msp]", "logger=none"]
     arguments += [f"model.kwargs={json_free(TINY)}", f"paths.outputs={tmp_path}"]
 
@@ -259,7 +259,7 @@ def test_a_killed_run_resumes_with_the_centres(tmp_path, capsys):
 def test_train_and_eval_from_the_command_line(tmp_path, name):
     small = ["experiment=smoke", "detector=[msp]", "logger=none", f"paths.outputs={tmp_path}"]
     train = [f"model={name}", f"model.kwargs={json_free(TINY)}", "callbacks=ema", *small]
-    assert call("train.py", "trainer.gradient_clip_val=1", *train) == 0
+    assert call("train.py", "task=score", "trainer.gradient_clip_val=1", *train) == 0
     (folder,) = run_folders(tmp_path)
     assert call("eval.py", f"ckpt={folder}", "name=again", *small) == 0
     results = [(f / "results.csv").read_text() for f in run_folders(tmp_path)]

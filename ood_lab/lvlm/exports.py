@@ -75,6 +75,8 @@ _LMMS_METRIC = """\
     aggregation: {aggregation}
     higher_is_better: true
 """
+#: Of the tasks' names there, since lmms-eval has a ``pope`` and an ``mme`` of its own.
+LMMS_PREFIX = "ood_lab_"
 #: What becomes of the answers to single questions, and of those to groups of them.
 _MEAN, _SHARE = "mean", "!function utils.share_of_groups"
 _LMMS_UTILS = '''\
@@ -207,6 +209,7 @@ def _lmms_eval(
     name: str,
     wholes: Mapping[str, Whole],
 ) -> list[Path]:
+    name = f"{LMMS_PREFIX}{name}"
     metrics: dict[str, Sequence[str] | None] = {}
     lines = []
     for question in questions:

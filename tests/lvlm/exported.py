@@ -14,7 +14,7 @@ def lmms_eval(run, name):
     folder = run / "exports" / "lmms_eval"
     utils: dict = {}
     exec((folder / "utils.py").read_text(), utils)
-    task = yaml.safe_load((folder / f"{name}.yaml").read_text().replace("!function ", ""))
+    task = yaml.safe_load((folder / f"ood_lab_{name}.yaml").read_text().replace("!function ", ""))
     answers = map(json.loads, (run / "answers.jsonl").read_text().splitlines())
     said = {answer["question_id"]: answer["response"] for answer in answers}
     data = task["dataset_kwargs"]["data_files"]["test"]

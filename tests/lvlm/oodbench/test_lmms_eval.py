@@ -84,16 +84,16 @@ def test_their_accuracies_are_ours(scene_images, tmp_path):
     export(asked, scene_images, tmp_path / "task", "oodbench", "lmms_eval", wholes)
     found = evaluator.simple_evaluate(
         model=TinyInTheirWay(),
-        tasks=["oodbench"],
+        tasks=["ood_lab_oodbench"],
         task_manager=TaskManager("ERROR", include_path=str(tmp_path / "task")),
         batch_size=1,
         log_samples=True,
         force_simple=True,
         bootstrap_iters=0,
     )
-    said = {s["doc"]["question_id"]: s["resps"][0][0] for s in found["samples"]["oodbench"]}
+    said = {s["doc"]["question_id"]: s["resps"][0][0] for s in found["samples"]["ood_lab_oodbench"]}
     assert [said[q.question_id].strip() for q in asked] == ours["reply"].tolist()
-    theirs = {k: v for k, v in found["results"]["oodbench"].items() if "stderr" not in k}
+    theirs = {k: v for k, v in found["results"]["ood_lab_oodbench"].items() if "stderr" not in k}
     single = ours[ours["task"] == "yes_no"]
     samples = bap_table(ours)
     wanted = {"accuracy_yes_no,none": single["correct"].mean()}

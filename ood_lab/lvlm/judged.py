@@ -21,6 +21,9 @@ PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
 SIZES = ("n_asked", "n_unparsed", "n_cut", "n_failed")
 FOUND = ("metric", "value", "ci_low", "ci_high", "seed")
 
+_COLUMNS = ["question_id", "pair_id", "task", "truth", "text", "file", "reply", "parsed", "correct"]
+_COLUMNS += ["status", "cut", "error", "p_yes"]
+
 
 def judge(
     questions: Sequence[Question], answers: Answers, parser: str | None = None
@@ -47,7 +50,7 @@ def judge(
         parser_named(parser)
     rows = [_row(q, answers.get(q.question_id), parser) for q in questions]
     meta = pd.DataFrame([dict(question.meta) for question in questions])
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(rows, columns=_COLUMNS)
     return table.join(meta[[name for name in meta if name not in table]])
 
 

@@ -16,12 +16,17 @@ from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_json, write_csv, write_table
 from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.nouns import NounExtractor
+from ood_lab.lvlm.captions.page import COMPARED
+from ood_lab.lvlm.captions.rules import Rules
+from ood_lab.lvlm.captions.scoring import Unparsed, amber_table, caption_table
+from ood_lab.lvlm.captions.similarity import Similarity
+from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.ode.candidates import Candidates
-from ood_lab.lvlm.ode.captions import Rules
-from ood_lab.lvlm.ode.comparison import contrasts
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import OdeConstruction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
@@ -30,21 +35,12 @@ from ood_lab.lvlm.ode.filtering import summary as filter_summary
 from ood_lab.lvlm.ode.generators.base import Order
 from ood_lab.lvlm.ode.graph import graphs_of, statistics, statistics_table, write_graphml
 from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
-from ood_lab.lvlm.ode.nouns import NounExtractor
-from ood_lab.lvlm.ode.page import COMPARED, HEADLINES, page, summary
+from ood_lab.lvlm.ode.page import HEADLINES, page, summary
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
-from ood_lab.lvlm.ode.queries import (
-    ACTION,
-    EXISTENCE,
-    GENERATIVE,
-    NUMBER,
-    STATE,
-    questions_of,
-)
+from ood_lab.lvlm.ode.queries import questions_of
 from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
-from ood_lab.lvlm.ode.scoring import KIND, Unparsed, amber_table, caption_table, results_of
-from ood_lab.lvlm.ode.similarity import Similarity
+from ood_lab.lvlm.ode.scoring import KIND, results_of
 from ood_lab.lvlm.ode.tendencies import Clustering
 from ood_lab.lvlm.ode.tuning import Tuning, write_tuning
 from ood_lab.lvlm.questions import Question, read_questions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,15 @@ import pandas as pd
 
 from ood_lab.axes import LEVELS
 from ood_lab.io import read_table
+from ood_lab.lvlm.captions.page import (
+    CAPTIONS,
+    COMPARED,
+    DEFINITIONS,
+    OF_NO,
+    WAYS,
+    made_up,
+    scoring_note,
+)
 from ood_lab.lvlm.ode.figures import feature_clouds, tendency_matrix
 from ood_lab.lvlm.ode.scoring import DISTANCE
 from ood_lab.lvlm.scored import POOLED
@@ -19,12 +28,9 @@ from ood_lab.lvlm.shown import (
     answer_figures,
     difference_table,
     facts_of,
-    first_of_each,
     metric_table,
     page_of,
     questions_fact,
-    quoted,
-    thumbnails_of,
 )
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.figures.bars import bar_panels
@@ -33,13 +39,10 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table, plain_table
 from ood_lab.results import PART
 
-#: Metric, and what it is called in tables; in this order.
-CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
-_OF_NO = {"accuracy": "Acc", "precision": "P", "recall": "R", "f1": "F1"}
 ANSWERS = {
-    "Existence": {f"existence_{key}": name for key, name in _OF_NO.items()},
-    "Attributes": {f"attribute_{key}": name for key, name in _OF_NO.items()},
-    "All yes/no questions": {f"all_{key}": name for key, name in _OF_NO.items()},
+    "Existence": {f"existence_{key}": name for key, name in OF_NO.items()},
+    "Attributes": {f"attribute_{key}": name for key, name in OF_NO.items()},
+    "All yes/no questions": {f"all_{key}": name for key, name in OF_NO.items()},
 }
 POPE = {
     "pope_precision": "P (yes)",
@@ -47,14 +50,6 @@ POPE = {
     "pope_f1": "F1 (yes)",
     "pope_yes_rate": "yes-rate",
 }
-#: What is compared between criteria, levels of shift, and models.
-COMPARED = {
-    **CAPTIONS,
-    "existence_accuracy": "Existence: Acc",
-    "attribute_accuracy": "Attributes: Acc",
-    "all_accuracy": "All: Acc",
-}
-WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
 HEADLINES = (
     Headline(POOLED, "chair", "CHAIR"),
     Headline(POOLED, "cover", "Cover"),
@@ -81,7 +76,6 @@ _HEADS = {
     "cog": "Cog",
     "rate": "rate, %",
 }
-_LETTERS = 140
 _LEVEL_METRICS = {"chair": "CHAIR", "hal": "Hal", "all_accuracy": "Acc"}
 _MADE = (
     "pictures.jsonl",
@@ -101,25 +95,7 @@ _DEFINITIONS = (
         "Standard: the most frequent pairs of concepts. Long-tail: pairs that meet now and then. "
         "Random: any two concepts. Fictional: two that never meet.",
     ),
-    ("CHAIR", "Hallucinated objects among all objects that the captions name."),
-    ("Cover", "Annotated objects that the captions name. Higher is better."),
-    ("Hal", "Captions with a hallucinated object."),
-    ("Cog", "Tempting absent objects (the candidates of the image) that the captions name."),
-    (
-        "Acc, P, R, F1",
-        "Of yes/no questions, with no as the positive class: recall is the share of absent things "
-        "that are denied. POPE's rows take yes.",
-    ),
-    (
-        "Unparsed, failed",
-        "Replies in which the parser found no answer, and requests without a reply. Failed "
-        "requests are left out; an unparsed answer is wrong, or left out.",
-    ),
-    (
-        "Cut",
-        "Replies that reached their longest length. Of a caption what is there is read; an answer "
-        "counts only where nothing that could have followed would change what is read.",
-    ),
+    *DEFINITIONS,
     ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
     (
         "Interval",
@@ -131,13 +107,9 @@ _DEFINITIONS = (
 
 def summary(run: Scored) -> Iterator[Table | Text]:
     """Captions, then each sort of yes/no questions."""
-    scoring = run.manifest["scoring"]
     yield Text(run.title, "title")
     names = _names(run)
-    notes = [
-        "Lower is better but for Cover. "
-        f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
-    ]
+    notes = [scoring_note(run)]
     yield metric_table("Captions, %", "criterion", run.whole, names, CAPTIONS, notes=notes)
     for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
         if run.whole["metric"].isin(metrics).any():
@@ -147,16 +119,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
-    captions = run.judged["captions"]
-    store = thumbnails_of(captions, run.source)
-    section = first_of_each(
-        "Hallucinations",
-        "The first captions of each criterion that name what is not there.",
-        captions[captions["flagged"] > 0],
-        _names(run),
-        _made_up,
-        store,
-    )
+    section, store = made_up(run, _names(run), "criterion")
     return page_of(
         run,
         sentence="Lower is better but for Cover",
@@ -250,9 +213,3 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
 def _features(file: Path) -> dict[str, Any]:
     groups = read_table(file).groupby("set", sort=False)
     return {str(name): part.drop(columns="set").to_numpy() for name, part in groups}
-
-
-def _made_up(row: Mapping[Any, Any]) -> str:
-    named_there = (", ".join(row[name]) for name in ("flagged_nouns", "truth_words"))
-    made_up, there = named_there
-    return f"{quoted(row['reply'], _LETTERS)} · Made up: {made_up} · In the image: {there}"

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ood_lab.io import write_text
+from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, NUMBER, STATE
 from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, NUMBER, RELEASED_CAPTION, STATE, queries_of
+from ood_lab.lvlm.ode.queries import RELEASED_CAPTION, queries_of
 
 #: First ids of the published lists; the ranges overlap.
 FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}

@@ -14,18 +14,18 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.captions.tasks import (
+    ACTION,
+    EXISTENCE,
+    GENERATIVE,
+    NUMBER,
+    STATE,
+    true_caption,
+)
 from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
 
-#: ``Question.task``: captions, and the four sorts of yes/no questions.
-GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER = (
-    "generative",
-    "existence",
-    "attribute_state",
-    "attribute_action",
-    "attribute_number",
-)
 #: Absent concepts that an image is asked about.
 ABSENT = 2
 CAPTION, RELEASED_CAPTION = "Please describe this image.", "Please describe this picture."
@@ -112,7 +112,7 @@ def _caption(picture: Picture, released: bool) -> Question:
         task=GENERATIVE,
         image=picture.file,
         text=RELEASED_CAPTION if released else CAPTION,
-        answer=true_caption(picture),
+        answer=true_caption(_shown(picture)),
         parser="caption",
         pair_id=picture.file,
         meta={**_meta(picture), "truth": list(picture.truth), "hallu": list(picture.hallu)},
@@ -120,14 +120,12 @@ def _caption(picture: Picture, released: bool) -> Question:
     )
 
 
-def true_caption(picture: Picture) -> str:
-    """A sentence that names everything that is known to be there, and nothing else."""
+def _shown(picture: Picture) -> list[str]:
+    """Everything that is known to be there, with what is known of it."""
     attributes = zip(picture.states, picture.actions, strict=True)
     words = [[each.true for each in pair if each] for pair in attributes]
     words += [[]] * len(picture.truth)
-    shown = [" ".join([*more, name]) for more, name in zip(words, picture.truth, strict=False)]
-    listed = " and ".join(filter(None, [", ".join(shown[:-1]), shown[-1]]))
-    return f"The picture shows {listed}."
+    return [" ".join([*more, name]) for more, name in zip(words, picture.truth, strict=False)]
 
 
 def _question(picture: Picture, query: Query, parser: str) -> Question:

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json, read_table
+from ood_lab.lvlm.captions.scoring import OF_NO, class_counts, clusters_of
+from ood_lab.lvlm.captions.tasks import GROUPS
 from ood_lab.lvlm.judged import FAILED, PARSED
 from ood_lab.lvlm.ode.criteria import Pair
 from ood_lab.lvlm.ode.graph import merged, read_graphml
-from ood_lab.lvlm.ode.scoring import GROUPS, OF_NO, class_counts, clusters_of
 from ood_lab.lvlm.parsers import NO
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.metrics.clustered import cluster_sums, resampled_sums

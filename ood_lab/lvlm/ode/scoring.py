@@ -1,105 +1,18 @@
-"""The results of ODE: hallucination in captions and answers, by criterion, shift and distance."""
+"""The results of ODE: by criterion, kind of pair, shift, and distance in the graph."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Any
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
-from ood_lab.lvlm.ode.captions import Rules
-from ood_lab.lvlm.ode.nouns import NounExtractor
-from ood_lab.lvlm.ode.queries import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
-from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.replies import is_cut, without_reasoning
-from ood_lab.lvlm.scored import POOLED, estimate_rows, places, question_kind
-from ood_lab.metrics.clustered import Estimate, clustered
-from ood_lab.metrics.hallucination import (
-    COUNTS,
-    amber_caption_metrics,
-    amber_yes_no_metrics,
-    caption_metrics,
-)
-from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
+from ood_lab.lvlm.captions.scoring import caption_kind, result_rows
 
-KIND = question_kind("ode", "image", "unparsed", "n_images")
-#: Number of the questions by which sets are divided: edges between the two concepts in the graph;
-#: 0 = not connected.
-DISTANCE = "distance"
-#: What becomes of an answer that cannot be read: it is wrong, or left out.
-Unparsed = Literal["wrong", "drop"]
-WAYS: tuple[Unparsed, ...] = ("wrong", "drop")
-#: Groups of yes/no questions, each with metrics of its own.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "existence": (EXISTENCE,),
-    "attribute": (STATE, ACTION, NUMBER),
-    "state": (STATE,),
-    "action": (ACTION,),
-    "number": (NUMBER,),
-    "all": (EXISTENCE, STATE, ACTION, NUMBER),
-}
-#: Metrics of a group with "no" as the positive class, as AMBER and ODE have it.
-OF_NO = ("accuracy", "precision", "recall", "f1")
-#: Metrics of existence questions with "yes" as the positive class, as POPE has it.
-OF_YES = ("precision", "recall", "f1", "yes_rate")
-
-
-def caption_table(
-    questions: Sequence[Question],
-    answers: Answers,
-    rules: Rules,
-    nouns: NounExtractor,
-) -> pd.DataFrame:
-    """What every caption names.
-
-    Args:
-        questions: those that were asked; captions are read.
-        answers: by the id of the question.
-        rules: judge the nouns.
-        nouns: finds them.
-
-    Returns:
-        One row a caption: ``question_id, picture, file, status, reply`` (without its reasoning),
-        ``cut, error, named, flagged_nouns, marked_words`` (lists), the counts of
-        :data:`ood_lab.metrics.hallucination.COUNTS`, and what is in ``meta``; counts of a failed
-        request are 0. A caption that was cut is read as far as it goes; one that is nothing but
-        reasoning is unparsed.
-    """
-    rows = []
-    for question in questions:
-        if question.task != GENERATIVE:
-            continue
-        answer = answers.get(question.question_id)
-        error = "not asked" if answer is None else answer.error
-        response = "" if answer is None or error else answer.response
-        reply = without_reasoning(response)
-        status = FAILED if error else UNPARSED if response and not reply else PARSED
-        truth, hallu = list(question.meta["truth"]), list(question.meta["hallu"])
-        verdict = rules.judge(nouns(reply, rules.vocabulary), truth, hallu)
-        counts = [0] * len(COUNTS) if status != PARSED else verdict.counts(len(truth), len(hallu))
-        rows.append(
-            {
-                "question_id": question.question_id,
-                "file": question.image,
-                "status": status,
-                "reply": reply,
-                "cut": answer is not None and not error and is_cut(answer.finish_reason),
-                "error": error,
-                "named": list(verdict.nouns),
-                "flagged_nouns": list(verdict.flagged),
-                "marked_words": [hallu[place] for place in sorted(verdict.marked)],
-                **dict(zip(COUNTS, counts, strict=True)),
-                **{k: v for k, v in question.meta.items() if k not in COUNTS},
-                "truth_words": truth,
-                "hallu_words": hallu,
-            }
-        )
-    return pd.DataFrame(rows)
+KIND = caption_kind("ode")
+#: Numbers and words by which sets are divided: edges between the two concepts in the graph (0 =
+#: not connected), and whether both are entities (ee) or the second an environment (ev).
+DISTANCE, PAIR_KIND = "distance", "kind"
 
 
 def results_of(
@@ -108,118 +21,19 @@ def results_of(
     model: str,
     splits: Sequence[str],
     *,
-    draws: int = 1000,
     seed: int = 0,
-    min_count: int = 10,
-    unparsed: Unparsed = "wrong",
+    **options: Any,
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    Captions: CHAIR, Cover, Hal, Cog (see :mod:`ood_lab.metrics.hallucination`). Yes/no questions:
-    ``<group>_<metric>`` with "no" as the positive class, and ``pope_<metric>`` of existence
-    questions with "yes", unparsed answers treated both ways. Of every criterion, of all pooled, and
-    of every level of shift, cell of the two and distance in the graph (0 = not connected).
-    Intervals resample images; those that show one scene in several styles together. Values are
-    missing where no answer could be read.
-
     Args:
-        captions: see :func:`caption_table`.
+        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
         judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
         model: its name.
         splits: names of the criteria, in order.
-        draws: bootstrap resamples.
         seed: of the draws.
-        min_count: levels, cells and distances with fewer images are missing.
-        unparsed: the way of treating unparsed answers that comes first.
+        options: of :func:`ood_lab.lvlm.captions.scoring.result_rows`.
     """
-    rows: list[dict[str, Any]] = []
-    every, options = [*splits, POOLED], {"draws": draws, "seed": seed}
-    for place, part in places(captions, every, "file", min_count, [DISTANCE]):
-        kept = part[part["status"] == PARSED]
-        counts = kept[list(COUNTS)].to_numpy(np.int64)
-        found = clustered(counts, caption_metrics, clusters_of(kept), **options)
-        rows += _rows({**place}, kept, found.estimates(), part)
-    for place, part in places(judged, every, "file", min_count, [DISTANCE]):
-        for way in sorted(WAYS, key=lambda each: each != unparsed):
-            for group, tasks in GROUPS.items():
-                asked = part[part["task"].isin(tasks)]
-                if len(asked):
-                    rows += _answer_rows({**place, "unparsed": way}, group, asked, options)
+    finer = (DISTANCE, PAIR_KIND)
+    rows = result_rows(captions, judged, splits, finer=finer, seed=seed, **options)
     return KIND.table(rows, model=model, seed=seed)
-
-
-def amber_table(
-    captions: pd.DataFrame, judged: pd.DataFrame, splits: Sequence[str]
-) -> pd.DataFrame:
-    """The metrics as AMBER's and ODE's scripts print them: percent, rounded to one decimal.
-
-    An unparsed answer is neither yes nor no and wrong; epsilon of F1 is ODE's, 0.001.
-
-    Returns:
-        One row a criterion and one for all: ``split, chair, cover, hal, cog`` and
-        ``<group>_accuracy, _precision, _recall, _f1``.
-    """
-    rows = []
-    for split in [*splits, POOLED]:
-        texts = captions if split == POOLED else captions[captions["split"] == split]
-        asked = judged if split == POOLED else judged[judged["split"] == split]
-        row: dict[str, Any] = {"split": split}
-        row |= amber_caption_metrics(texts[list(COUNTS)].to_numpy(np.int64).sum(axis=0))
-        for group, tasks in GROUPS.items():
-            part = asked[asked["task"].isin(tasks) & (asked["status"] != FAILED)]
-            counts, unread = _counts_of_no(part)
-            found = amber_yes_no_metrics(counts.sum(axis=0), unread)
-            row |= {f"{group}_{metric}": value for metric, value in found.items()}
-        rows.append(row)
-    return pd.DataFrame(rows)
-
-
-def clusters_of(rows: pd.DataFrame) -> pd.Series:
-    """What belongs together: the rows of one image, and all images that show one scene."""
-    return rows["scene" if "scene" in rows else "file"]
-
-
-def _counts_of_no(rows: pd.DataFrame) -> tuple[NDArray[np.int64], int]:
-    """TP, FP, TN, FN of "no", and unparsed answers to questions whose right answer is yes."""
-    truth, said = (rows["truth"] == NO).to_numpy(), (rows["parsed"] == NO).to_numpy()
-    neither = ((rows["status"] == UNPARSED).to_numpy()) & ~truth
-    return outcome_counts(truth[~neither], said[~neither]), int(neither.sum())
-
-
-def _answer_rows(
-    place: Mapping[str, Any], group: str, asked: pd.DataFrame, options: Mapping[str, int]
-) -> list[dict[str, Any]]:
-    kept = asked[asked["status"] != FAILED]
-    read = kept[kept["status"] == PARSED]
-    kept = read if place["unparsed"] == "drop" or not len(read) else kept
-    found = of_class(kept, NO, options)
-    rows = _rows(place, kept, {f"{group}_{name}": found[name] for name in OF_NO}, asked)
-    if group == EXISTENCE:
-        found = of_class(kept, YES, options)
-        rows += _rows(place, kept, {f"pope_{name}": found[name] for name in OF_YES}, asked)
-    return rows
-
-
-def of_class(
-    rows: pd.DataFrame, positive: str, options: Mapping[str, int]
-) -> Mapping[str, Estimate]:
-    """Metrics of answers with a positive class; what is not read is wrong."""
-    counts = class_counts(rows, positive)
-    return clustered(counts, yes_no_metrics, clusters_of(rows), **options).estimates()
-
-
-def class_counts(rows: pd.DataFrame, positive: str) -> NDArray[np.int64]:
-    """TP, FP, TN, FN of every answer, ``[N, 4]``; what is not read is wrong."""
-    truth = (rows["truth"] == positive).to_numpy()
-    return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
-
-
-def _rows(
-    place: Mapping[str, Any],
-    kept: pd.DataFrame,
-    found: Mapping[str, Estimate],
-    asked: pd.DataFrame,
-) -> list[dict[str, Any]]:
-    unit = "scene" if "scene" in kept else "image"
-    keys = {**place, "unit": unit, "n_images": kept["file"].nunique()}
-    return estimate_rows(keys, found, clusters_of(kept).nunique(), asked)

@@ -12,8 +12,8 @@ import pandas as pd
 from annotated_types import Ge
 
 from ood_lab.io import write_text
+from ood_lab.lvlm.captions.tasks import GENERATIVE
 from ood_lab.lvlm.ode.criteria import generator
-from ood_lab.lvlm.ode.queries import GENERATIVE
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.questions import Question
 
@@ -45,7 +45,7 @@ class Tuning:
 
         Args:
             questions: those that were asked.
-            captions: see :func:`ood_lab.lvlm.ode.scoring.caption_table`.
+            captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
             judged: see :func:`ood_lab.lvlm.judged.judge`.
             seed: of the draws.
         """

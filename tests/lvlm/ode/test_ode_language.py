@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.nouns import Lexicon, NltkNouns, SpacyNouns
-from ood_lab.lvlm.ode.similarity import SpacyVectors
+from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
+from ood_lab.lvlm.captions.similarity import SpacyVectors
 
 CAPTION = "Two dogs stand near a Boat."
 TAGGED = [

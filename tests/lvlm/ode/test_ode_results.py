@@ -6,13 +6,15 @@ import pytest
 from ode_data import SMALL
 
 from ood_lab.lvlm.answers import Answer
+from ood_lab.lvlm.captions.nouns import Lexicon
+from ood_lab.lvlm.captions.rules import Rules
+from ood_lab.lvlm.captions.scoring import amber_table, caption_table
+from ood_lab.lvlm.captions.tasks import GENERATIVE
 from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.ode.captions import Rules
 from ood_lab.lvlm.ode.effectiveness import effectiveness
-from ood_lab.lvlm.ode.nouns import Lexicon
 from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.lvlm.ode.queries import GENERATIVE, questions_of
-from ood_lab.lvlm.ode.scoring import amber_table, caption_table, results_of
+from ood_lab.lvlm.ode.queries import questions_of
+from ood_lab.lvlm.ode.scoring import results_of
 from ood_lab.lvlm.ode.tendencies import Clustering
 from ood_lab.lvlm.ode.tuning import LLAVA, TRL, Tuning, write_tuning
 from ood_lab.lvlm.training.chat_files import ChatFile
@@ -93,7 +95,7 @@ def test_hallucinations_are_counted_by_criterion():
     assert value(results, "fictional", "existence_recall") == 0  # no absent thing is denied
     assert value(results, "fictional", "pope_yes_rate") == 1
     assert set(results["covariate_level"].dropna()) == {0, 1}
-    assert set(results["part"].dropna()) == {"distance 1", "distance 2"}
+    assert set(results["part"].dropna()) == {"distance 1", "distance 2", "kind ee"}
 
 
 def test_pooled_metrics_are_of_pooled_counts():

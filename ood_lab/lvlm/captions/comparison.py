@@ -1,4 +1,4 @@
-"""How criteria, levels of covariate shift, and models differ in hallucination."""
+"""How sets, levels of covariate shift, and models differ in hallucination."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from ood_lab.lvlm.captions.scoring import clusters_of
+from ood_lab.lvlm.captions.tasks import GROUPS
 from ood_lab.lvlm.judged import FAILED
-from ood_lab.lvlm.ode.scoring import GROUPS, clusters_of
 from ood_lab.metrics.clustered import Metrics, cluster_sums, clustered, contrast, share
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
 from ood_lab.metrics.ood import Floats
 
 #: Groups of yes/no questions whose accuracy is compared.
-COMPARED = ("existence", "attribute", "all")
+COMPARED = ("existence", "attribute", "relation", "all")
 
 
 def contrasts(
@@ -35,7 +36,7 @@ def contrasts(
     are left out, and an unparsed answer is wrong.
 
     Args:
-        captions: see :func:`ood_lab.lvlm.ode.scoring.caption_table`.
+        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
         judged: see :func:`ood_lab.lvlm.judged.judge`.
         by: column that tells the groups apart, such as ``split``, ``covariate_level``, ``model``.
         draws: bootstrap resamples.
@@ -45,7 +46,7 @@ def contrasts(
     Returns:
         See :func:`ood_lab.metrics.clustered.contrast`.
     """
-    names = captions[by].drop_duplicates().tolist()
+    names = pd.concat([captions[by], judged[by]]).drop_duplicates().tolist()
     options = {"draws": draws, "seed": seed}
     tables = [_pairs(captions, COUNTS, caption_metrics, by, names, first, options)]
     for group in COMPARED:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from ood_lab.lvlm.ode.nouns import spacy_pipeline
+from ood_lab.lvlm.captions.nouns import spacy_pipeline
 
 #: AMBER's: above it two words are synonyms.
 THRESHOLD = 0.8

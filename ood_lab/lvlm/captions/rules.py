@@ -4,9 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from ood_lab.lvlm.ode.concepts import Concepts
-from ood_lab.lvlm.ode.similarity import Association, Similarity
+from ood_lab.lvlm.captions.similarity import Association, Similarity
+
+
+class Words(Protocol):
+    """The words of a data set."""
+
+    @property
+    def vocabulary(self) -> Collection[str]:
+        """Words that a caption is searched for."""
+        ...
+
+    @property
+    def associates(self) -> Mapping[str, Sequence[str]]:
+        """Of an object, words that stand for it."""
+        ...
+
+    @property
+    def safe_words(self) -> Collection[str]:
+        """Words that never count as hallucinated."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -57,12 +76,12 @@ class Rules:
     similarity: Similarity = field(default_factory=Association)
 
     @classmethod
-    def of(cls, concepts: Concepts, similarity: Similarity | None = None) -> Rules:
+    def of(cls, words: Words, similarity: Similarity | None = None) -> Rules:
         """The rules for the words of a data set."""
         return cls(
-            vocabulary=frozenset(concepts.vocabulary),
-            associates=concepts.associates,
-            safe_words=frozenset(concepts.safe_words),
+            vocabulary=frozenset(words.vocabulary),
+            associates=words.associates,
+            safe_words=frozenset(words.safe_words),
             similarity=similarity or Association(),
         )
 

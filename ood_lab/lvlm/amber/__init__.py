@@ -1,0 +1,1 @@
+"""AMBER (arXiv 2311.07397), from its own files."""

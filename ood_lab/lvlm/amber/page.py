@@ -1,0 +1,120 @@
+"""How the results of AMBER are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.lvlm.amber.scoring import SCORE
+from ood_lab.lvlm.captions.page import (
+    CAPTIONS,
+    DEFINITIONS,
+    OF_NO,
+    WAYS,
+    made_up,
+    scoring_note,
+)
+from ood_lab.lvlm.scored import POOLED
+from ood_lab.lvlm.shown import (
+    Headline,
+    Scored,
+    answer_figures,
+    facts_of,
+    metric_table,
+    page_of,
+    questions_fact,
+)
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table, plain_table
+from ood_lab.results import whole
+
+HEADLINES = (
+    Headline(POOLED, SCORE, "AMBER score"),
+    Headline(POOLED, "chair", "CHAIR"),
+    Headline(POOLED, "f1", "F1 of no"),
+)
+#: Sets of yes/no questions, and what they are called; the three of attributes are parts of theirs.
+SETS = {
+    "existence": "existence",
+    "attribute": "attribute",
+    "state": "- state",
+    "number": "- number",
+    "action": "- action",
+    "relation": "relation",
+    POOLED: "all",
+}
+_CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
+_NAME = {POOLED: "AMBER"}
+_LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
+_DEFINITIONS = (
+    *DEFINITIONS,
+    (
+        "AMBER score",
+        "(1 - CHAIR + F1) / 2 with F1 of all yes/no questions. Questions of existence are all "
+        "answered by no, so that their precision is 100.",
+    ),
+    (
+        "Rounded",
+        "The tables round nothing but what they print. amber.csv has what AMBER's script prints: "
+        "percent, one decimal, denominators that begin at 0.001, F1 = 2PR / (P + R + e) of the "
+        "rounded P and R, with e = 0.001 for existence and 0.0001 for all others.",
+    ),
+    ("Interval", "95% bootstrap intervals; images are resampled with all that is said of them."),
+)
+
+
+def summary(run: Scored) -> Iterator[Table | Text]:
+    """Captions and the score, then the yes/no questions by kind."""
+    yield Text(run.title, "title")
+    notes = [scoring_note(run), "AMBER score = (100 - CHAIR + F1) / 2; higher is better."]
+    if run.whole["metric"].isin(CAPTIONS).any():
+        yield metric_table("Captions, %", "set", run.whole, _NAME, _CAPTIONS, notes=notes)
+    yield from _answers(run.whole, "Yes/no questions, %")
+
+
+def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
+    if rows["metric"].isin(OF_NO).any():
+        notes = ["Positive class: no. ± half of the 95% interval, from resampling images."]
+        yield metric_table(caption, "kind", rows, SETS, OF_NO, notes=notes)
+
+
+def page(run: Scored, blocks: list[Any]) -> Page:
+    """The page of a run, which begins with these blocks."""
+    section, store = made_up(run, {"amber": "AMBER"}, "set")
+    facts = [
+        *(facts_of(run.whole, key, _NAME, name)[0] for key, name in _facts(run).items()),
+        questions_fact(pd.concat(run.judged.values())),
+    ]
+    return page_of(
+        run,
+        sentence="Positive class: no. CHAIR, Hal and Cog: lower is better",
+        facts=facts,
+        summary=blocks,
+        details=list(_details(run)),
+        figures=list(
+            answer_figures(run, OF_NO, SETS, _LEVELS, POOLED, "Positive class: no.", _NAME)
+        ),
+        wrong=section,
+        thumbnails=store,
+        definitions=_DEFINITIONS,
+    )
+
+
+def _facts(run: Scored) -> dict[str, str]:
+    shown = {SCORE: "AMBER score", "chair": "CHAIR", "accuracy": "Accuracy"}
+    known = run.whole.loc[run.whole["split"] == POOLED, "metric"]
+    return {key: name for key, name in shown.items() if (known == key).any()}
+
+
+def _details(run: Scored) -> Iterator[Table]:
+    ways = run.results["unparsed"].dropna()
+    lost = run.results["n_unparsed"].any()
+    for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
+        rows = whole(run.results[run.results["unparsed"] == way])
+        yield from _answers(rows, f"Yes/no questions, %: {WAYS[way]}")
+    table = run.tables["amber"]
+    rows = [{"metric": name, "%": value} for name, value in table.iloc[0].items()]
+    yield plain_table("As AMBER's script rounds them, %", rows, {})

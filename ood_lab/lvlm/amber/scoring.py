@@ -1,0 +1,112 @@
+"""AMBER's results: those of captions and answers, and the score made of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.lvlm.captions.scoring import (
+    WAYS,
+    Unparsed,
+    amber_table,
+    caption_kind,
+    class_counts,
+    result_rows,
+)
+from ood_lab.lvlm.captions.tasks import GROUPS
+from ood_lab.lvlm.judged import FAILED, PARSED
+from ood_lab.lvlm.parsers import NO
+from ood_lab.lvlm.scored import POOLED, estimate_rows
+from ood_lab.metrics.clustered import clustered
+from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
+from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.yes_no import yes_no_metrics
+
+KIND = caption_kind("amber")
+#: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
+SCORE = "amber_score"
+_ALL = "all"
+#: What AMBER's script adds to ``P + R`` in F1, by group of questions.
+EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
+
+
+def results_of(
+    captions: pd.DataFrame,
+    judged: pd.DataFrame,
+    model: str,
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    min_count: int = 10,
+    unparsed: Unparsed = "wrong",
+) -> pd.DataFrame:
+    """Everything that is reported, a table of :data:`KIND`.
+
+    Groups of yes/no questions (:data:`~ood_lab.lvlm.captions.tasks.GROUPS`) are the sets, and may
+    overlap; captions, the score, and all yes/no questions are of the set ``pooled``.
+
+    Args:
+        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
+        judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
+        model: its name.
+        draws: bootstrap resamples of images.
+        seed: of the draws.
+        min_count: levels and cells with fewer images are missing.
+        unparsed: the way of treating unparsed answers that comes first.
+    """
+    options = {"draws": draws, "seed": seed}
+    more = {"min_count": min_count, "unparsed": unparsed}
+    rows = [_of_group(row) for row in result_rows(captions, judged, [], **options, **more)]
+    for way in sorted(WAYS, key=lambda each: each != unparsed) if len(captions) else ():
+        rows += _score_rows(captions, judged, way, options)
+    return KIND.table(rows, model=model, seed=seed)
+
+
+def _of_group(row: Mapping[str, Any]) -> dict[str, Any]:
+    """``<group>_<metric>`` as the metric of a set."""
+    group, _, metric = str(row["metric"]).partition("_")
+    if group not in GROUPS:
+        return dict(row)
+    return {**row, "split": POOLED if group == _ALL else group, "metric": metric}
+
+
+def _score_rows(
+    captions: pd.DataFrame, judged: pd.DataFrame, way: Unparsed, options: Mapping[str, int]
+) -> list[dict[str, Any]]:
+    """The AMBER score; an image is resampled with its caption and all answers about it."""
+    texts = captions[captions["status"] == PARSED]
+    asked = judged[judged["status"] != FAILED]
+    read = asked[asked["status"] == PARSED]
+    asked = read if way == "drop" else asked
+    if not len(texts) or not len(read):
+        return []
+    counts = np.zeros((len(texts) + len(asked), len(COUNTS) + 4), np.int64)
+    counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
+    counts[len(texts) :, len(COUNTS) :] = class_counts(asked, NO)
+    files = pd.concat([texts["file"], asked["file"]])
+    found = clustered(counts, _score, files, **options)
+    keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
+    both = pd.concat([captions, judged])
+    return estimate_rows(keys, found.estimates(), files.nunique(), both)
+
+
+def _score(counts: NDArray[Any]) -> dict[str, Floats]:
+    """Of counts ``[..., 12]``: those of captions, then TP, FP, TN, FN of no."""
+    chair = caption_metrics(counts[..., : len(COUNTS)])["chair"]
+    return {SCORE: (1 - chair + yes_no_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
+
+
+def rounded(captions: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:
+    """One row: what AMBER's script prints, and the score of its rounded CHAIR and F1.
+
+    ``(100 - CHAIR + F1) / 2``, which the paper defines and the script does not print, is rounded
+    to one decimal like the others.
+    """
+    table = amber_table(captions, judged, [], EPSILONS)
+    if {"chair", f"{_ALL}_f1"} <= set(table):
+        table[SCORE] = ((100 - table["chair"] + table[f"{_ALL}_f1"]) / 2).round(1)
+    return table.drop(columns="split")

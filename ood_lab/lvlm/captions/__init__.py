@@ -1,0 +1,1 @@
+"""Hallucination in captions and in answers about the same images, by AMBER's rules."""

@@ -1,0 +1,75 @@
+"""How captions and yes/no answers are shown: names of metrics, definitions, what is made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ood_lab.lvlm.shown import Scored, first_of_each, quoted, thumbnails_of
+from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.page import Section
+
+#: Metric, and what it is called in tables; in this order.
+CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}
+OF_NO = {"accuracy": "Acc", "precision": "P", "recall": "R", "f1": "F1"}
+#: What is compared between sets, levels of shift, and models.
+COMPARED = {
+    **CAPTIONS,
+    "existence_accuracy": "Existence: Acc",
+    "attribute_accuracy": "Attributes: Acc",
+    "relation_accuracy": "Relations: Acc",
+    "all_accuracy": "All: Acc",
+}
+#: Way of treating unparsed answers.
+WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
+DEFINITIONS = (
+    ("CHAIR", "Hallucinated objects among all objects that the captions name."),
+    ("Cover", "Annotated objects that the captions name. Higher is better."),
+    ("Hal", "Captions with a hallucinated object."),
+    ("Cog", "Tempting absent objects (the candidates of the image) that the captions name."),
+    (
+        "Acc, P, R, F1",
+        "Of yes/no questions, with no as the positive class: recall is the share of absent things "
+        "that are denied. POPE's rows take yes.",
+    ),
+    (
+        "Unparsed, failed",
+        "Replies in which the parser found no answer, and requests without a reply. Failed "
+        "requests are left out; an unparsed answer is wrong, or left out.",
+    ),
+    (
+        "Cut",
+        "Replies that reached their longest length. Of a caption what is there is read; an answer "
+        "counts only where nothing that could have followed would change what is read.",
+    ),
+)
+_LETTERS = 140
+
+
+def scoring_note(run: Scored) -> str:
+    """Which direction is better, and what found the nouns and told synonyms."""
+    scoring = run.manifest["scoring"]
+    return (
+        "Lower is better but for Cover. "
+        f"Nouns: {scoring['nouns']}; synonyms: {scoring['similarity']}."
+    )
+
+
+def made_up(run: Scored, names: Mapping[str, str], each: str) -> tuple[Section, Thumbnails]:
+    """The first captions of each set that name what is not there, and their pictures.
+
+    Args:
+        run: with the table ``captions``.
+        names: set and what it is called; in this order.
+        each: what a set is called, in the singular.
+    """
+    captions = run.judged["captions"]
+    store = thumbnails_of(captions, run.source)
+    note = f"The first captions of each {each} that name what is not there."
+    found = captions[captions["flagged"] > 0]
+    return first_of_each("Hallucinations", note, found, names, _words, store), store
+
+
+def _words(row: Mapping[Any, Any]) -> str:
+    flagged, there = (", ".join(row[name]) for name in ("flagged_nouns", "truth_words"))
+    return f"{quoted(row['reply'], _LETTERS)} · Made up: {flagged} · In the image: {there}"

@@ -1,0 +1,114 @@
+"""AMBER: what do chat models make up in captions, and what do they affirm that is not so?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+
+from ood_lab.lvlm.amber.files import AmberFiles
+from ood_lab.lvlm.amber.page import HEADLINES, page, summary
+from ood_lab.lvlm.amber.scoring import KIND, results_of, rounded
+from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.nouns import NounExtractor
+from ood_lab.lvlm.captions.page import COMPARED
+from ood_lab.lvlm.captions.rules import Rules
+from ood_lab.lvlm.captions.scoring import Unparsed, caption_table
+from ood_lab.lvlm.captions.similarity import Similarity
+from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, RELATION, STATE
+from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.shown import Headline, Scored
+from ood_lab.report.blocks import Text
+from ood_lab.report.page import Page
+from ood_lab.report.table import Table
+from ood_lab.results import Kind
+from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark, results_options
+
+
+@dataclass(frozen=True, kw_only=True)
+class Amber(Benchmark):
+    """Asks for the captions and the yes/no questions of AMBER's files, and scores both.
+
+    Args:
+        source: AMBER's files.
+        nouns: finds the nouns of a caption.
+        similarity: tells synonyms.
+        unparsed: which of the two ways of treating unparsed answers is printed.
+
+    Raises:
+        UserError: see :meth:`check` and the models.
+    """
+
+    source: AmberFiles
+    nouns: NounExtractor
+    similarity: Similarity
+    unparsed: Unparsed
+    asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
+    headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    compared: ClassVar[Mapping[str, str]] = COMPARED
+
+    def check(self, ws: Workspace) -> None:
+        """Raises a UserError where the words that captions are judged by are missing, too."""
+        super().check(ws)
+        _ = self.source.vocabulary, self.source.safe_words
+
+    def build(self, ws: Workspace) -> Sequence[Question]:
+        """The questions of the published files."""
+        return self.source.questions(self.parser_of_questions)
+
+    @property
+    def name(self) -> str:
+        """See the base class."""
+        return "AMBER"
+
+    @property
+    def kind(self) -> Kind:
+        """See the base class."""
+        return KIND
+
+    def about(self, ws: Workspace) -> str:
+        """The folder of the files."""
+        return Path(self.source.path).absolute().stem
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """Captions, and answers to the other questions."""
+        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
+        rules = Rules.of(self.source, self.similarity)
+        others = [q for q in questions if q.task != GENERATIVE]
+        return {
+            "captions": caption_table(questions, answers, rules, self.nouns),
+            "judged": self.read(ws, others, answers),
+        }
+
+    def results(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
+    ) -> pd.DataFrame:
+        """See the base class."""
+        captions, answers = judged["captions"], judged["judged"]
+        options = results_options(ws)
+        return results_of(captions, answers, model, unparsed=self.unparsed, **options)
+
+    def further(
+        self, ws: Workspace, judged: Mapping[str, pd.DataFrame], source: Path
+    ) -> Iterator[tuple[str, pd.DataFrame]]:
+        """What AMBER's script prints."""
+        yield "amber", rounded(judged["captions"], judged["judged"])
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class."""
+        return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)
+
+    def summary(self, run: Scored) -> Iterator[Table | Text]:
+        """See the base class."""
+        return summary(run)
+
+    def page(self, run: Scored, blocks: list[Table | Text]) -> Page:
+        """See the base class."""
+        return page(run, blocks)

@@ -46,7 +46,8 @@ class Whole:
             return None
         if self.key is None:
             return question.pair_id or question.question_id
-        return str(question.meta[self.key]) if self.key in question.meta else None
+        group = question.meta.get(self.key)
+        return None if group is None else str(group)
 
 
 _LMMS_YAML = """\

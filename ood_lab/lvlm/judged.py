@@ -16,6 +16,8 @@ from ood_lab.lvlm.replies import is_cut, read, without_reasoning
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
+#: Key in ``meta``, and what is read from a reply that says neither yes nor no and is right in that.
+UNSURE = "unsure"
 #: Columns of every results table: how many were asked, not used, or cut at their longest length,
 #: and at the end what was found.
 SIZES = ("n_asked", "n_unparsed", "n_cut", "n_failed")
@@ -52,6 +54,23 @@ def judge(
     meta = pd.DataFrame([dict(question.meta) for question in questions])
     table = pd.DataFrame(rows, columns=_COLUMNS)
     return table.join(meta[[name for name in meta if name not in table]])
+
+
+def with_unsure(judged: pd.DataFrame) -> pd.DataFrame:
+    """A table of :func:`judge` in which it may be right to say neither yes nor no.
+
+    Of questions whose ``meta`` says :data:`UNSURE`, a whole reply that is unparsed is right, and
+    read as that word.
+    """
+    if UNSURE not in judged:
+        return judged
+    asked = judged[UNSURE].fillna(False).astype(bool) & (judged["status"] == UNPARSED)
+    said = asked & ~was_cut(judged) & (judged["reply"].str.strip() != "")
+    return judged.assign(
+        parsed=judged["parsed"].mask(said, UNSURE),
+        correct=judged["correct"].astype(bool) | said,
+        status=judged["status"].mask(said, PARSED),
+    )
 
 
 def sizes_of(rows: pd.DataFrame) -> dict[str, int]:

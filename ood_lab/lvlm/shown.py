@@ -74,7 +74,7 @@ class Scored:
         if "unparsed" not in self.results:
             return self.results
         ways = self.results["unparsed"]
-        return self.results[ways.isna() | (ways == ways.dropna().iloc[0])]
+        return self.results[ways.isna() | ways.isin(ways.dropna().iloc[:1])]
 
 
 def metric_table(

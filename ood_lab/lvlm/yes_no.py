@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.judged import FAILED, UNPARSED
 from ood_lab.lvlm.parsers import YES
 from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, places
 from ood_lab.lvlm.shown import Scored, metric_table
@@ -140,8 +140,7 @@ def metrics_of(positive: str) -> Metrics:
 def answer_counts(rows: pd.DataFrame) -> NDArray[np.int64]:
     """Which of TP, FP, TN, FN every answer is, ``[N, 4]``; what is not read is wrong."""
     truth = (rows["truth"] == YES).to_numpy()
-    read = (rows["status"] == PARSED).to_numpy()
-    return outcome_counts(truth, np.where(read, (rows["parsed"] == YES).to_numpy(), ~truth))
+    return outcome_counts(truth, np.where(rows["correct"].to_numpy(bool), truth, ~truth))
 
 
 def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:

@@ -34,7 +34,7 @@ from ood_lab.lvlm.forms import (
     run_of_other_form,
     with_forms,
 )
-from ood_lab.lvlm.judged import judge
+from ood_lab.lvlm.judged import judge, with_unsure
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
 from ood_lab.lvlm.moved import with_images_found
@@ -430,12 +430,12 @@ class Benchmark(Task):
     def read(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> pd.DataFrame:
         """What every reply says by ``task.parser``, see :func:`ood_lab.lvlm.judged.judge`."""
         if self.parser != READER:
-            return judge(questions, answers, self.parser)
+            return with_unsure(judge(questions, answers, self.parser))
         made_with = ws.reader.made_with
         store = store_of(made_with, ws.answers_root)
         ws.manifest["reader"] = dict(made_with)
         model = TextModel(ws.reader, store, self.accept_failed, READER)
-        return read_by_reader(questions, answers, model)
+        return with_unsure(read_by_reader(questions, answers, model))
 
     @abstractmethod
     def judged(

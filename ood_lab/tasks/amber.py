@@ -9,9 +9,10 @@ from typing import ClassVar
 
 import pandas as pd
 
+from ood_lab.errors import UserError
 from ood_lab.lvlm.amber.files import AmberFiles
 from ood_lab.lvlm.amber.page import HEADLINES, page, summary
-from ood_lab.lvlm.amber.scoring import KIND, results_of, rounded
+from ood_lab.lvlm.amber.scoring import KIND, WAYS, results_of, rounded
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.captions.comparison import contrasts
 from ood_lab.lvlm.captions.nouns import NounExtractor
@@ -55,6 +56,8 @@ class Amber(Benchmark):
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where the words that captions are judged by are missing, too."""
         super().check(ws)
+        if self.unparsed not in WAYS:
+            raise UserError(f"task.unparsed={self.unparsed}: choose among {', '.join(WAYS)}")
         _ = self.source.vocabulary, self.source.safe_words
 
     def build(self, ws: Workspace) -> Sequence[Question]:

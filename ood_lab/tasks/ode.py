@@ -27,14 +27,23 @@ from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.ode.candidates import Candidates
+from ood_lab.lvlm.ode.compositions import Composition
 from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
 from ood_lab.lvlm.ode.construct import OdeConstruction, pair_table
 from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
 from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
 from ood_lab.lvlm.ode.filtering import summary as filter_summary
-from ood_lab.lvlm.ode.generators.base import Order
+from ood_lab.lvlm.ode.generators.base import Generator, Order
 from ood_lab.lvlm.ode.graph import graphs_of, statistics, statistics_table, write_graphml
 from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
+from ood_lab.lvlm.ode.origins import (
+    ANNOTATIONS,
+    SYNTHETIC,
+    WithPhotographs,
+    annotated_photographs,
+    listed_photographs,
+    paired,
+)
 from ood_lab.lvlm.ode.page import HEADLINES, page, summary
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
@@ -42,7 +51,7 @@ from ood_lab.lvlm.ode.queries import questions_of
 from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
 from ood_lab.lvlm.ode.scoring import KIND, results_of
 from ood_lab.lvlm.ode.tendencies import Clustering
-from ood_lab.lvlm.ode.tuning import Tuning, write_tuning
+from ood_lab.lvlm.ode.tuning import Tuning, sizes, write_tuning
 from ood_lab.lvlm.questions import Question, read_questions
 from ood_lab.lvlm.shown import Headline, Scored
 from ood_lab.report.blocks import Text
@@ -76,6 +85,9 @@ class Ode(Benchmark):
         previous: run folder of the round before this one.
         filter: drops images that do not show what they should; None = none is dropped.
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
+        origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
+            first, second``: the pairs that all of them show are asked about in every origin, made
+            images included, see :mod:`ood_lab.lvlm.ode.origins`.
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
@@ -96,6 +108,7 @@ class Ode(Benchmark):
     previous: str | None
     filter: Filter | None
     audit: str | None
+    origins: Mapping[str, str] | None
     balance: bool
     batch_size: BatchSize
     released: bool
@@ -119,6 +132,7 @@ class Ode(Benchmark):
             raise UserError("nothing to start from: choose annotations=... or concepts=amber")
         _ = self._before
         makes = self.questions is None and self.pictures is None
+        self._check_origins(ws, makes)
         if makes:
             if not given.get("generator"):
                 raise UserError(
@@ -134,6 +148,17 @@ class Ode(Benchmark):
                 "image_text=[...], or task.filter=null"
             )
 
+    def _check_origins(self, ws: Workspace, makes: bool) -> None:
+        if self.origins and not makes:
+            raise UserError("task.origins are of images that are made: leave out task.pictures")
+        if SYNTHETIC in (self.origins or {}):
+            raise UserError(f"task.origins.{SYNTHETIC} is the set of made images: choose a name")
+        for name, source in (self.origins or {}).items():
+            if source != ANNOTATIONS:
+                listed_photographs(Path(source))
+            elif not ws.settings.get("annotations"):
+                raise UserError(f"task.origins.{name}={source} needs annotations=...")
+
     @property
     def _before(self) -> Round | None:
         return read_round(Path(self.previous)) if self.previous else None
@@ -148,6 +173,7 @@ class Ode(Benchmark):
             "previous": self.previous,
             "lineage": lineage(before, [digest, concepts.identity]),
         }
+        self.tuning.check(questions)
 
     # First stage.
 
@@ -188,14 +214,14 @@ class Ode(Benchmark):
         write_csv(statistics_table(graphs), ws.folder / "graphs.csv")
         known = before.pairs if before else []
         compositions = self.construction.compositions(graphs, ws.generator, ws.seed, known)
+        generator = self._with_photographs(ws, compositions)
         pairs = pair_table(compositions, graphs["T"])
         earlier = [pd.read_csv(before.folder / PAIRS)] if before else []
         write_csv(pd.concat([*earlier, pairs], ignore_index=True), ws.folder / PAIRS)
-        orders = make(
-            ws.generator.plan(compositions, ws.seed), ws.generator, ws.folder, self.batch_size
-        )
+        plan = generator.plan(compositions, ws.seed)
+        orders = make(plan, generator, ws.folder, self.batch_size)
         ws.manifest |= {
-            "generator": dict(ws.generator.made_with),
+            "generator": dict(generator.made_with),
             "graph": statistics(graphs[self.construction.graph]),
             "images": {"made": len(orders)},
         }
@@ -205,9 +231,23 @@ class Ode(Benchmark):
             orders, detected = self._filtered(ws, orders, list(graphs["T"]), self.filter)
         self._compare(ws, made)
         pictures = pictures_of(orders, Candidates(graphs["T"], self.released), detected)
+        pictures = paired(pictures) if self.origins else pictures
         pictures = balanced(pictures, ws.seed) if self.balance else pictures
-        log.info("%d pictures of %d pairs", len(pictures), len(pairs))
+        shown = {(each.criterion, each.truth[:2]) for each in pictures}
+        log.info("%d pictures of %d pairs", len(pictures), len(shown))
         return pictures
+
+    def _with_photographs(self, ws: Workspace, compositions: Sequence[Composition]) -> Generator:
+        if not self.origins:
+            return ws.generator
+        pairs = list(dict.fromkeys(c.pair.key for c in compositions))
+        found = {
+            name: annotated_photographs(ws.annotations, pairs)
+            if source == ANNOTATIONS
+            else listed_photographs(Path(source))
+            for name, source in self.origins.items()
+        }
+        return WithPhotographs(ws.generator, found)
 
     def _filtered(
         self, ws: Workspace, orders: list[Order], labels: list[str], kept_by: Filter
@@ -247,7 +287,7 @@ class Ode(Benchmark):
         natural = [annotations.root / file for file in annotations.images["file"]][:_MOST_NATURAL]
         features = {NATURAL: image_features(clips[0], natural)}
         made = image_features(clips[0], [file_of(order, ws.folder) for order in orders])
-        names = np.array([order.composition.criterion for order in orders])
+        names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
         features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
         write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
         tables = [pd.DataFrame(rows).assign(set=name) for name, rows in features.items()]
@@ -315,7 +355,8 @@ class Ode(Benchmark):
             questions = read_questions(Path(str(ws.manifest["questions"]["file"])))
             chosen = self.tuning.questions(questions, captions, answers, ws.seed)
             write_tuning(chosen, source.absolute(), ws.folder)
-            ws.manifest["tuning"] = {**asdict(self.tuning), "questions": len(chosen)}
+            taken = {"questions": len(chosen), "of": sizes(chosen)}
+            ws.manifest["tuning"] = {**asdict(self.tuning), **taken}
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""

@@ -1,20 +1,21 @@
 """Benchmarks from their published files, against counts made by hand."""
 
 import base64
+import itertools
 import json
+import random
 from pathlib import Path
 
 import exported
+import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
 from PIL import Image
 
 from ood_lab.errors import UserError
-from ood_lab.lvlm.published import AmberFiles, HallusionFiles, MmeFiles, PopeFiles
+from ood_lab.lvlm.published import HallusionFiles, MmeFiles, PopeFiles
 from ood_lab.results import read_results
-
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "ode" / "BaseInfo"
 
 
 def picture(path):
@@ -48,20 +49,22 @@ def mme(root):
 
 
 def hallusion(root):
+    """Of ocr both categories have a set 0, with figures 0 to 2; those of VS begin with none."""
     rows = []
-    for figure in range(3):
-        for question in range(2):
-            name = None if figure == 0 else f"VD/chart/{figure}.png"
+    for category, figure in itertools.product(("VD", "VS"), range(3)):
+        for question in range(4):
+            name = None if (category, figure) == ("VS", 0) else f"{category}/ocr/{figure}.png"
             if name:
                 picture(root / "images" / name)
             rows.append(
                 {
-                    "category": "VS" if figure == 0 else "VD",
-                    "subcategory": "chart",
+                    "category": category,
+                    "subcategory": "ocr",
+                    "visual_input": "2" if figure == 2 else "1" if name else "0",
                     "set_id": "0",
                     "figure_id": str(figure),
                     "question_id": str(question),
-                    "question": f"Is bar {question} the highest of figure {figure}?",
+                    "question": f"Is word {question} in figure {figure} of {category}?",
                     "gt_answer": str((figure + question) % 2),
                     "filename": name,
                 }
@@ -69,22 +72,6 @@ def hallusion(root):
     file = root / "HallusionBench.json"
     file.write_text(json.dumps(rows))
     return [f"task.source.path={file}", f"task.source.images={root}/images"]
-
-
-def amber(root):
-    truths, queries = [], []
-    kinds = ("discriminative-hallucination", "discriminative-attribute-state", "relation")
-    for number in range(1, 13):
-        kind = "generative" if number == 1 else kinds[number % 3]
-        truth = ["a"] if number == 1 else "no" if "halluc" in kind or number % 2 else "yes"
-        truths.append({"id": number, "type": kind, "truth": truth})
-        image = f"AMBER_{number % 4}.png"
-        picture(root / "images" / image)
-        queries.append({"id": number, "image": image, "query": f"Is there {number}?"})
-    (root / "annotations.json").write_text(json.dumps(truths))
-    (root / "query").mkdir()
-    (root / "query" / "query_all.json").write_text(json.dumps(queries))
-    return [f"task.source.path={root}", f"task.source.images={root}/images"]
 
 
 def scored(tmp_path, task, source, *more):
@@ -125,47 +112,62 @@ def test_mme_wants_both_questions_of_an_image_right(tmp_path):
         assert value(results, split, "accuracy") == pytest.approx(rows["correct"].mean())
 
 
-def test_hallusion_counts_figures_and_questions(tmp_path):
-    _, judged, results = scored(tmp_path, "hallusion", hallusion(tmp_path / "hallusion"))
-    assert len(judged) == 6
-    parts = judged["question_id"].str.split("/")
-    by_figure = judged["correct"].groupby(parts.str[3]).all().mean()
-    by_question = judged["correct"].groupby(parts.str[4]).all().mean()
-    assert value(results, "pooled", "figure_accuracy") == pytest.approx(by_figure)
-    assert value(results, "pooled", "question_accuracy") == pytest.approx(by_question)
-    root = tmp_path / "hallusion"
-    file = str(root / "HallusionBench.json")
-    assert len(HallusionFiles(file, str(root / "images"), blind=False).questions()) == 4
+def test_hallusion_counts_as_its_script_does(tmp_path):
+    source = hallusion(tmp_path / "hallusion")
+    file = tmp_path / "hallusion" / "HallusionBench.json"
+    rng, replies, rows = random.Random(1), tmp_path / "replies.jsonl", json.loads(file.read_text())
+    # The script's three verdicts, each as a reply: wrong, right, uncertain.
+    for row in rows:
+        free = row["category"] == "VS" and row["figure_id"] == "0"
+        row["said"] = "2" if free and row["question_id"] == "1" else rng.choice("0111111111112")
+        right = row["gt_answer"] == "1"
+        words = {"0": "No" if right else "Yes", "1": "Yes" if right else "No", "2": "I can't tell."}
+        key = "/".join(row[k] for k in ("category", "subcategory", "set_id", "figure_id"))
+        row["reply"] = {
+            "question_id": f"{key}/{row['question_id']}",
+            "response": words[row["said"]],
+        }
+        row["right"] = row["said"] == "1" or (free and row["said"] == "2")
+    replies.write_text("\n".join(json.dumps(row["reply"]) for row in rows))
+    _, judged, results = scored(
+        tmp_path, "hallusion", source, "lvlm=replay", f"lvlm.path={replies}"
+    )
+
+    def share(rows, *keys):
+        groups = {}
+        for row in rows:
+            groups.setdefault(tuple(row[key] for key in keys), []).append(row["right"])
+        return np.mean([all(group) for group in groups.values()])
+
+    question = ("category", "subcategory", "set_id", "question_id")
+    seen = [r for r in rows if (r["category"], r["figure_id"]) != ("VS", "0")]
+    wanted = {
+        "accuracy": np.mean([row["right"] for row in rows]),
+        "figure_accuracy": share(seen, "category", "subcategory", "set_id", "figure_id"),
+        "question_accuracy": share(rows, *question),
+        "easy_accuracy": share([row for row in rows if row["visual_input"] != "2"], *question),
+        "hard_accuracy": share([row for row in rows if row["visual_input"] == "2"], *question),
+    }
+    for metric, exact in wanted.items():
+        assert value(results, "pooled", metric) == pytest.approx(exact)
+    assert (judged["parsed"] == "unsure").sum() == sum(
+        row["right"] and row["said"] == "2" for row in rows
+    )
+    assert (
+        len(HallusionFiles(str(file), str(file.parent / "images"), blind=False).questions()) == 20
+    )
 
 
-def test_the_positive_class_of_amber_is_no(tmp_path):
-    run, judged, results = scored(tmp_path, "amber", amber(tmp_path / "amber"))
-    assert set(judged["split"]) == {"existence", "attribute", "relation"}
-    assert len(judged) == 11  # the generative question is none of these
-    said, true = judged["parsed"] != "yes", judged["truth"] == "no"
-    hit = (said & true).sum()
-    assert value(results, "pooled", "precision") == pytest.approx(hit / max(said.sum(), 1))
-    assert value(results, "pooled", "recall") == pytest.approx(hit / true.sum())
-    rate = (judged["parsed"] == "yes").mean()
-    assert value(results, "pooled", "yes_rate") == pytest.approx(rate)
-    assert "Positive class: no" in (run / "amber.html").read_text()
-
-
-def test_models_are_compared_with_the_same_positive_class(tmp_path):
-    source = amber(tmp_path / "amber")
-    first, _, random = scored(tmp_path, "amber", source)
-    more = ("lvlm=constant", f"task.against=[{first}]")
-    second, _, constant = scored(tmp_path, "amber", source, *more)
-    table = pd.read_csv(second / "models.csv").set_index("metric")
-    both = [value(found, "pooled", "recall") for found in (constant, random)]
-    assert [table.loc["recall", key] for key in ("value_a", "value_b")] == pytest.approx(both)
-
-
-SOURCES = {"pope": pope, "mme": mme, "hallusion": hallusion, "amber": amber}
+SOURCES = {"pope": pope, "mme": mme, "hallusion": hallusion}
 NAMES = {"hallusion": "hallusionbench"}
 GROUPS = {
     "mme": {"accuracy_plus": "picture"},
-    "hallusion": {"figure_accuracy": "figure", "question_accuracy": "series"},
+    "hallusion": {
+        "figure_accuracy": "figure",
+        "question_accuracy": "series",
+        "easy_accuracy": "easy",
+        "hard_accuracy": "hard",
+    },
 }
 
 
@@ -219,20 +221,6 @@ def test_a_run_says_whose_rule_read_the_replies(given, shown, tmp_path, capsys):
     assert rules[name].startswith(source)
     assert f"Replies are read by {shown}" in " ".join(capsys.readouterr().out.split())
     assert f"Replies are read by {shown}" in (run / "pope.html").read_text()
-
-
-@pytest.mark.skipif(not SHARED.exists(), reason="needs ../shared/data")
-def test_all_of_ambers_annotations_are_read(tmp_path):
-    truths = json.loads((SHARED / "amber_annotations.json").read_text())
-    (tmp_path / "query").mkdir()
-    (tmp_path / "annotations.json").write_text(json.dumps(truths))
-    picture(tmp_path / "one.png")
-    queries = [{"id": row["id"], "image": "one.png", "query": str(row["id"])} for row in truths]
-    (tmp_path / "query" / "query_all.json").write_text(json.dumps(queries))
-    found = AmberFiles(str(tmp_path), str(tmp_path)).questions()
-    counts = pd.Series([question.meta["split"] for question in found]).value_counts()
-    assert counts.to_dict() == {"existence": 4924, "attribute": 7628, "relation": 1664}
-    assert {q.answer for q in found if q.meta["split"] == "existence"} == {"no"}
 
 
 def test_wrong_files_are_one_line(tmp_path):

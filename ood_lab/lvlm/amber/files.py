@@ -104,7 +104,7 @@ class AmberFiles:
                 raise UserError(f"{queries}, record {number}: {truths} has no id {name}")
             task = _task(known[name], truths, name)
             image = str(entry(row, "image", queries, number))
-            about = {
+            about: dict[str, Any] = {
                 "question_id": str(name),
                 "image": image_in(images, image, queries),
                 "text": str(entry(row, "query", queries, number)),

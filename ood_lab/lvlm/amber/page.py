@@ -48,6 +48,7 @@ SETS = {
 }
 _CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
 _NAME = {POOLED: "AMBER"}
+_ALL = {POOLED: "all images"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
 _DEFINITIONS = (
     *DEFINITIONS,
@@ -84,10 +85,10 @@ def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
     section, store = made_up(run, {"amber": "AMBER"}, "set")
-    facts = [
-        *(facts_of(run.whole, key, _NAME, name)[0] for key, name in _facts(run).items()),
-        questions_fact(pd.concat(run.judged.values())),
-    ]
+    together = run.whole[run.whole["split"] == POOLED]
+    shown = {SCORE: "AMBER score", "chair": "CHAIR", "accuracy": "Yes/no accuracy"}
+    facts = [fact for key, name in shown.items() for fact in facts_of(together, key, _ALL, name)]
+    facts.append(questions_fact(pd.concat(run.judged.values())))
     return page_of(
         run,
         sentence="Positive class: no. CHAIR, Hal and Cog: lower is better",
@@ -103,18 +104,26 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     )
 
 
-def _facts(run: Scored) -> dict[str, str]:
-    shown = {SCORE: "AMBER score", "chair": "CHAIR", "accuracy": "Accuracy"}
-    known = run.whole.loc[run.whole["split"] == POOLED, "metric"]
-    return {key: name for key, name in shown.items() if (known == key).any()}
-
-
 def _details(run: Scored) -> Iterator[Table]:
     ways = run.results["unparsed"].dropna()
     lost = run.results["n_unparsed"].any()
     for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
         rows = whole(run.results[run.results["unparsed"] == way])
         yield from _answers(rows, f"Yes/no questions, %: {WAYS[way]}")
-    table = run.tables["amber"]
-    rows = [{"metric": name, "%": value} for name, value in table.iloc[0].items()]
-    yield plain_table("As AMBER's script rounds them, %", rows, {})
+    yield from _as_printed(run.tables["amber"].iloc[0])
+
+
+def _as_printed(values: pd.Series) -> Iterator[Table]:
+    """Percent to one decimal, as AMBER's script prints it."""
+    caption = "as AMBER's script rounds them, %"
+    texts = {words: f"{values[k]:.1f}" for k, words in _CAPTIONS.items() if k in values}
+    if texts:
+        yield plain_table(f"Captions, {caption}", [texts], {})
+    groups = {("all" if name == POOLED else name): words for name, words in SETS.items()}
+    rows = [
+        {"kind": words, **{m: f"{values[f'{name}_{key}']:.1f}" for key, m in OF_NO.items()}}
+        for name, words in groups.items()
+        if f"{name}_accuracy" in values
+    ]
+    if rows:
+        yield plain_table(f"Yes/no questions, {caption}", rows, {})

@@ -10,11 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.captions.scoring import (
-    WAYS,
     Unparsed,
     amber_table,
+    answer_counts,
+    answer_metrics,
     caption_kind,
-    class_counts,
     result_rows,
 )
 from ood_lab.lvlm.captions.tasks import GROUPS
@@ -24,11 +24,12 @@ from ood_lab.lvlm.scored import POOLED, estimate_rows
 from ood_lab.metrics.clustered import clustered
 from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.yes_no import yes_no_metrics
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
 SCORE = "amber_score"
+#: Ways of treating unparsed answers: AMBER's own comes first.
+WAYS: tuple[Unparsed, ...] = ("neither", "drop")
 _ALL = "all"
 #: What AMBER's script adds to ``P + R`` in F1, by group of questions.
 EPSILONS = dict.fromkeys(GROUPS, 0.0001) | {"existence": EXISTENCE_EPSILON}
@@ -42,7 +43,7 @@ def results_of(
     draws: int = 1000,
     seed: int = 0,
     min_count: int = 10,
-    unparsed: Unparsed = "wrong",
+    unparsed: Unparsed = "neither",
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
@@ -58,9 +59,11 @@ def results_of(
         min_count: levels and cells with fewer images are missing.
         unparsed: the way of treating unparsed answers that comes first.
     """
-    options = {"draws": draws, "seed": seed}
-    more = {"min_count": min_count, "unparsed": unparsed}
-    rows = [_of_group(row) for row in result_rows(captions, judged, [], **options, **more)]
+    options: dict[str, Any] = {"draws": draws, "seed": seed}
+    found = result_rows(
+        captions, judged, [], ways=WAYS, min_count=min_count, unparsed=unparsed, **options
+    )
+    rows = [_of_group(row) for row in found]
     for way in sorted(WAYS, key=lambda each: each != unparsed) if len(captions) else ():
         rows += _score_rows(captions, judged, way, options)
     return KIND.table(rows, model=model, seed=seed)
@@ -84,9 +87,9 @@ def _score_rows(
     asked = read if way == "drop" else asked
     if not len(texts) or not len(read):
         return []
-    counts = np.zeros((len(texts) + len(asked), len(COUNTS) + 4), np.int64)
+    counts = np.zeros((len(texts) + len(asked), len(COUNTS) + 5), np.int64)
     counts[: len(texts), : len(COUNTS)] = texts[list(COUNTS)]
-    counts[len(texts) :, len(COUNTS) :] = class_counts(asked, NO)
+    counts[len(texts) :, len(COUNTS) :] = answer_counts(asked, NO, way)
     files = pd.concat([texts["file"], asked["file"]])
     found = clustered(counts, _score, files, **options)
     keys = {"split": POOLED, "unparsed": way, "n_images": files.nunique()}
@@ -95,9 +98,9 @@ def _score_rows(
 
 
 def _score(counts: NDArray[Any]) -> dict[str, Floats]:
-    """Of counts ``[..., 12]``: those of captions, then TP, FP, TN, FN of no."""
+    """Of counts ``[..., 13]``: those of captions, then those of answers (no is positive)."""
     chair = caption_metrics(counts[..., : len(COUNTS)])["chair"]
-    return {SCORE: (1 - chair + yes_no_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
+    return {SCORE: (1 - chair + answer_metrics(counts[..., len(COUNTS) :])["f1"]) / 2}
 
 
 def rounded(captions: pd.DataFrame, judged: pd.DataFrame) -> pd.DataFrame:

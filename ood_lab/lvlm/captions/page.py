@@ -21,7 +21,11 @@ COMPARED = {
     "all_accuracy": "All: Acc",
 }
 #: Way of treating unparsed answers.
-WAYS = {"wrong": "an unparsed answer counts as wrong", "drop": "unparsed answers are left out"}
+WAYS = {
+    "neither": "an unparsed answer is neither, and wrong",
+    "wrong": "an unparsed answer counts as wrong",
+    "drop": "unparsed answers are left out",
+}
 DEFINITIONS = (
     ("CHAIR", "Hallucinated objects among all objects that the captions name."),
     ("Cover", "Annotated objects that the captions name. Higher is better."),

@@ -18,7 +18,7 @@ from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.replies import is_cut, without_reasoning
 from ood_lab.lvlm.scored import POOLED, estimate_rows, places, question_kind
-from ood_lab.metrics.clustered import Estimate, clustered
+from ood_lab.metrics.clustered import Estimate, clustered, share
 from ood_lab.metrics.hallucination import (
     COUNTS,
     EXISTENCE_EPSILON,
@@ -26,13 +26,15 @@ from ood_lab.metrics.hallucination import (
     amber_yes_no_metrics,
     caption_metrics,
 )
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
 from ood_lab.results import Kind
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
 PAIR = "pair"
-#: What becomes of an answer that cannot be read: it is wrong, or left out.
-Unparsed = Literal["wrong", "drop"]
+#: What becomes of an answer that cannot be read: it is the wrong one of yes and no, or it is left
+#: out, or it is neither of the two, and wrong: accuracy and recall count it, precision does not.
+Unparsed = Literal["wrong", "drop", "neither"]
 WAYS: tuple[Unparsed, ...] = ("wrong", "drop")
 _COLUMNS = ["question_id", "file", "split", "status", "reply", "cut", "error", "flagged_nouns"]
 _COLUMNS += COUNTS
@@ -106,6 +108,7 @@ def result_rows(
     splits: Sequence[str],
     *,
     finer: Sequence[str] = (),
+    ways: Sequence[Unparsed] = WAYS,
     draws: int = 1000,
     seed: int = 0,
     min_count: int = 10,
@@ -125,6 +128,7 @@ def result_rows(
         judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         finer: columns by which each set is divided further.
+        ways: of treating unparsed answers.
         draws: bootstrap resamples.
         seed: of the draws.
         min_count: levels, cells and distances with fewer images are missing.
@@ -138,7 +142,7 @@ def result_rows(
         found = clustered(counts, caption_metrics, clusters_of(kept), **options)
         rows += _rows({**place}, kept, found.estimates(), part)
     for place, part in places(judged, every, "file", min_count, finer):
-        for way in sorted(WAYS, key=lambda each: each != unparsed):
+        for way in sorted(ways, key=lambda each: each != unparsed):
             for group, tasks in GROUPS.items():
                 asked = part[part["task"].isin(tasks)]
                 if len(asked):
@@ -206,11 +210,12 @@ def _answer_rows(
     kept = asked[asked["status"] != FAILED]
     read = kept[kept["status"] == PARSED]
     kept = read if place["unparsed"] == "drop" or not len(read) else kept
-    found = of_class(kept, NO, options)
+    counts = answer_counts(kept, NO, place["unparsed"])
+    found = clustered(counts, answer_metrics, clusters_of(kept), **options).estimates()
     rows = _rows(place, kept, {f"{group}_{name}": found[name] for name in OF_NO}, asked)
     if group == EXISTENCE and (asked["truth"] == YES).any():
-        found = of_class(kept, YES, options)
-        rows += _rows(place, kept, {f"pope_{name}": found[name] for name in OF_YES}, asked)
+        of_yes = of_class(kept, YES, options)
+        rows += _rows(place, kept, {f"pope_{name}": of_yes[name] for name in OF_YES}, asked)
     return rows
 
 
@@ -220,6 +225,32 @@ def of_class(
     """Metrics of answers with a positive class; what is not read is wrong."""
     counts = class_counts(rows, positive)
     return clustered(counts, yes_no_metrics, clusters_of(rows), **options).estimates()
+
+
+def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> NDArray[np.int64]:
+    """TP, FP, TN, FN of every answer and whether it is neither where the negative is right.
+
+    Args:
+        rows: N answers, see :func:`ood_lab.lvlm.judged.judge`.
+        positive: the positive class.
+        way: of treating unparsed answers.
+
+    Returns:
+        ``[N, 5]``, see :func:`answer_metrics`.
+    """
+    counts = np.zeros((len(rows), 5), np.int64)
+    counts[:, :4] = class_counts(rows, positive)
+    if way == "neither":
+        lost = ((rows["status"] == UNPARSED) & (rows["truth"] != positive)).to_numpy()
+        counts[lost] = [0, 0, 0, 0, 1]
+    return counts
+
+
+def answer_metrics(counts: NDArray[Any]) -> dict[str, Floats]:
+    """Metrics of counts ``[..., 5]``; the fifth are wrong, and count in accuracy alone."""
+    found = yes_no_metrics(counts[..., :4])
+    right = counts[..., 0] + counts[..., 2]
+    return {**found, "accuracy": share(right, counts.sum(axis=-1))}
 
 
 def class_counts(rows: pd.DataFrame, positive: str) -> NDArray[np.int64]:

@@ -68,6 +68,7 @@ class Filter:
             pair = order.composition.pair
             both = [float(seen[column[name]]) for name in (pair.first, pair.second)]
             expected = both if pair.kind == "ee" or self.check_env else both[:1]
+            shows = order.annotated or min(expected) >= self.min_conf
             others = [n for n in labels if seen[column[n]] > self.detected_conf and n not in pair]
             rows.append(
                 {
@@ -79,10 +80,10 @@ class Filter:
                     "conf_first": both[0],
                     "conf_second": both[1],
                     "detected": ",".join(others),
-                    "kept": min(expected) >= self.min_conf,
-                    "reason": "" if min(expected) >= self.min_conf else "low confidence",
+                    "kept": shows,
+                    "reason": "" if shows else "low confidence",
                     "prompt": order.prompt,
-                    "style": order.style,
+                    "style": (order.style, order.meta.get("split")),
                 }
             )
         table = self._top(pd.DataFrame(rows))
@@ -161,7 +162,8 @@ def summary(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _scene(order: Order) -> str:
-    return f"{order.composition.criterion}/{order.prompt}/{order.number}"
+    origin = order.meta.get("split", "")
+    return f"{order.composition.criterion}/{order.prompt}/{order.number}/{origin}"
 
 
 def _shown(order: Order) -> set[str]:

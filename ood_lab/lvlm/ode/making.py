@@ -11,6 +11,7 @@ from typing import Any
 
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+from ood_lab.lvlm.captions.scoring import PAIR
 from ood_lab.lvlm.ode.candidates import Candidates
 from ood_lab.lvlm.ode.criteria import generator as stream
 from ood_lab.lvlm.ode.generators.base import Generator, Order
@@ -103,9 +104,10 @@ def pictures_of(
 def balanced(pictures: Sequence[Picture], seed: int) -> list[Picture]:
     """As many pictures of every criterion as the rarest has, drawn at random; order is kept.
 
-    Pictures of one scene in several styles stay or go together.
+    Pictures of one scene in several styles stay or go together, and so do those of a pair that is
+    shown in several origins.
     """
-    scenes = [str(each.meta.get("scene", each.file)) for each in pictures]
+    scenes = [str(each.meta.get(PAIR, each.meta.get("scene", each.file))) for each in pictures]
     groups: dict[str, list[str]] = {}
     for each, scene in zip(pictures, scenes, strict=True):
         groups.setdefault(each.criterion, []).append(scene)

@@ -19,8 +19,9 @@ from ood_lab.lvlm.captions.page import (
     made_up,
     scoring_note,
 )
+from ood_lab.lvlm.captions.scoring import PAIR
 from ood_lab.lvlm.ode.figures import feature_clouds, tendency_matrix
-from ood_lab.lvlm.ode.scoring import DISTANCE
+from ood_lab.lvlm.ode.scoring import DISTANCE, PAIR_KIND
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import (
     Headline,
@@ -50,6 +51,7 @@ POPE = {
     "pope_f1": "F1 (yes)",
     "pope_yes_rate": "yes-rate",
 }
+_KINDS = {"ee": "two entities", "ev": "entity in an environment"}
 HEADLINES = (
     Headline(POOLED, "chair", "CHAIR"),
     Headline(POOLED, "cover", "Cover"),
@@ -62,6 +64,7 @@ DIFFERENCES = {
     "differences": "Criteria compared, points",
     "styles": "Covariate levels compared on the same scenes, points",
 }
+_OF_ORIGINS = "Origins compared on the same pairs, points"
 #: Tables of a run that are shown as they are: file, caption.
 _PLAIN = {
     "tendencies_groups": "Groups of concepts by what is made up beside them",
@@ -96,11 +99,17 @@ _DEFINITIONS = (
         "Random: any two concepts. Fictional: two that never meet.",
     ),
     *DEFINITIONS,
+    (
+        "Origins",
+        "With task.origins: the same pairs in photographs and in made images, as many of a pair in "
+        "each origin, all asked about the same things. What a photograph shows beside the pair "
+        "counts as hallucinated unless it is annotated.",
+    ),
     ("Distance", "Edges between the two concepts in the graph; 1 where they meet."),
     (
         "Interval",
         "95% bootstrap intervals; images are resampled with all their answers, and those that show "
-        "one scene in several styles together.",
+        "one scene in several styles, or one pair in several origins, together.",
     ),
 )
 
@@ -110,16 +119,16 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     yield Text(run.title, "title")
     names = _names(run)
     notes = [scoring_note(run)]
-    yield metric_table("Captions, %", "criterion", run.whole, names, CAPTIONS, notes=notes)
+    yield metric_table("Captions, %", _sets(run), run.whole, names, CAPTIONS, notes=notes)
     for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
         if run.whole["metric"].isin(metrics).any():
-            yield metric_table(f"{title}, %", "criterion", run.whole, names, metrics)
+            yield metric_table(f"{title}, %", _sets(run), run.whole, names, metrics)
     yield Text("Positive class: no (POPE: yes). 95% intervals from resampling images.", "note")
 
 
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
-    section, store = made_up(run, _names(run), "criterion")
+    section, store = made_up(run, _names(run), _sets(run))
     return page_of(
         run,
         sentence="Lower is better but for Cover",
@@ -146,6 +155,29 @@ def _names(run: Scored) -> dict[str, str]:
     return {str(split): named(split) for split in dict.fromkeys(run.whole["split"])}
 
 
+def _sets(run: Scored) -> str:
+    """What the sets of questions are."""
+    return "origin" if PAIR in run.judged["captions"] else "criterion"
+
+
+def _by_kind(run: Scored) -> Iterator[Table]:
+    """Pairs of two entities, and of an entity in an environment."""
+    rows = run.first_way
+    parts = {f"{PAIR_KIND} {kind}": words for kind, words in _KINDS.items()}
+    rows = rows[rows[PART].isin(parts)]
+    rows = rows.assign(row=rows["split"].astype(str) + "/" + rows[PART].fillna(""))
+    names = {
+        f"{split}/{part}": f"{name}, {words}"
+        for split, name in _names(run).items()
+        for part, words in parts.items()
+    }
+    answers = "All yes/no questions"
+    for title, metrics in (("Captions", CAPTIONS), (answers, ANSWERS[answers])):
+        if rows["metric"].isin(metrics).any():
+            caption = f"{title} by kind of pair, %"
+            yield metric_table(caption, _sets(run), rows, names, metrics, key="row")
+
+
 def _details(run: Scored) -> Iterator[Table]:
     ways = run.results["unparsed"].dropna()
     lost = run.results["n_unparsed"].any()
@@ -155,8 +187,11 @@ def _details(run: Scored) -> Iterator[Table]:
         for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
             if rows["metric"].isin(metrics).any():
                 caption = f"{title}, %: {WAYS[way]}"
-                yield metric_table(caption, "criterion", rows, _names(run), metrics)
+                yield metric_table(caption, _sets(run), rows, _names(run), metrics)
+    yield from _by_kind(run)
     for name, caption in DIFFERENCES.items():
+        if name == "differences" and _sets(run) == "origin":
+            caption = _OF_ORIGINS
         if name in run.tables:
             table = run.tables[name]
             names = {key: named(key) for key in [*table["a"], *table["b"]]}

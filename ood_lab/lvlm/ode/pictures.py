@@ -29,7 +29,9 @@ class Picture:
         states: of the pair; the true word is what the image shows.
         actions: of the pair.
         hallu: absent concepts that might be said to be there, the most tempting first.
-        meta: what results are divided by: frequency, distance, levels of shift, round.
+        meta: what results are divided by: frequency, distance, levels of shift, round; a
+            ``split`` in place of the criterion.
+        numbers: there is one of the first concept, and questions ask how many.
     """
 
     file: str
@@ -40,6 +42,7 @@ class Picture:
     actions: tuple[Attribute | None, Attribute | None] = (None, None)
     hallu: tuple[str, ...] = ()
     meta: Mapping[str, Any] = field(default_factory=dict)
+    numbers: bool = True
 
 
 def write_pictures(pictures: Iterable[Picture], path: Path) -> None:

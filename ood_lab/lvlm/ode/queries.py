@@ -91,7 +91,8 @@ def queries_of(picture: Picture, released: bool) -> Iterator[Query]:
                 continue
             for word, answer in ((attribute.true, YES), (attribute.false, NO)):
                 yield Query(task, form.format(concept, word), answer, concept)
-    yield from _numbers(pair[0], released)
+    if picture.numbers:
+        yield from _numbers(pair[0], released)
 
 
 def _existence(concept: str, released: bool) -> str:

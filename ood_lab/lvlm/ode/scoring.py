@@ -11,8 +11,9 @@ from ood_lab.lvlm.captions.scoring import caption_kind, result_rows
 
 KIND = caption_kind("ode")
 #: Numbers and words by which sets are divided: edges between the two concepts in the graph (0 =
-#: not connected), and whether both are entities (ee) or the second an environment (ev).
-DISTANCE, PAIR_KIND = "distance", "kind"
+#: not connected), whether both are entities (ee) or the second an environment (ev), and the
+#: criterion where the sets are origins.
+DISTANCE, PAIR_KIND, CRITERION = "distance", "kind", "criterion"
 
 
 def results_of(
@@ -34,6 +35,6 @@ def results_of(
         seed: of the draws.
         options: of :func:`ood_lab.lvlm.captions.scoring.result_rows`.
     """
-    finer = (DISTANCE, PAIR_KIND)
+    finer = (DISTANCE, PAIR_KIND, CRITERION)
     rows = result_rows(captions, judged, splits, finer=finer, seed=seed, **options)
     return KIND.table(rows, model=model, seed=seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from annotated_types import Ge
 
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
 from ood_lab.io import write_text
 from ood_lab.lvlm.captions.tasks import GENERATIVE
 from ood_lab.lvlm.ode.criteria import generator
@@ -29,10 +32,21 @@ class Tuning:
         choose: ``errors``, yes/no questions that were answered wrongly and captions that make
             something up, or ``all`` questions; None = none, and no file is written.
         per_criterion: of a criterion, drawn at random; None = all.
+        criteria: names of the criteria whose questions are taken; None = all.
     """
 
     choose: Literal["errors", "all"] | None = "errors"
     per_criterion: Annotated[int, Ge(1)] | None = 800
+    criteria: Sequence[str] | None = None
+
+    def check(self, questions: Sequence[Question]) -> None:
+        """Raises a UserError where no question is of one of the criteria."""
+        known = list(dict.fromkeys(map(_criterion, questions)))
+        for name in self.criteria or ():
+            if name not in known:
+                raise UserError(
+                    f"task.tuning.criteria: no question is of '{name}': {suggestion(name, known)}"
+                )
 
     def questions(
         self,
@@ -53,14 +67,26 @@ class Tuning:
         wrong |= set(captions.loc[captions["flagged"] > 0, "question_id"])
         found: dict[str, list[int]] = {}
         for place, question in enumerate(questions):
+            name = _criterion(question)
+            if self.criteria is not None and name not in self.criteria:
+                continue
             if question.answer and (self.choose == "all" or question.question_id in wrong):
-                found.setdefault(str(question.meta["split"]), []).append(place)
+                found.setdefault(name, []).append(place)
         kept = [
             int(place)
             for name, places in found.items()
             for place in generator(seed, "export", name).permutation(places)[: self.per_criterion]
         ]
         return [questions[place] for place in sorted(kept)]
+
+
+def sizes(questions: Sequence[Question]) -> dict[str, int]:
+    """How many questions there are of every criterion."""
+    return dict(Counter(map(_criterion, questions)))
+
+
+def _criterion(question: Question) -> str:
+    return str(question.meta.get("criterion", question.meta["split"]))
 
 
 def write_tuning(questions: Sequence[Question], images: Path, folder: Path) -> None:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ood_lab.lvlm.judged import UNSURE
 from ood_lab.lvlm.published.source import entry, existing, image_in, read_json_list, yes_or_no
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.yes_no import YES_NO
+
+#: ``visual_input`` of a figure that was altered.
+_ALTERED = "2"
 
 
 @dataclass(frozen=True)
 class HallusionFiles:
     """``HallusionBench.json``, a list of records.
 
-    ``accuracy`` is over all questions (aAcc). ``figure_accuracy`` (fAcc) is the share of figures,
-    ``subcategory, set_id, figure_id``, all of whose questions are right; ``question_accuracy``
-    (qAcc) the share of questions, ``subcategory, set_id, question_id``, that are right about every
-    figure they are asked about. Nothing is rounded.
+    As its script counts: ``accuracy`` is over all questions (aAcc). ``figure_accuracy`` (fAcc) is
+    the share of figures, ``category, subcategory, set_id, figure_id``, all of whose questions are
+    right; questions of VS without a figure (``figure_id`` 0) belong to none.
+    ``question_accuracy`` (qAcc) is the share of questions, ``category, subcategory, set_id,
+    question_id``, that are right about every figure they are asked about, and without one;
+    ``hard_accuracy`` the same of altered figures alone (``visual_input`` 2), ``easy_accuracy`` of
+    all others. A VS question without a figure is also right where the reply is uncertain: where it
+    says neither yes nor no. The script asks a chat model whether a reply is right or uncertain;
+    here a parser reads it. Nothing is rounded.
 
     Args:
         path: the file.
@@ -39,21 +48,28 @@ class HallusionFiles:
             name = row.get("filename")
             if not name and not self.blind:
                 continue
-            keys = ("subcategory", "set_id", "figure_id", "question_id")
-            kind, series, figure, question = (str(entry(row, k, file, number)) for k in keys)
+            keys = ("category", "subcategory", "set_id", "figure_id", "question_id", "visual_input")
+            category, kind, place, figure, asked, shown = (
+                str(entry(row, key, file, number)) for key in keys
+            )
+            whole, unseen = f"{category}/{kind}/{place}", category == "VS" and figure == "0"
+            series = f"{whole}/{asked}"
             found.append(
                 Question(
-                    question_id=f"{row.get('category', '')}/{kind}/{series}/{figure}/{question}",
+                    question_id=f"{whole}/{figure}/{asked}",
                     task=YES_NO,
                     image=image_in(images, str(name), file) if name else None,
                     text=str(entry(row, "question", file, number)),
                     answer=yes_or_no(entry(row, "gt_answer", file, number), file, number),
                     parser="default",
-                    pair_id=f"{kind}/{series}",
+                    pair_id=whole,
                     meta={
-                        "split": str(row.get("category", "all")),
-                        "figure": f"{kind}/{series}/{figure}",
-                        "series": f"{kind}/{series}/{question}",
+                        "split": category,
+                        "figure": None if unseen else f"{whole}/{figure}",
+                        "series": series,
+                        "easy": None if shown == _ALTERED else series,
+                        "hard": series if shown == _ALTERED else None,
+                        UNSURE: unseen,
                     },
                 )
             )

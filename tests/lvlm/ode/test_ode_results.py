@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from ode_data import SMALL
 
+from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import Answer
 from ood_lab.lvlm.captions.nouns import Lexicon
 from ood_lab.lvlm.captions.rules import Rules
@@ -198,3 +199,25 @@ def test_effectiveness_is_one_for_images_as_near_as_natural_ones():
     ratio = table.set_index("set")["ratio"]
     assert ratio["natural"] == 1
     assert ratio["made"] == pytest.approx(1, abs=0.2)
+
+
+def test_fine_tuning_data_of_one_criterion():
+    captions, judged = tables(fictional_cats)
+    tuning = Tuning("errors", 2, ["fictional"])
+    tuning.check(QUESTIONS)
+    chosen = tuning.questions(QUESTIONS, captions, judged, 0)
+    assert [question.meta["split"] for question in chosen] == ["fictional"] * 2
+    with pytest.raises(UserError, match="no question is of 'fiction'"):
+        Tuning("errors", 2, ["fiction"]).check(QUESTIONS)
+
+
+def test_results_by_kind_of_pair():
+    captions, judged = tables(fictional_cats)
+    for table in (captions, judged):
+        table.loc[table["file"].str.contains("[0-2]"), "kind"] = "ev"
+    results = results_of(captions, judged, "test", ["standard", "fictional"], draws=50, min_count=3)
+    for kind, rows in captions[captions["split"] == "fictional"].groupby("kind"):
+        part = results[(results["part"] == f"kind {kind}") & (results["split"] == "fictional")]
+        value = part.loc[part["metric"] == "chair", "value"].item()
+        assert value == rows["flagged"].sum() / rows["nouns"].sum()
+        assert set(part.loc[part["metric"] == "chair", "n_images"]) == {3}

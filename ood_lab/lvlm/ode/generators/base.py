@@ -33,6 +33,7 @@ class Order:
         states: of the pair, as far as this image shows them.
         actions: of the pair, likewise.
         meta: what results are divided by, such as levels of shift.
+        annotated: that the image shows the pair is known, whatever a model sees in it.
     """
 
     composition: Composition
@@ -46,6 +47,7 @@ class Order:
     states: Attributes = (None, None)
     actions: Attributes = (None, None)
     meta: Mapping[str, Any] = field(default_factory=dict)
+    annotated: bool = False
 
     @property
     def file(self) -> str:

@@ -8,10 +8,11 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.device import on_device, within_device_memory
+from ood_lab.detectors.device import compute_device, on_device, within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.moments import Moments
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
@@ -31,6 +32,8 @@ class Detector(ABC):
             network inside the extraction pass; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
         labels: ``fit`` reads the labels.
+        moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
+            (:meth:`learning_from`): an extraction gathers them as it goes.
         costs: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -44,6 +47,7 @@ class Detector(ABC):
     formula: str = ""
     source: str = ""
     labels: bool = False
+    moments: tuple[str, ...] = ()
     costs: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
@@ -80,6 +84,10 @@ class Detector(ABC):
         from the bank. A detector that declares one has a ``column`` that it is fitted on, too.
         """
         return None
+
+    def learning_from(self, bank: FeatureBank) -> Moments:
+        """The sums over the fit bank that ``moments`` names, gathered once for all detectors."""
+        return bank.derived.moments(self.moments, compute_device())
 
     def learned(self, *names: str) -> tuple[Tensor, ...]:
         """Entries of ``fitted``, where detectors compute."""

@@ -13,7 +13,6 @@ from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.device import on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_percentile
-from ood_lab.detectors.statistics import feature_mean
 from ood_lab.features.bank import FeatureBank
 
 
@@ -38,6 +37,7 @@ class DICE(Detector):
     """
 
     name = "dice"
+    moments = ("means",)
     reads = "head"
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"
@@ -57,7 +57,7 @@ class DICE(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``weight [C, D]`` (masked), ``percentile`` and ``threshold``."""
         weight = bank.head_weight.double()
-        contribution = feature_mean(bank.features) * weight
+        contribution = self.learning_from(bank).mean() * weight
         automatic = 90 if len(weight) <= 100 else 70
         p = automatic if self.percentile == "auto" else self.percentile
         threshold = float(np.percentile(contribution.numpy(), p))

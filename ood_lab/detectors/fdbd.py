@@ -10,7 +10,6 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import require_two_classes
-from ood_lab.detectors.statistics import feature_mean
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which the distance to the mean counts as this much, so that scores stay finite.
@@ -38,6 +37,7 @@ class FDBD(Detector):
     """
 
     name = "fdbd"
+    moments = ("means",)
     reads = "head"
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"
@@ -61,7 +61,7 @@ class FDBD(Detector):
         # Not by products: equal weights must have a distance of exactly 0.
         length = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         inverse = torch.where(length > 0, 1 / length, 0)
-        self.fitted = {"mean": feature_mean(bank.features), "inverse": inverse}
+        self.fitted = {"mean": self.learning_from(bank).mean(), "inverse": inverse}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -19,7 +19,7 @@ from ood_lab.detectors.requirements import (
     require_labels,
     too_few_images,
 )
-from ood_lab.detectors.statistics import class_means, second_moment
+from ood_lab.detectors.statistics import second_moment
 from ood_lab.features.bank import FeatureBank
 
 
@@ -45,6 +45,7 @@ class GMM(Detector):
     """
 
     name = "gmm"
+    moments = ("means",)
     formula = "−log Σ_k π_k N(x; μ_k, Σ_k + ε)"
     source = "2102.11582"
     labels = True
@@ -117,14 +118,14 @@ class GMM(Detector):
 
     def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """Shares ``[K]``, means ``[K, D]`` and covariances ``[K, D, D]`` of the classes."""
-        chosen = (bank.labels >= 0).nonzero().flatten()
-        classes, codes = bank.labels[chosen].unique(return_inverse=True)
-        means = class_means(bank.features, codes, len(classes), chosen)
-        moments = [
-            second_moment(bank.features, means[k], chosen=chosen[codes == k])
-            for k in range(len(classes))
+        moments = self.learning_from(bank)
+        classes = moments.labelled.nonzero().flatten()
+        shares, means = moments.labelled[classes].double(), moments.class_means[classes]
+        covariances = [
+            second_moment(bank.features, mean, (bank.labels == label).nonzero().flatten())
+            for label, mean in zip(classes, means, strict=True)
         ]
-        return codes.bincount().double() / len(codes), means, torch.stack(moments)
+        return shares / shares.sum(), means, torch.stack(covariances)
 
     def _tied(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """The same of the clusters, with one covariance ``[1, D, D]``."""

@@ -16,7 +16,6 @@ from ood_lab.detectors.neighbours import (
 )
 from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, squared_distances
 from ood_lab.detectors.requirements import require_labels, warn_classes
-from ood_lab.detectors.statistics import class_means, rows_where
 from ood_lab.features.bank import FeatureBank
 
 #: Distance from the prototype below which the gradient has no direction and counts as zero.
@@ -45,6 +44,7 @@ class GROOD(CappedBankDetector):
     """
 
     name = "grood"
+    moments = ("means",)
     formula = "min_j ‖g(x) − g(x_j)‖², g the gradient at the OOD prototype"
     source = "2312.14427"
     labels = True
@@ -75,12 +75,11 @@ class GROOD(CappedBankDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""
         self.check(bank)
-        chosen = rows_where(bank.labels >= 0)
-        labels = bank.labels if chosen is None else bank.labels[chosen]
-        classes, codes = labels.unique(return_inverse=True)
+        moments = self.learning_from(bank)
+        classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
-        means = class_means(bank.features, codes, len(classes), chosen)
+        means = moments.class_means[classes]
         self.fitted = {"means": means, "prototype": means.mean(dim=0)}
         right = (bank.predictions == bank.labels).nonzero().flatten()
         kept = right[choose_rows(torch.zeros(len(right)), self.seed, self.max_bank)]

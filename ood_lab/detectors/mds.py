@@ -14,13 +14,7 @@ from ood_lab.detectors.requirements import (
     too_few_images,
     warn_classes,
 )
-from ood_lab.detectors.statistics import (
-    class_means,
-    mean_square,
-    rows_where,
-    second_moment,
-    whitening,
-)
+from ood_lab.detectors.statistics import whitening
 from ood_lab.features.bank import FeatureBank
 
 
@@ -50,6 +44,7 @@ class MDS(Detector):
     formula = "min_c (x − μ_c)ᵀΣ⁺(x − μ_c), Σ within classes"
     source = "1807.03888"
     labels = True
+    moments = ("means", "within")
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)
@@ -69,16 +64,18 @@ class MDS(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
         self.check(bank)
-        chosen = rows_where(bank.labels >= 0)
-        labels = bank.labels if chosen is None else bank.labels[chosen]
-        classes, codes = labels.unique(return_inverse=True)
-        counts = codes.bincount()
+        moments = self.learning_from(bank)
+        classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
-        warn_classes(self, classes[counts == 1].tolist(), "have one image, which is their mean")
+        warn_classes(
+            self,
+            (moments.labelled == 1).nonzero().flatten().tolist(),
+            "have one image, which is their mean",
+        )
 
-        means = class_means(bank.features, codes, len(classes), chosen)
-        whiten = self._whitening(bank.features, means, codes, chosen)
+        means = moments.class_means[classes]
+        whiten = self._whitening(moments.within, moments.mean_square)
         # Distances do not change with the origin; near the data, fewer digits cancel.
         center = means.mean(dim=0)
         self.fitted = {
@@ -89,11 +86,8 @@ class MDS(Detector):
         }
         return self
 
-    def _whitening(
-        self, features: Tensor, means: Tensor, codes: Tensor | None, chosen: Tensor | None
-    ) -> Tensor:
-        covariance = require_finite(self, second_moment(features, means, codes, chosen))
-        whiten = whitening(covariance, mean_square(features, chosen))
+    def _whitening(self, covariance: Tensor, square: float) -> Tensor:
+        whiten = whitening(require_finite(self, covariance), square)
         if whiten.shape[1] == 0:
             raise DetectorRefusal(
                 f"{type(self).__name__}: every {self.fit_split} image equals its class mean: it "

@@ -9,7 +9,6 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.device import head_on_device
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
-from ood_lab.detectors.statistics import feature_mean
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
@@ -31,6 +30,7 @@ class NCI(Detector):
     """
 
     name = "nci"
+    moments = ("means",)
     reads = "head"
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"
@@ -47,7 +47,7 @@ class NCI(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``."""
-        self.fitted = {"mean": feature_mean(bank.features)}
+        self.fitted = {"mean": self.learning_from(bank).mean()}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

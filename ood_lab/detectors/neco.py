@@ -10,7 +10,6 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_count, require_finite
-from ood_lab.detectors.statistics import feature_mean, second_moment
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which a standardised feature counts as zero.
@@ -36,6 +35,7 @@ class NECO(Detector):
     """
 
     name = "neco"
+    moments = ("means", "within")
     reads = "head"
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
@@ -58,8 +58,9 @@ class NECO(Detector):
         """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""
         d, c = bank.features.shape[1], bank.logits.shape[1]
         dim = min(d, max(1, c - 1) if self.dim == "auto" else self.dim)
-        mean = feature_mean(bank.features)
-        moment = require_finite(self, second_moment(bank.features, mean))
+        moments = self.learning_from(bank)
+        mean = moments.mean()
+        moment = require_finite(self, moments.about(mean))
         variance = moment.diagonal()
         # Below this, a constant feature only varies by its rounding to float32.
         rounding = torch.finfo(torch.float32).eps ** 2 * mean.square()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import torch
@@ -63,7 +64,8 @@ def percentile(values: Tensor, percent: float) -> float:
 
     ``v[r] + (r' - r)(v[r + 1] - v[r])`` with ``r' = percent / 100 (n - 1)``, ``r = floor(r')``,
     where ``v`` are the sorted entries. ``torch.quantile`` stops at 16 million entries and
-    ``numpy.percentile`` copies them; here the order statistics are found by counting.
+    ``numpy.percentile`` copies them; here only those are sorted that lie between two entries of a
+    sample, and those below are counted.
 
     Args:
         values: ``[N, D] float32``, finite.
@@ -71,39 +73,72 @@ def percentile(values: Tensor, percent: float) -> float:
     """
     position = percent / 100 * (values.numel() - 1)
     rank = int(position)
-    low, high = _order_statistics(values, [rank, min(rank + 1, values.numel() - 1)])
+    low, high = _order_statistics(values, rank, min(rank + 1, values.numel() - 1))
     return low + (position - rank) * (high - low)
 
 
-def _order_statistics(values: Tensor, ranks: list[int]) -> list[float]:
-    """The ``ranks``-th smallest entries (from 0): radix selection on two 16-bit halves."""
-    upper = _count(keys >> 16 for keys in _sorted_keys(values))
-    below = np.cumsum(upper)
-    halves = [int(np.searchsorted(below, rank, side="right")) for rank in ranks]
-    lower = {
-        half: _count(keys[keys >> 16 == half] & 0xFFFF for keys in _sorted_keys(values))
-        for half in set(halves)
-    }
-    found = []
-    for rank, half in zip(ranks, halves, strict=True):
-        inside = rank - int(below[half] - upper[half])
-        place = int(np.searchsorted(np.cumsum(lower[half]), inside, side="right"))
-        key = np.uint32(half << 16 | place)
-        bits = key ^ np.uint32(0x80000000) if key >> 31 else ~key
-        found.append(float(np.array([bits], dtype=np.uint32).view(np.float32)[0]))
-    return found
+def _order_statistics(values: Tensor, *ranks: int) -> list[float]:
+    """The ``ranks``-th smallest entries (from 0), which are next to each other."""
+    sample = _sample(values).sort().values
+    share = len(sample) / values.numel()
+    place, spread = ranks[0] * share, 3 * math.sqrt(len(sample)) / 2 + 8
+    while True:
+        first, last = math.floor(place - spread), math.ceil(place + spread)
+        low = sample[first].item() if first >= 0 else -math.inf
+        high = sample[last].item() if last < len(sample) else math.inf
+        below, up_to_low, up_to_high, inside = _counted(values, low, high)
+        if (below <= ranks[0] and ranks[-1] < up_to_high) or (low, high) == (-math.inf, math.inf):
+            found = [low if r < up_to_low else high for r in ranks]
+            for i, r in enumerate(ranks):
+                if 0 <= r - up_to_low < len(inside):
+                    found[i] = inside[r - up_to_low].item()
+            return found
+        # The sample was off by so much here; a wider part of it is taken around the right place.
+        off = first - below * share if below > ranks[0] else last - up_to_high * share
+        place, spread = ranks[0] * share + off, 2 * spread
 
 
-def _count(chunks: Iterable[np.ndarray]) -> np.ndarray:
-    counts = np.zeros(1 << 16, dtype=np.int64)
-    for halves in chunks:
-        counts += np.bincount(halves, minlength=len(counts))
-    return counts
+def _sample(values: Tensor) -> Tensor:
+    """A million entries from all over ``values``, or all."""
+    n, d = values.shape
+    if n * d <= 2**20:
+        return values.float().flatten()
+    rows = torch.linspace(0, n - 1, min(n, 2**14), dtype=torch.float64).long()
+    wide = min(d, 64)
+    columns = torch.arange(len(rows))[:, None] + torch.arange(wide) * (d // wide)
+    return values[rows[:, None], columns % d].float().flatten()
 
 
-def _sorted_keys(values: Tensor) -> Iterator[np.ndarray]:
-    """Chunks of uint32 keys that sort as the float32 entries do."""
-    for rows in row_chunks(len(values), values.shape[1]):
-        bits = values[rows].float().contiguous().numpy().ravel().view(np.uint32)
-        # Positive floats sort as their bits do, negative ones the other way round.
-        yield np.where(bits >> 31, ~bits, bits | np.uint32(0x80000000))
+def _counted(values: Tensor, low: float, high: float) -> tuple[int, int, int, Tensor]:
+    """Entries below ``low``, up to it, up to ``high``, and those between the two, sorted."""
+    counts, inside = [0, 0, 0], []
+    for rows in row_chunks(*values.shape):
+        x = values[rows].float()
+        for place, smaller in enumerate((x < low, x <= low, x <= high)):
+            counts[place] += int(torch.count_nonzero(smaller))
+        inside.append(x[(x > low) & (x < high)])
+    return counts[0], counts[1], counts[2], torch.cat(inside).sort().values
+
+
+def column_percentiles(values: Tensor, percents: Sequence[float]) -> Tensor:
+    """Exact percentiles of every column (linear interpolation), ``[P, D] float64``.
+
+    The digits are those of ``numpy.percentile`` of float64 columns, which are copied there.
+
+    Args:
+        values: ``[N, D] float32``, finite.
+        percents: 0 to 100, P of them.
+    """
+    n, d = values.shape
+    places = np.array(percents) / 100 * (n - 1)
+    lower = places.astype(int)
+    upper = np.minimum(lower + 1, n - 1)
+    ends = np.empty((2, len(places), d))
+    wide = max(1, CHUNK_BYTES // (4 * n))
+    for start in range(0, d, wide):
+        for column, x in enumerate(values[:, start : start + wide].float().T.contiguous().numpy()):
+            x.sort()  # with the processor's vectors: three times faster than to partition
+            ends[:, :, start + column] = x[[lower, upper]]
+    (low, high), after = ends, (places - lower)[:, None]
+    found = np.where(after < 0.5, low + (high - low) * after, high - (high - low) * (1 - after))
+    return torch.from_numpy(found)

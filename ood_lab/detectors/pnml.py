@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import head_on_device, on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.device import head_on_device
+from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import require_finite, require_two_classes
 from ood_lab.detectors.statistics import spanned
 from ood_lab.features.bank import FeatureBank
@@ -38,6 +38,7 @@ class PNML(Detector):
     """
 
     name = "pnml"
+    moments = ("gram",)
     reads = "head"
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"
@@ -56,13 +57,9 @@ class PNML(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""
         self.check(bank)
-        n, d = bank.features.shape
-        gram = on_device(torch.zeros(d + 1, d + 1, dtype=torch.float64))
-        for rows in row_chunks(n, d + 1):
-            h = _with_constant(on_device(bank.features[rows]).double())
-            gram.addmm_(h.T, h)
-        values, vectors = spanned(require_finite(self, gram.cpu() / n), 2.0)  # ‖h‖² = 2
-        self.fitted = {"values": values * n, "vectors": vectors}
+        gram = self.learning_from(bank).gram
+        values, vectors = spanned(require_finite(self, gram), 2.0)  # ‖h‖² = 2
+        self.fitted = {"values": values * len(bank), "vectors": vectors}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.numeric import row_chunks
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
@@ -64,10 +63,8 @@ def require_finite(detector: Detector, statistic: Tensor) -> Tensor:
 
 def require_non_negative(detector: Detector, bank: FeatureBank) -> None:
     """Refuses features below 0, where a method presumes ReLU (:class:`DetectorRefusal`)."""
-    chunks = row_chunks(*bank.features.shape)
-    below = sum(int((bank.features[rows] < 0).sum()) for rows in chunks)
-    if below:
-        share = below / bank.features.numel()
+    share = bank.derived.below_zero
+    if share:
         text = f"{share:.0%}" if share >= 0.01 else "under 1%"
         raise DetectorRefusal(
             f"{type(detector).__name__} needs non-negative features: {text} are below 0: leave it "

@@ -28,6 +28,7 @@ class Residual(Detector):
     """
 
     name = "residual"
+    moments = ("means", "within")
     reads = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
@@ -45,7 +46,7 @@ class Residual(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]`` and ``dim``."""
         dim = principal_dimension(self.dim, bank.features.shape[1])
-        self.fitted = fit_residual(self, bank, dim)
+        self.fitted, _ = fit_residual(self, bank, dim)
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -9,7 +9,6 @@ from torch import Tensor
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.statistics import feature_mean, rows_where
 from ood_lab.features.bank import FeatureBank
 
 
@@ -52,10 +51,10 @@ class RMDS(MDS):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         super().fit(bank)
-        chosen = rows_where(bank.labels >= 0)
-        mean = feature_mean(bank.features, chosen)
-        self.fitted["mean"] = mean
-        self.fitted["whiten_all"] = self._whitening(bank.features, mean, None, chosen)
+        moments = self.learning_from(bank)
+        self.fitted["mean"] = mean = moments.mean(labelled=True)
+        covariance = moments.about(mean, labelled=True)
+        self.fitted["whiten_all"] = self._whitening(covariance, moments.mean_square)
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -10,7 +10,6 @@ from torch import Tensor
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
 from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
 from ood_lab.detectors.requirements import check_choice, require_labels
-from ood_lab.detectors.statistics import class_means
 from ood_lab.features.bank import FeatureBank
 
 
@@ -47,6 +46,7 @@ class SHE(Detector):
     """
 
     name = "she"
+    moments = ("means",)
     reads = "head"
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
@@ -63,12 +63,11 @@ class SHE(Detector):
     def check(self, bank: FeatureBank) -> None:
         """Raises :class:`DetectorRefusal` without a correct image of every class."""
         require_labels(self, bank)
-        correct = bank.labels[bank.predictions == bank.labels]
         classes = bank.logits.shape[1]
-        absent = set(range(classes)) - set(correct.unique().tolist())
+        absent = (self.learning_from(bank).right[:classes] == 0).nonzero().flatten().tolist()
         if absent:
             raise DetectorRefusal(
-                f"SHE: {len(absent):,} of {classes:,} classes (first: {min(absent)}) have no "
+                f"SHE: {len(absent):,} of {classes:,} classes (first: {absent[0]}) have no "
                 f"{self.fit_split} image that is classified correctly"
             )
 
@@ -79,10 +78,7 @@ class SHE(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [C, D]``."""
         self.check(bank)
-        right = (bank.predictions == bank.labels).nonzero().flatten()
-        classes = bank.logits.shape[1]
-        patterns = class_means(bank.features, bank.labels[right], classes, right)
-        self.fitted = {"patterns": patterns}
+        self.fitted = {"patterns": self.learning_from(bank).right_means[: bank.logits.shape[1]]}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -11,7 +11,6 @@ from ood_lab.detectors.base import Detector, DetectorRefusal
 from ood_lab.detectors.device import on_device
 from ood_lab.detectors.numeric import map_rows
 from ood_lab.detectors.requirements import require_finite
-from ood_lab.detectors.statistics import second_moment
 from ood_lab.features.bank import FeatureBank
 
 #: Residual, as a share of the features' distance from the origin, that is only rounding.
@@ -24,26 +23,30 @@ def principal_dimension(dim: int | Literal["auto"], d: int) -> int:
     return chosen if chosen < d else d // 2
 
 
-def fit_residual(detector: Detector, bank: FeatureBank, dim: int) -> dict[str, Tensor]:
+def fit_residual(
+    detector: Detector, bank: FeatureBank, dim: int
+) -> tuple[dict[str, Tensor], Tensor]:
     """``origin [D]`` = -W^+ b and ``residual [D, D - dim]``, the least explained directions.
 
-    These are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``.
+    These are the eigenvectors of E[(x - u)(x - u)^T], u the origin, but the top ``dim``. Besides
+    them the mean of :func:`residual_norm` over the bank.
 
     Raises:
         DetectorRefusal: the features are not finite, or leave no residual.
     """
     d = bank.features.shape[1]
     origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
-    moment = require_finite(detector, second_moment(bank.features, origin))
+    moment = require_finite(detector, detector.learning_from(bank).about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
     vectors = torch.linalg.eigh(moment).eigenvectors[:, : d - dim].contiguous()
     fitted = {"origin": origin, "residual": vectors, "dim": torch.tensor(dim)}
-    if residual_norm(fitted, bank.features).mean() <= RELATIVE_CUTOFF * moment.trace().sqrt():
+    norm = residual_norm(fitted, bank.features).mean()
+    if norm <= RELATIVE_CUTOFF * moment.trace().sqrt():
         raise DetectorRefusal(
             f"{type(detector).__name__}: the {detector.fit_split} features leave no residual "
             f"outside {dim} of {d} dimensions: set detector.{detector.name}.dim lower"
         )
-    return fitted
+    return fitted, norm
 
 
 def residual_norm(fitted: dict[str, Tensor], features: Tensor) -> Tensor:

@@ -11,8 +11,9 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
+from ood_lab.detectors.device import on_device
 from ood_lab.detectors.neighbours import chosen_rows
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
+from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
 from ood_lab.detectors.requirements import require_labels, require_two_classes
 from ood_lab.features.bank import FeatureBank
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 #: Temperatures searched. Images that are all predicted right have none: T goes to 0.
 LOWEST, HIGHEST = 0.01, 100.0
+#: Images that the search begins with.
+SAMPLE = 20_000
 
 
 class TempScaling(Detector):
@@ -71,18 +74,12 @@ class TempScaling(Detector):
         return self
 
     def _optimum(self, logits: Tensor, labels: Tensor) -> float:
-        def slope(log_t: float) -> float:
-            # d NLL / d(1/T), which falls as T grows.
-            def gap(z: Tensor, y: Tensor) -> Tensor:
-                p = (z / math.exp(log_t)).softmax(dim=1)
-                return ((z - z.gather(1, y.long()[:, None])) * p).sum(dim=1)
-
-            return map_rows(gap, logits, labels).mean().item()
-
-        low, high = math.log(LOWEST), math.log(HIGHEST)
-        if slope(low) > 0 > slope(high):
-            return math.exp(brentq(slope, low, high, xtol=1e-12, rtol=1e-14))
-        edge = LOWEST if slope(low) <= 0 else HIGHEST
+        part = torch.linspace(0, len(labels) - 1, min(SAMPLE, len(labels))).long()
+        first = _root(chosen_rows(logits, part), chosen_rows(labels, part))
+        best = _root(logits, labels, first) if len(part) < len(labels) else first
+        if best is not None:
+            return math.exp(best)
+        edge = LOWEST if _slope(logits, labels, math.log(LOWEST))[0] <= 0 else HIGHEST
         log.warning(
             "TempScaling: the likelihood of the %s labels has no optimum between T = %g and %g: "
             "T = %g is taken",
@@ -104,3 +101,40 @@ class TempScaling(Detector):
         """Fit split and, after ``fit``, T."""
         temperature = self.fitted["temperature"].item() if self.fitted else None
         return {"fit_split": self.fit_split, "temperature": temperature}
+
+
+def _slope(logits: Tensor, labels: Tensor, log_t: float) -> tuple[float, float]:
+    """The mean of d NLL / d(1/T), which falls as T grows, and its own slope by log T."""
+    t, mean, spread = math.exp(log_t), 0.0, 0.0
+    for rows, z in blocks(logits):
+        away = z.double()
+        away -= away.gather(1, on_device(labels[rows]).long()[:, None])
+        p = (away / t).softmax(dim=1).mul_(away)
+        of_each = p.sum(dim=1)
+        mean += of_each.sum().item()
+        spread += (p.mul_(away).sum(dim=1) - of_each.square()).sum().item()
+    return mean / len(labels), -spread / t / len(labels)
+
+
+def _root(logits: Tensor, labels: Tensor, near: float | None = None) -> float | None:
+    """The log T where the slope is 0, to 12 digits; None where there is none within the ends.
+
+    From ``near`` it, Newton's steps take three passes; else, and where these fail, the interval is
+    narrowed down.
+    """
+    low, high = math.log(LOWEST), math.log(HIGHEST)
+    for _ in range(6):
+        if near is None or not low < near < high:
+            break
+        value, slope = _slope(logits, labels, near)
+        step = value / slope if slope else math.inf
+        near -= step
+        if abs(step) < 1e-9:
+            return near  # the error of a step is its square
+
+    def value_at(log_t: float) -> float:
+        return _slope(logits, labels, log_t)[0]
+
+    if not value_at(low) > 0 > value_at(high):
+        return None
+    return float(brentq(value_at, low, high, xtol=1e-12, rtol=1e-14))

@@ -36,6 +36,7 @@ class ViM(Detector):
     """
 
     name = "vim"
+    moments = ("means", "within")
     reads = "head"
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
     source = "2203.10807"
@@ -53,9 +54,8 @@ class ViM(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``origin [D]``, ``residual [D, D - dim]``, ``alpha`` and ``dim``."""
         dim = principal_dimension(self.dim, bank.features.shape[1])
-        self.fitted = fit_residual(self, bank, dim)
-        norm = residual_norm(self.fitted, bank.features).mean()
-        self.fitted["alpha"] = map_rows(lambda z: z.amax(dim=1), bank.logits).mean() / norm
+        self.fitted, norm = fit_residual(self, bank, dim)
+        self.fitted["alpha"] = self.learning_from(bank).mean_largest / norm
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

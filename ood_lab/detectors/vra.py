@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Literal, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
+from ood_lab.detectors.numeric import CHUNK_BYTES, column_percentiles, map_rows, percentile
 from ood_lab.detectors.requirements import check_choice, check_percentile
 from ood_lab.detectors.shaping import NonNegativeDetector, head_energy
 from ood_lab.errors import UserError
@@ -79,20 +78,12 @@ class VRA(NonNegativeDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``alpha [D]`` and ``beta [D]``."""
         self.check(bank)
-        ends = self._of_each if self.per_feature else self._of_all
-        alpha, beta = ends(bank.features)
+        if self.per_feature:
+            alpha, beta = column_percentiles(bank.features, [self.low, self.high])
+        else:
+            alpha, beta = self._of_all(bank.features)
         self.fitted = {"alpha": alpha, "beta": beta}
         return self
-
-    def _of_each(self, features: Tensor) -> Tensor:
-        n, d = features.shape
-        ends = torch.empty(2, d, dtype=torch.float64)
-        wide = max(1, CHUNK_BYTES // (8 * n))
-        for start in range(0, d, wide):
-            columns = features[:, start : start + wide].double().numpy()
-            found = np.percentile(columns, [self.low, self.high], axis=0)
-            ends[:, start : start + wide] = torch.from_numpy(found)
-        return ends
 
     def _of_all(self, features: Tensor) -> Tensor:
         ends = [percentile(features, p) for p in (self.low, self.high)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -101,6 +101,11 @@ def columns_for(detectors: Mapping[str, Detector], split: str, evaluated: bool) 
     ]
 
 
+def moments_for(detectors: Mapping[str, Detector], split: str) -> set[str]:
+    """What the detectors that are fitted on this split learn from it in sums."""
+    return {part for d in detectors.values() if d.fit_split == split for part in d.moments}
+
+
 @dataclass(frozen=True)
 class Extraction:
     """The passes of one network over the sets of a DataModule; banks hold what they computed.
@@ -140,7 +145,8 @@ class Extraction:
             evaluated = split == "test" or split in ood_sets
             if evaluated or split in fitted_on or split in selection:
                 columns = columns_for(detectors, split, evaluated)
-                banks[split] = self._bank(split, [*columns, *(of_test if split == "test" else ())])
+                columns += of_test if split == "test" else ()
+                banks[split] = self._bank(split, columns, moments_for(detectors, split))
         return {split: bank for split, bank in banks.items() if bank is not None}
 
     def second_pass(
@@ -169,7 +175,9 @@ class Extraction:
     def _weights(self) -> str:
         return weights_sha256(self.backbone)
 
-    def _bank(self, split: str, columns: Sequence[BankColumn] = ()) -> FeatureBank | None:
+    def _bank(
+        self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
+    ) -> FeatureBank | None:
         passed: list[str] = []
         with self.stages("extract") as stage:
             bank = extract(
@@ -181,6 +189,7 @@ class Extraction:
                 batch_size=self.data.loading.evaluated,
                 num_workers=self.data.loading.num_workers,
                 weights=self._weights,
+                moments=moments,
                 passed=passed,
             )
             stage.found = not passed

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ood_lab.features.derived import Derived
+
 
 @dataclass(frozen=True)
 class FeatureBank:
@@ -23,6 +25,7 @@ class FeatureBank:
             ``features @ head_weight.T + head_bias == logits``.
         columns: what detectors computed in the extraction pass, ``{column key: [N, ...]}``.
         manifest: n, dtype, weights sha256, transform, dataset identity, versions.
+        derived: what follows from the rows, worked out once; made anew for other rows.
     """
 
     features: Tensor
@@ -33,6 +36,13 @@ class FeatureBank:
     head_bias: Tensor
     columns: dict[str, Tensor] = field(default_factory=dict)
     manifest: dict[str, Any] = field(default_factory=dict)
+    derived: Derived = field(default=None, repr=False, compare=False)  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        rows = (self.features, self.logits, self.labels)
+        known = self.derived and zip(rows, self.derived.rows, strict=True)
+        if not known or any(own is not other for own, other in known):
+            object.__setattr__(self, "derived", Derived(*rows))
 
     def __len__(self) -> int:
         return len(self.features)
@@ -48,7 +58,7 @@ class FeatureBank:
     @property
     def predictions(self) -> Tensor:
         """Predicted class of every image, ``[N] int64``."""
-        return self.logits.argmax(dim=1)
+        return self.derived.predictions
 
     def rows(self, selection: Tensor) -> FeatureBank:
         """The bank of the selected rows (``selection``: bool mask ``[N]`` or row numbers)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal
@@ -45,6 +45,7 @@ def extract(
     num_workers: int = 0,
     dtype: Literal["float32", "float16"] = "float32",
     weights: str | None = None,
+    moments: Collection[str] = (),
     passed: list[str] | None = None,
 ) -> FeatureBank | None:
     """Returns the bank of a dataset with the given columns, computing only what is missing.
@@ -62,6 +63,8 @@ def extract(
         num_workers: loader processes, for each process.
         dtype: type of the features on disk (logits stay float32).
         weights: ``weights_sha256(backbone)`` where the caller knows it.
+        moments: parts of the :class:`~ood_lab.features.moments.Moments` that fits will ask for,
+            gathered in a pass that computes the features; they change no number.
         passed: gets the name of the dataset if there was a pass over it.
 
     Returns:
@@ -95,7 +98,7 @@ def extract(
             extractor = Extractor(
                 backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices
             )
-            run_extraction(trainer, extractor, loader, store, manifest)
+            run_extraction(trainer, extractor, loader, store, manifest, moments)
             if passed is not None:
                 passed.append(dataset.name)
         elif main:

@@ -6,6 +6,7 @@ import logging
 import shutil
 import time
 import warnings
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
@@ -60,11 +61,12 @@ def run_extraction(
     loader: DataLoader[dict[str, Any]],
     store: BankStore,
     manifest: dict[str, Any],
+    moments: Collection[str] = (),
 ) -> None:
     """Runs the pass on all processes; the main one publishes what they have written."""
     dataset: Any = loader.dataset
     staging = store.stage()
-    writer = FeatureWriter(staging, dataset, getattr(torch, manifest["dtype"]))
+    writer = FeatureWriter(staging, dataset, getattr(torch, manifest["dtype"]), moments)
     start = time.perf_counter()
     try:
         _predict(trainer, extractor, loader, writer)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import json
 import logging
 import os
 import re
@@ -35,8 +36,10 @@ from torch import Tensor, nn
 from ood_lab.errors import UserError
 from ood_lab.features import shards
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.derived import MOMENTS, Derived
 from ood_lab.features.disk import try_lock, writing
 from ood_lab.features.identity import bank_key
+from ood_lab.features.moments import merge_files
 from ood_lab.tensor_file import save_tensors
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
@@ -45,6 +48,8 @@ log = logging.getLogger(__name__)
 
 HEAD = "head.safetensors"
 COLUMNS = "columns"
+#: Moments of the rows of every process, until the bank is complete.
+PARTIAL = "moments"
 
 
 @dataclass(frozen=True)
@@ -84,17 +89,23 @@ def load(folder: Path, columns: Sequence[str] | None = None) -> FeatureBank:
     values = {
         key: shards.gather(folder / COLUMNS / column_folder(key))["values"] for key in columns
     }
+    rows = base["features"], base["logits"], base["labels"]
     return FeatureBank(
-        features=base["features"],
-        logits=base["logits"],
-        labels=base["labels"],
+        *rows,
         index=base["index"],
         head_weight=head["weight"],
         head_bias=head["bias"],
         columns=values,
         manifest={k: v for k, v in manifest.items() if k != "checksums"}
         | {"columns": list(columns)},
+        derived=Derived(*rows, folder / MOMENTS, _identity(manifest)),
     )
+
+
+def _identity(manifest: dict[str, Any]) -> str:
+    """The very bytes of a bank: an extraction repeated may differ in the last digit."""
+    text = json.dumps(manifest["checksums"], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _load_head(folder: Path) -> dict[str, Tensor]:
@@ -222,6 +233,7 @@ class BankStore:
             )
             save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
             shards.seal(staging, n, manifest)
+            merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))
             self._keep_columns(staging)
             self._replace(staging, self.folder)
             return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,9 @@ from torch import Tensor
 
 from ood_lab.errors import UserError
 from ood_lab.features.disk import require_space, writing
+from ood_lab.features.moments import FILE, Moments
 from ood_lab.features.shards import shard_name
-from ood_lab.features.store import COLUMNS, column_folder
+from ood_lab.features.store import COLUMNS, PARTIAL, column_folder
 from ood_lab.tensor_file import save_tensors
 
 
@@ -25,16 +26,20 @@ class FeatureWriter(BasePredictionWriter):
         staging: folder of the pass; rank 0's holds for all.
         dataset: the dataset of the pass (``name``, ``table``, length), for messages.
         dtype: type of the features on disk.
+        moments: parts of the moments that are gathered from the rows; none, of no rows.
     """
 
     #: Size of the buffer, and so of a shard.
     shard_bytes = 256 * 2**20
 
-    def __init__(self, staging: Path, dataset: Any, dtype: torch.dtype) -> None:
+    def __init__(
+        self, staging: Path, dataset: Any, dtype: torch.dtype, moments: Collection[str] = ()
+    ) -> None:
         super().__init__(write_interval="batch")
         self.staging = staging
         self.dataset = dataset
         self.dtype = dtype
+        self._moments = Moments({"means", *moments}) if moments else None
         self._buffer: dict[str, dict[str, Tensor]] = {}
         self._capacity = 0
         self._filled = 0
@@ -76,6 +81,9 @@ class FeatureWriter(BasePredictionWriter):
         """Flushes; afterwards the shards of all processes are complete."""
         self._flush(trainer)
         self._buffer = {}
+        if self._moments and self._moments.sums:
+            own, file = self._moments.gathered(), f"{trainer.global_rank:05d}.safetensors"
+            FILE.write(self.staging / PARTIAL / file, own.sums, own.description(""))
         trainer.strategy.barrier("features written")
 
     def _allocate(self, rows: dict[str, dict[str, Tensor]], size: int) -> None:
@@ -123,6 +131,9 @@ class FeatureWriter(BasePredictionWriter):
             rows = {key: values[: self._filled] for key, values in tensors.items()}
             with writing(self.staging.parents[1]):
                 save_tensors(rows, self.staging / folder / name)
+            if self._moments and not folder:
+                x, z, y = (rows[key] for key in ("features", "logits", "labels"))
+                self._moments.update(x, z, y, trainer.strategy.root_device)
         self._part += 1
         self._filled = 0
 

@@ -23,7 +23,7 @@ from ood_lab.detectors import (
     save_detector,
 )
 from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import check_sizes, columns_for, split_by_columns
+from ood_lab.evaluation.banks import check_sizes, columns_for, moments_for, split_by_columns
 from ood_lab.evaluation.calibrate import (
     fit_and_held_out,
     fit_detectors,
@@ -152,7 +152,9 @@ def _id_banks(
     needed = ["train"] if any(d.fit_split == "train" for d in detectors.values()) else []
     banks = {
         split: bank_of(
-            data.predict_dataset(split), columns=columns_for(detectors, split, split == "val")
+            data.predict_dataset(split),
+            columns=columns_for(detectors, split, split == "val"),
+            moments=moments_for(detectors, split),
         )
         for split in [*needed, "val"]
     }

@@ -2,6 +2,7 @@
 
     python -m tests.benchmarks.imagenet_bank --scale 0.1 --folder DIR [--limit-gib 8]
     python -m tests.benchmarks.imagenet_bank --folder DIR --detectors knn,vim --device cuda
+    python -m tests.benchmarks.imagenet_bank --folder DIR --together
 
 A synthetic bank (1,281,167 x 2,048 features, 1,000 classes; 50,000 ID and 50,000 OOD queries) is
 written to DIR as plain float32 files, 16 GB at scale 1, and mapped by every process, read-only.
@@ -15,6 +16,10 @@ mapped bank do not count, since the system drops them when memory runs short. ``
 more impossible: it sets RLIMIT_DATA, which counts private memory and not the mapped files (under
 RLIMIT_AS, 16 GB of address space for the bank would already be too much). Limit: 4 GiB above the
 mapped bank on a CPU. On a GPU, its own peak is printed as well.
+
+``--together`` fits all detectors on one bank in one process, as a run does, and compares their
+processor time with one plain pass for the second moment. The moments are gathered first and told
+apart: an extraction gathers them as it goes.
 """
 
 from __future__ import annotations
@@ -29,6 +34,8 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +46,7 @@ from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.device import compute_device, computing_on
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.disk import require_space
+from ood_lab.features.moments import PARTS
 from ood_lab.notebook.detectors import chosen_detectors
 
 GIB = 2**30
@@ -144,6 +152,31 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     return found | ({"gpu": torch.cuda.max_memory_allocated()} if gpu else {})
 
 
+def together(options: argparse.Namespace) -> None:
+    """Prints the processor seconds of all fits on one bank, and of a pass for a second moment."""
+    train = bank(options.folder, "train", round(options.scale * SIZES["train"]))
+
+    def timed(name: str, work: Callable[[], object]) -> float:
+        start = time.process_time()
+        work()
+        print(f"{name:<28}{time.process_time() - start:>9.1f}", flush=True)
+        return time.process_time() - start
+
+    def plain() -> None:
+        scatter = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
+        for x in train.features.split(ROWS // 2):
+            centered = x.double() - 0.5
+            scatter.addmm_(centered.T, centered)
+
+    unit = timed("a plain second moment", plain)
+    gathered = sum(
+        timed(f"gathering {part}", partial(train.derived.moments, {part})) for part in PARTS
+    )
+    chosen = detectors(options.knn_bank).items()
+    fits = sum(timed(name, partial(d.fit, train)) for name, d in chosen if d.fit_split)
+    print(f"gathering {gathered / unit:.2f}, fits {fits / unit:.2f} of the plain second moment")
+
+
 def apart(name: str, arguments: list[str]) -> dict[str, float] | str:
     """:func:`measure` in a process of its own, or the last line of what went wrong."""
     command = [sys.executable, "-m", "tests.benchmarks.imagenet_bank", *arguments, "--only", name]
@@ -173,6 +206,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--knn-bank", type=int, default=50_000, help="0: the whole bank")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--limit-gib", type=float, help="private memory of a process")
+    parser.add_argument("--together", action="store_true", help="fits in one process, no scores")
     parser.add_argument("--delete", action="store_true", help="removes the bank at the end")
     parser.add_argument("--only", help=argparse.SUPPRESS)
     found = parser.parse_args(arguments)
@@ -187,6 +221,9 @@ def main(arguments: list[str]) -> None:
         print(json.dumps(measure(options.only, options)))
         return
     prepare(options.folder, options.scale)
+    if options.together:
+        together(options)
+        return
     too_much = []
     known = detectors(options.knn_bank)
     print(f"{'detector':<14}{'fit s':>9}{'score s':>9}{'above the bank, GiB':>21}", flush=True)

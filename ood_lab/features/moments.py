@@ -1,0 +1,291 @@
+"""Sums over the images of a bank from which detectors learn: gathered once, merged and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ood_lab.tensor_file import TensorFile
+
+#: What can be gathered: sums of every class; x x^T within the classes; h h^T, h = (1, x/‖x‖).
+PARTS = ("means", "within", "gram")
+#: Bytes of the rows that are added at a time: as float64, they stay in the processor's caches.
+BLOCK_BYTES = 16 * 2**20
+#: Norm below which a feature vector counts as zero and is not scaled to length 1.
+SMALLEST = 1e-12
+
+FILE = TensorFile(
+    "file of moments",
+    key="moments",
+    format=1,
+    source="a fit of detectors on the bank",
+    remedy="delete it, and it is made again",
+)
+
+
+class Moments:
+    r"""First and second moments of features, float64, that add up over blocks and processes.
+
+    Groups g are the images without a label (0) and those of every class c (c + 1). Within groups,
+
+    .. math::
+        S = \sum_i (x_i - \mu_{g_i})(x_i - \mu_{g_i})^\top, \qquad
+        \sum_i (x_i - u)(x_i - u)^\top = S + \sum_g n_g (\mu_g - u)(\mu_g - u)^\top
+
+    so that the moment about any u adds up what is positive, and loses no digits. While rows come in
+    they are taken from a centre a_g of their group, the mean of its first rows, and
+    :math:`\sum_g n_g (\mu_g - a_g)(\mu_g - a_g)^\top` is taken off at the end. Two sets of moments
+    are merged as Chan, Golub and LeVeque (1983) do.
+
+    Args:
+        parts: of :data:`PARTS`; ``within`` needs ``means``.
+        known: gathered before from the same rows; its parts are taken over, and its means are the
+            centres.
+
+    Attributes:
+        parts: what is there.
+        sums: ``count [2, G]`` and ``total [2, G, D]`` of groups, those with a wrong and those with
+            a right prediction; ``square [G]``, Σ‖x‖²; ``largest``, Σ max z; ``within [D, D]`` of
+            all classes and ``loose [D, D]`` of the images without a label (S, only its lower
+            triangle counts); ``gram [D + 1, D + 1]``.
+    """
+
+    def __init__(self, parts: Collection[str], known: Moments | None = None) -> None:
+        self.parts = frozenset(parts)
+        self.sums: dict[str, Tensor] = {}
+        self._wanted = self.parts
+        self._centers: Tensor | None = None  # [G, D]; None = the means
+        if known is not None:
+            self.sums, self.parts = dict(known.sums), self.parts | known.parts
+            self._wanted -= known.parts
+
+    def update(
+        self, features: Tensor, logits: Tensor, labels: Tensor, device: torch.device | str = "cpu"
+    ) -> None:
+        """Adds rows ``[N, D]``, ``[N, C]``, ``[N]``, in blocks that travel to ``device``."""
+        step = max(1, BLOCK_BYTES // (8 * features.shape[1]))
+        for start in range(0, len(features), step):
+            rows = slice(start, start + step)
+            self._add(*(each[rows].to(device) for each in (features, logits, labels)))
+
+    def _add(self, features: Tensor, logits: Tensor, labels: Tensor) -> None:
+        x, groups = features.double(), (labels.long() + 1).clamp(min=0)
+        self._make_room(max(logits.shape[1], int(groups.max())) + 1, x)
+        squares = x.square().sum(dim=1)
+        if "means" in self._wanted:
+            right = (logits.argmax(dim=1) == labels).long()
+            self.sums["count"].index_put_((right, groups), torch.ones_like(squares), True)
+            size = self.sums["count"].shape[1]
+            self.sums["total"].flatten(0, 1).index_add_(0, right * size + groups, x)
+            self.sums["square"].index_add_(0, groups, squares)
+            self.sums["largest"] += logits.amax(dim=1).sum(dtype=torch.float64)
+        if "gram" in self._wanted:
+            h = torch.empty(len(x), x.shape[1] + 1, dtype=x.dtype, device=x.device)
+            h[:, 0] = 1
+            torch.div(x, squares.sqrt().clamp(min=SMALLEST)[:, None], out=h[:, 1:])
+            _add_products(self.sums["gram"], h)
+        if "within" in self._wanted:
+            x -= self._center_of(x, groups)
+            labelled = groups > 0
+            if not bool(labelled.all()):
+                _add_products(self.sums["loose"], x[~labelled])
+                x = x[labelled]
+            _add_products(self.sums["within"], x)
+
+    def _make_room(self, size: int, x: Tensor) -> None:
+        """Zeros for so many groups: labels may go beyond the classes of the head."""
+        d = x.shape[1]
+        made: dict[str, tuple[int, ...]] = {}
+        if "means" in self._wanted:
+            made |= {"count": (2, size), "total": (2, size, d), "square": (size,), "largest": ()}
+        if "within" in self._wanted:
+            made |= {"within": (d, d), "loose": (d, d)}
+        if "gram" in self._wanted:
+            made["gram"] = (d + 1, d + 1)
+        for name, shape in made.items():
+            if name not in self.sums:
+                self.sums[name] = x.new_zeros(shape)
+        if "means" in self._wanted and size > self.sums["count"].shape[1]:
+            self._grow(size)
+
+    def _grow(self, size: int) -> None:
+        more = size - self.sums["count"].shape[1]
+        for name, place in (("count", (0, more)), ("square", (0, more))):
+            self.sums[name] = pad(self.sums[name], place)
+        self.sums["total"] = pad(self.sums["total"], (0, 0, 0, more))
+        if self._centers is not None:
+            self._centers = pad(self._centers, (0, 0, 0, more), value=math.nan)
+
+    def _center_of(self, x: Tensor, groups: Tensor) -> Tensor:
+        """The centre of each row's group: its known mean, or that of its first rows."""
+        if "means" not in self._wanted:
+            if self._centers is None:
+                self._centers = self._means_of_groups().to(x.device)
+            return self._centers[groups]
+        total = self.sums["total"]
+        if self._centers is None:
+            self._centers = torch.full_like(total[0], math.nan)
+        new = self._centers[groups, 0].isnan()
+        if bool(new.any()):
+            sums = torch.zeros_like(total[0]).index_add_(0, groups[new], x[new])
+            count = groups[new].bincount(minlength=len(sums))
+            seen = count > 0
+            self._centers[seen] = sums[seen] / count[seen, None]
+        return self._centers[groups]
+
+    def gathered(self) -> Moments:
+        """These moments on the CPU, S about the means; no row can be added any more."""
+        self.sums = {name: value.cpu() for name, value in self.sums.items()}
+        if self._centers is not None:
+            away = self._means_of_groups() - self._centers.cpu().nan_to_num()
+            away *= self.sums["count"].sum(dim=0).sqrt()[:, None]
+            self.sums["within"] -= away[1:].T @ away[1:]
+            self.sums["loose"] -= away[:1].T @ away[:1]
+            self._centers = None
+        self._wanted = frozenset()
+        return self
+
+    def holding(self, sums: Mapping[str, Tensor]) -> Self:
+        """These moments with the ``sums`` of others that were :meth:`gathered`."""
+        self.sums, self._wanted = dict(sums), frozenset()
+        return self
+
+    @staticmethod
+    def merged(several: Iterable[Moments]) -> Moments:
+        """The moments of all rows, from those :meth:`gathered` of some each."""
+        first, *others = several
+        for other in others:
+            first._merge(other)
+        return first
+
+    def _merge(self, other: Moments) -> None:
+        size = max(each.sums["count"].shape[1] for each in (self, other))
+        self._grow(size)
+        other._grow(size)
+        if "within" in self.parts:
+            n, m = (each.sums["count"].sum(dim=0) for each in (self, other))
+            apart = self._means_of_groups() - other._means_of_groups()
+            apart *= (n * m / (n + m).clamp(min=1)).sqrt()[:, None]
+            self.sums["within"] += apart[1:].T @ apart[1:]
+            self.sums["loose"] += apart[:1].T @ apart[:1]
+        for name, value in other.sums.items():
+            self.sums[name] = self.sums[name] + value
+
+    def _means_of_groups(self) -> Tensor:
+        """``[G, D]``, 0 for an empty group."""
+        count = self.sums["count"].sum(dim=0).clamp(min=1)
+        return self.sums["total"].sum(dim=0) / count[:, None]
+
+    @property
+    def n(self) -> int:
+        """All images."""
+        return int(self.sums["count"].sum())
+
+    @property
+    def labelled(self) -> Tensor:
+        """Images of every class, ``[K] int64``."""
+        return self.sums["count"][:, 1:].sum(dim=0).long()
+
+    @property
+    def right(self) -> Tensor:
+        """Images of every class that are predicted right, ``[K] int64``."""
+        return self.sums["count"][1, 1:].long()
+
+    @property
+    def class_means(self) -> Tensor:
+        """Means of the classes, ``[K, D]``, 0 for a class without an image."""
+        return self._means_of_groups()[1:]
+
+    @property
+    def right_means(self) -> Tensor:
+        """Means over the images predicted right, ``[K, D]``, 0 for a class without one."""
+        return self.sums["total"][1, 1:] / self.right.clamp(min=1)[:, None]
+
+    def mean(self, labelled: bool = False) -> Tensor:
+        """Mean over all images, or over those with a label, ``[D]``."""
+        first = int(labelled)
+        return self.sums["total"][:, first:].sum(dim=(0, 1)) / self.sums["count"][:, first:].sum()
+
+    @property
+    def mean_square(self) -> float:
+        """E‖x‖² over the images with a label."""
+        return float(self.sums["square"][1:].sum() / self.labelled.sum())
+
+    @property
+    def mean_largest(self) -> float:
+        """E max z over all images."""
+        return float(self.sums["largest"] / self.n)
+
+    @property
+    def within(self) -> Tensor:
+        """E[(x - μ_y)(x - μ_y)^T] over the images with a label, ``[D, D]``."""
+        return _whole(self.sums["within"]) / self.labelled.sum()
+
+    def about(self, center: Tensor, labelled: bool = False) -> Tensor:
+        """E[(x - u)(x - u)^T] about ``center [D]`` over all images, or those with a label."""
+        first = int(labelled)
+        count = self.sums["count"].sum(dim=0)[first:]
+        away = (self._means_of_groups()[first:] - center) * count.sqrt()[:, None]
+        scatter = self.sums["within"] if labelled else self.sums["within"] + self.sums["loose"]
+        return (_whole(scatter) + away.T @ away) / count.sum()
+
+    @property
+    def gram(self) -> Tensor:
+        """E[h h^T], h = (1, x/‖x‖), over all images, ``[D + 1, D + 1]``."""
+        return _whole(self.sums["gram"]) / self.n
+
+    def description(self, of: str) -> dict[str, Any]:
+        """What a file says of them: the parts, the bank ``of`` which they are, every bit."""
+        return {"parts": sorted(self.parts), "of": of, "content": _digest(self.sums)}
+
+
+def from_file(description: Mapping[str, Any], sums: dict[str, Tensor], of: str) -> Moments | None:
+    """What a file holds; None where it is of other features than ``of``, or has lost its bytes."""
+    if description.get("of") != of or description.get("content") != _digest(sums):
+        return None
+    return Moments(description["parts"]).holding(sums)
+
+
+def merge_files(folder: Path, target: Path, of: str) -> None:
+    """Makes one file of those that the processes left in ``folder``, if any, and removes them."""
+    parts = []
+    for path in sorted(folder.glob("*.safetensors")):
+        description, sums = FILE.read(path)
+        parts.append(Moments(description["parts"]).holding(sums))
+    if parts:
+        moments = Moments.merged(parts)
+        FILE.write(target, moments.sums, moments.description(of))
+        shutil.rmtree(folder)
+
+
+def _digest(sums: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(sums.items()):
+        digest.update(f"{name} {tuple(value.shape)} ".encode())
+        digest.update(value.contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _add_products(scatter: Tensor, x: Tensor) -> None:
+    """Adds x^T x to the lower triangle of ``scatter [D, D]``."""
+    if scatter.device.type != "cpu":
+        scatter.addmm_(x.T, x)
+        return
+    # Half of the work of a product, as the result is symmetric. BLAS counts columns first.
+    from scipy.linalg.blas import dsyrk
+
+    into, rows = scatter.numpy().T, x.contiguous().numpy().T
+    dsyrk(1.0, rows, beta=1.0, c=into, overwrite_c=1, lower=0)
+
+
+def _whole(lower: Tensor) -> Tensor:
+    """The symmetric matrix of which ``lower`` is the lower triangle."""
+    return lower.tril() + lower.tril(-1).T

@@ -1,15 +1,59 @@
-"""Hugging Face's hub, asked once whether it is there."""
+"""Hugging Face's hub, asked once whether it is there, and the models that lie in its cache."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
+from ood_lab.errors import UserError
+
 #: Seconds to wait for an answer.
 TIMEOUT = 10
+#: How models are named on the hub, and which of their files are fetched.
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.py")
+
+
+def model_folder(name: str, setting: str, download: bool) -> Path:
+    """The folder of a model: ``name`` itself, or where the model of that name is in the cache.
+
+    A folder that does not exist is returned where ``name`` cannot be one of the hub.
+
+    Args:
+        name: a folder, or ``OWNER/NAME``.
+        setting: where the user wrote it, such as ``model.path``.
+        download: fetch a model that is not in the cache.
+
+    Raises:
+        UserError: such a model is not here, and is not to be fetched or cannot be.
+    """
+    place = Path(name)
+    if place.exists() or not _HUB_ID.fullmatch(name):
+        return place
+    from huggingface_hub import snapshot_download
+
+    options: dict[str, Any] = {"allow_patterns": _FILES, "local_files_only": not download}
+    try:
+        with one_attempt() if download else nullcontext():
+            return Path(snapshot_download(name, **options))
+    except Exception as error:  # whatever the network or the hub raises
+        if not download:
+            raise UserError(
+                f"{setting}={name} is not a directory, and no model of that name is in the hub's "
+                "cache: name the folder of a model, or give "
+                f"{setting.partition('.')[0]}.download=true to fetch it"
+            ) from error
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{setting}={name} cannot be downloaded ({reason}): fetch it elsewhere, and name its "
+            "folder"
+        ) from error
 
 
 @contextmanager

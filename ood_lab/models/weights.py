@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import logging
+import pickle
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +31,13 @@ _WRAPPERS = (
 )
 #: What training code puts before the names of a network's tensors.
 _PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
+#: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
+_HARMLESS = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+}
+_log = logging.getLogger(__name__)
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
 
 
@@ -40,9 +50,11 @@ def load_weights(
     """Loads ``path`` into ``module``, all tensors or none.
 
     Reads ``.safetensors`` files and everything ``torch.load(weights_only=True)`` reads: plain
-    state dicts, training checkpoints that hold one (timm, Lightning, ...), with any chain of the
-    prefixes ``module. model. _orig_mod. net. backbone.`` on either side. Averaged (EMA) weights
-    are preferred where a checkpoint has both. Tensors outside the network's prefix, such as a loss
+    state dicts, training checkpoints that hold one (timm, Lightning, ...). Pickled objects beside
+    the weights are left out without being read. The names may begin with any prefix
+    (``module.model.``, ``encoder.``, what a LightningModule calls its network), and those of
+    ``module`` with ``module. model. _orig_mod. net. backbone.``. Averaged (EMA) weights are
+    preferred where a checkpoint has both. Tensors outside the network's prefix, such as a loss
     function's, are left alone once the network itself is complete.
 
     Args:
@@ -56,12 +68,12 @@ def load_weights(
 
     Raises:
         UserError: no such file, unreadable, pickled objects inside, NaN or infinite weights, or
-            tensors missing, left over or of another shape.
+            tensors missing, left over, of another shape, or there twice.
     """
     path, name = Path(path), name or type(module).__name__
     checkpoint = _read(path)
     target = module.state_dict()
-    source = _align(_unwrap(checkpoint, path), list(target))
+    source = _align(_unwrap(checkpoint, path), list(target), path)
     if new_head is not None:
         fresh = f"{new_head}."
         target = {k: v for k, v in target.items() if not k.startswith(fresh)}
@@ -98,7 +110,8 @@ def saved_outputs(path: str | Path, module: nn.Module, layer: str) -> int | None
     Raises:
         UserError: no such file, unreadable, pickled objects inside, or no state dict.
     """
-    source = _align(_unwrap(_read(Path(path)), Path(path)), list(module.state_dict()))
+    path = Path(path)
+    source = _align(_unwrap(_read(path), path), list(module.state_dict()), path)
     weight = source.get(f"{layer}.weight")
     return None if weight is None else int(weight.shape[0])
 
@@ -132,6 +145,9 @@ def _read(path: Path) -> dict[str, Any]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a foreign file can break the readers in many ways
         refused = re.search(r"GLOBAL (\S+)", str(error))
+        if refused and (content := _without_objects(path)):
+            _say_left_out(path, refused[1])
+            return content
         if refused:
             raise UserError(
                 f"{path} holds pickled objects ({refused[1]}), which could run any code: "
@@ -144,6 +160,51 @@ def _read(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise UserError(f"{path} holds a {type(content).__name__} instead of a state dict")
     return content
+
+
+@cache
+def _say_left_out(path: Path, name: str) -> None:
+    """Once, however often the file is read."""
+    _log.info("%s: pickled objects such as %s are left out", path, name)
+
+
+class _LeftOut:
+    """Stands for a pickled object of any class: takes whatever it is made of, and drops it."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _LeftOut:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    __setitem__ = append = extend = add = __init__
+
+
+class _TensorsAlone:
+    """In place of the module ``pickle``."""
+
+    class Unpickler(pickle.Unpickler):
+        """Finds nothing but :data:`_HARMLESS`, so that no code of a file is ever run."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            """The class itself where it is harmless."""
+            known = (module, name) in _HARMLESS
+            return super().find_class(module, name) if known else _LeftOut
+
+
+def _without_objects(path: Path) -> dict[str, Any] | None:
+    """A checkpoint whose pickled objects are left out; None where no weights are left."""
+    try:
+        content = torch.load(
+            path, map_location="cpu", weights_only=False, pickle_module=_TensorsAlone
+        )
+        _unwrap(content, path)
+    except Exception:  # refused by its caller, who says what is wrong with it
+        return None
+    return content if isinstance(content, dict) else None
 
 
 def _check_exists(path: Path) -> None:
@@ -170,18 +231,41 @@ def _unwrap(checkpoint: dict[str, Any], path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _align(source: dict[str, Tensor], target: list[str]) -> dict[str, Tensor]:
-    """Renames ``source`` by the pair of prefixes that makes most names meet ``target``."""
+def _align(source: dict[str, Tensor], target: list[str], path: Path) -> dict[str, Tensor]:
+    """Renames ``source`` by the pair of prefixes that makes most names meet ``target``.
+
+    Raises:
+        UserError: two networks in it meet all of them.
+    """
     wanted = set(target)
-    best, best_rank = source, (-1, 0)
-    for old in _prefix_chains(source):
-        inside = [key for key in source if key.startswith(old)]
-        for new in [p for p in _prefix_chains(target) if all(t.startswith(p) for t in target)]:
-            renamed = {new + key[len(old) :]: source[key] for key in inside}
+    best, best_rank, used = source, (-1, 0), ""
+    whole: dict[str, dict[str, Tensor]] = {}
+    for new in [p for p in _prefix_chains(target) if all(t.startswith(p) for t in target)]:
+        for old in _own_prefixes(source, [name[len(new) :] for name in target]):
+            renamed = {new + k[len(old) :]: v for k, v in source.items() if k.startswith(old)}
             rank = (len(wanted & set(renamed)), -len(old))
+            if rank[0] == len(wanted):
+                whole[old] = renamed
             if rank > best_rank:
-                best, best_rank = renamed, rank
+                best, best_rank, used = renamed, rank, old
+    others = [old for old, found in whole.items() if any(found[k] is not best[k] for k in wanted)]
+    if others and used not in _prefix_chains(source):
+        raise UserError(
+            f"{path} holds several such networks, '{used}' and '{others[0]}': save the one that "
+            "you mean in a file of its own"
+        )
     return best
+
+
+def _own_prefixes(source: dict[str, Tensor], target: list[str]) -> list[str]:
+    """What may stand before the names of the network: known chains, and what is before a name.
+
+    A name of one word, such as ``weight``, is at the end of too many others to tell.
+    """
+    anchors = [name for name in (target[0], target[-1]) if "." in name] if target else []
+    found = {k[: -len(a)] for k in source for a in anchors if k.endswith(f".{a}")}
+    chains = _prefix_chains(source)
+    return chains + sorted(found - set(chains), key=lambda prefix: (len(prefix), prefix))
 
 
 def _prefix_chains(names: dict[str, Tensor] | list[str]) -> list[str]:

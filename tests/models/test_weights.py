@@ -1,11 +1,15 @@
 """Weights from files: every layout that should load does, and nothing else."""
 
+import argparse
 import copy
 import functools
 import hashlib
+import os
 
+import numpy as np
 import pytest
 import torch
+from lightning.fabric.utilities.data import AttributeDict
 from safetensors.torch import save_file
 from torch import nn
 
@@ -48,7 +52,8 @@ def prefixed(net, prefix):
 @pytest.mark.parametrize(
     "prefix",
     ["", "module.", "model.", "_orig_mod.", "net.", "backbone.", "backbone.net.", "module.model.",
-     "_orig_mod.module.", "module._orig_mod.model.net."],
+     "_orig_mod.module.", "module._orig_mod.model.net.", "encoder.", "module.encoder_q.",
+     "the_network."],
 )  # fmt: skip
 @pytest.mark.parametrize("wrapper", [None, "state_dict", "model", "state_dict_ema"])
 def test_prefixes_and_wrappers_round_trip(tmp_path, prefix, wrapper):
@@ -119,7 +124,8 @@ def without(state, key):
          "against [6, 3, 3, 3]; is it a checkpoint of another architecture?"),
         (without(Net().state_dict(), "fc.bias"), "1 of 8 tensors are not in the file, first fc.b"),
         (Net().state_dict() | {"aux": torch.ones(1)}, "1 tensors of the file have no place"),
-        (prefixed(Net(), "encoder_q."), "8 of 8 tensors are not in the file"),
+        (prefixed(Net(), "encoder_q.") | prefixed(Net(), "encoder_k."),
+         "holds several such networks, 'encoder_k.' and 'encoder_q.': save the one"),
         (nn.Linear(2, 2).state_dict(), "8 of 8 tensors are not in the file"),
         ({"epoch": 3}, "no state dict (its entries: epoch)"),
         ([torch.ones(2)], "holds a list"),
@@ -155,6 +161,32 @@ def test_pickled_objects_are_refused_by_name(tmp_path, content):
     name = "functools.partial" if isinstance(content, dict) else r"test_weights\.Net"
     with pytest.raises(UserError, match=rf"pickled objects \(\S*{name}\)"):
         load_weights(Net(), tmp_path / "w.pt")
+
+
+class Dangerous:
+    """Whoever unpickles it runs a command."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_weights_are_read_and_objects_beside_them_are_not(tmp_path, monkeypatch, caplog):
+    """A Lightning checkpoint with whatever save_hyperparameters() was given."""
+    monkeypatch.chdir(tmp_path)
+    settings = AttributeDict(net=Net(), args=argparse.Namespace(a=1), path=tmp_path, bad={1, 2})
+    source, target = Net(), Net()
+    content = {
+        "hyper_parameters": settings | {"bad": Dangerous()},
+        "optimizer": functools.partial(torch.optim.SGD, lr=1),
+        "numpy": np.float64(2),
+        "state_dict": prefixed(source, "net.") | {"loss.weight": torch.ones(3)},
+    }
+    torch.save(content, "w.ckpt")
+    with caplog.at_level("INFO"):
+        load_weights(target, "w.ckpt")
+    assert equal(target.state_dict(), source.state_dict())
+    assert "are left out" in caplog.text
+    assert not (tmp_path / "ran").exists()
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])

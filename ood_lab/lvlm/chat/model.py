@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import ModuleType
@@ -19,11 +18,8 @@ from torch import Tensor
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
 from ood_lab.lvlm.chat.base import Message
-from ood_lab.models.hub import one_attempt
+from ood_lab.models.hub import model_folder
 
-#: How models are named on the hub, and which of their files are fetched.
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
-_FILES = ("*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.py")
 _SHIPPED = Path(__file__).parent.parent / "shipped"
 
 
@@ -46,6 +42,7 @@ class ModelFolder:
         download: bool | None = None,
     ) -> None:
         self.named = f"{setting}={name}"
+        self._setting = setting
         self._given = name.removeprefix("shipped:")
         self._is_shipped = name.startswith("shipped:")
         self._download = download
@@ -65,30 +62,9 @@ class ModelFolder:
         """
         if self._is_shipped:
             return _SHIPPED / self._given
-        place = Path(self._given)
-        if self._download is None or place.exists() or not _HUB_ID.fullmatch(self._given):
-            return place
-        return self._from_hub(self._download)
-
-    def _from_hub(self, download: bool) -> Path:
-        from huggingface_hub import snapshot_download
-
-        options: dict[str, Any] = {"allow_patterns": _FILES, "local_files_only": not download}
-        try:
-            with one_attempt() if download else nullcontext():
-                return Path(snapshot_download(self._given, **options))
-        except Exception as error:  # whatever the network or the hub raises
-            if not download:
-                option = f"{self.named.partition('.')[0]}.download=true"
-                raise UserError(
-                    f"{self.named} is not a directory, and no model of that name is in the hub's "
-                    f"cache: name the folder of a model, or give {option} to fetch it"
-                ) from error
-            reason = " ".join(str(error).split())[:200]
-            raise UserError(
-                f"{self.named} cannot be downloaded ({reason}): fetch it elsewhere, and name its "
-                "folder"
-            ) from error
+        if self._download is None:
+            return Path(self._given)
+        return model_folder(self._given, self._setting, self._download)
 
     @cached_property
     def revision(self) -> str:

@@ -102,6 +102,8 @@ class OODDataModule(L.LightningDataModule):
         self.val_ood_names: list[str] = []
         #: Sets that the configuration names and this run does not read.
         self.left_out: list[str] = []
+        #: Classes that ``graded`` takes out of ID.
+        self.held_out: list[str] = []
         self.unresized = list(unresized)
         self.seed = seed
         self.info = dict(info or {})
@@ -166,7 +168,9 @@ class OODDataModule(L.LightningDataModule):
             return
         splits = dict(self.build_splits())
         if self.graded:
+            whole = splits["train"].classes
             splits, notes = self.graded.hold_out(splits, [*ID_SPLITS, *self.csid_names])
+            self.held_out = [name for name in whole if name not in splits["train"].classes]
             self.notes += notes
             if not (self.shift_order or self.ood_groups):
                 self.shift_order = self.graded.order(splits)

@@ -51,7 +51,7 @@ def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[s
         alike.setdefault(tuple(_how_far(of[name]) for of in shares.values()), []).append(name)
     sentences = []
     for number, (words, group) in enumerate(alike.items()):
-        who = _who(group) if len(alike) > 1 or len(names) == 1 else f"All {len(names)} OOD sets"
+        who = _who(group) if len(alike) > 1 or len(names) == 1 else _all(len(names))
         of_each = "its" if len(group) == 1 else "their"
         meant = f" of {of_each} images lie beyond 95% of your test images" if not number else ""
         parts = []
@@ -66,6 +66,10 @@ def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[s
 def _who(names: Sequence[str]) -> str:
     more = len(names) - _NAMED
     return listed(names if more <= 1 else [*names[:_NAMED], f"{more} other sets"])
+
+
+def _all(n: int) -> str:
+    return "Both OOD sets" if n == 2 else f"All {n} OOD sets"
 
 
 def _range(shares: Sequence[float]) -> str:

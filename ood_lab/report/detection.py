@@ -193,11 +193,13 @@ def _advised(manifest: Mapping[str, Any]) -> list[Block]:
     """How the detector that the answer names is used."""
     if not manifest.get("next"):
         return []
-    named = str(manifest["advice"]["detector"])
+    named, threshold = str(manifest["advice"]["detector"]), manifest.get("threshold")
+    score = "" if threshold is None else f", here where {named} scores above {threshold:.4g}"
     return [
         Text(
-            f"The command below judges the images of a folder by {named}. Its threshold is set on "
-            "ID val so that at most 5% of ID images are called OOD (task.alpha=0.05)."
+            f"The command below judges the images of a folder (DIR) by {named}. An image is called "
+            f"OOD where its p-value is at most 0.05 (task.alpha){score}: at most 5% of ID images "
+            "are, as ID val says."
         ),
         Text(str(manifest["next"]), "command"),
     ]

@@ -32,7 +32,7 @@ from ood_lab.models.own_training import NEEDED
 from ood_lab.run import checkpoints, nodes
 from ood_lab.run.compose import plain, running_overrides
 from ood_lab.run.values import key_of
-from ood_lab.words import counted
+from ood_lab.words import counted, listed
 
 log = logging.getLogger(__name__)
 #: Reported by :func:`weights_origin` for a network that is trained from scratch.
@@ -49,6 +49,41 @@ def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
         encoder.warn_if_foreign(backbone.clip, data)
     else:
         warn_of_size(backbone, data.image_size)
+
+
+def check_trained_without(ckpt: str | None, held_out: Sequence[str]) -> None:
+    """Raises :class:`UserError` where a run was trained with classes that are held out here."""
+    if ckpt and (known := set(held_out).intersection(checkpoints.classes_of(Path(ckpt)))):
+        raise UserError(_knows(f"ckpt={ckpt} was trained with {listed(sorted(known))}", held_out))
+
+
+def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
+    """What to say where a network may know the classes that are held out.
+
+    Raises:
+        UserError: its head has as many classes as the data have with those.
+    """
+    stay, held = len(data.classes), data.held_out
+    heads = backbone.head.out_features
+    # The head of a CLIP is made of the names of the classes that stay.
+    if not held or heads == stay or isinstance(backbone, TextHead):
+        return None
+    if heads == stay + len(held):
+        what = f"the head of {backbone.name} has {heads:,} classes, as many as with the held-out"
+        raise UserError(_knows(f"{what} {listed(held)}", held))
+    return (
+        f"the head of {backbone.name} has {heads:,} classes, ID {stay:,} without the held-out "
+        f"{listed(held)}: if it was trained with images of these, they are not OOD for it and the "
+        "numbers of their sets mislead; train.py with the same graded=... trains without them"
+    )
+
+
+def _knows(what: str, held_out: Sequence[str]) -> str:
+    these = "them" if len(held_out) > 1 else "it"
+    return (
+        f"{what}: what the network knows is not OOD. train.py with this graded=... trains without "
+        f"{these}; graded=corruptions makes an OOD set that holds out no class"
+    )
 
 
 def load_backbone(

@@ -245,12 +245,29 @@ class Workspace:
 
     @made_of("model", "ckpt")
     def backbone(self) -> Backbone:
-        """The backbone with its weights, for the classes of the data."""
-        from ood_lab.run.networks import warn_if_foreign
+        """The backbone with its weights, for the classes of the data.
 
+        Raises:
+            UserError: see :func:`~ood_lab.run.networks.load_backbone`; or it knows the classes that
+                are held out.
+        """
+        from ood_lab.run.networks import check_trained_without, knows_held_out, warn_if_foreign
+
+        check_trained_without(self.cfg.ckpt, self.data.held_out)
         backbone = self.load_backbone(self.data.classes)
         warn_if_foreign(backbone, self.data)
+        if doubt := knows_held_out(backbone, self.data):
+            self.manifest.setdefault("warnings", []).append(doubt)
         return backbone
+
+    def check_weights(self) -> None:
+        """Loads the backbone where classes are held out, which it must not know.
+
+        Raises:
+            UserError: see :attr:`backbone`.
+        """
+        if self.data.held_out:
+            _ = self.backbone
 
     def load_backbone(self, classes: Sequence[str]) -> Backbone:
         """The backbone with its weights; its head is for ``classes`` unless it keeps its own."""

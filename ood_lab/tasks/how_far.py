@@ -117,6 +117,7 @@ class HowFar(Score):
         """Returns the results table; None on the other ranks."""
         if not ws.trains:  # else before the training
             self.check(ws)
+            ws.check_weights()
         if not ws.data.ood_names:
             return self.scored(ws)
         unknown = foreign(ws.clip, ws.data)

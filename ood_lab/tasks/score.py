@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +14,13 @@ import pandas as pd
 
 from ood_lab.arguments import Positive, check_values
 from ood_lab.axes import LEVELS
-from ood_lab.detectors import Detector
+from ood_lab.detectors import (
+    DEFAULT_ALPHA,
+    CalibratedDetector,
+    Detector,
+    checked_score,
+    too_few,
+)
 from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.dating import dating_of, heads_to_read
 from ood_lab.evaluation.distance import Distances, pooled
@@ -40,11 +47,17 @@ from ood_lab.report.answer import advice_sentences, asked_sentences, distance_se
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
+from ood_lab.run.compose import running_overrides
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 from ood_lab.shift import shift_results
 
 log = logging.getLogger(__name__)
+#: Overrides that a prediction does not read; those of OOD sets name images that it does not need.
+_OF_SCORING = re.compile(
+    r"(experiment=how_far|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force)\b"
+    r"|data\.(ood|csid|levels|shift_order|ood_groups)\b|graded=corruptions"
+)
 
 
 @dataclass(frozen=True)
@@ -200,7 +213,8 @@ class Score(Task):
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
         beside = asked.name if asked else None
         advice = None if lost else advise(evaluation, ws.seed, beside)
-        run = ws.folder if (ws.folder / "checkpoints").is_dir() else ws.cfg.get("ckpt")
+        run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
+        named = advice.detector if advice and advice.detector != beside else None
         manifest |= {
             "answer": [
                 *(distance_sentences(distances.degrees, distances.axes) if distances else []),
@@ -208,9 +222,8 @@ class Score(Task):
                 *(asked_sentences(asked.said_of(ood_sets), asked.name, advice) if asked else []),
             ],
             "advice": asdict(advice) if advice else None,
-            "next": predict_command(
-                run, advice.detector if advice and advice.detector != beside else None
-            ),
+            "next": predict_command(run, named),
+            "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
             }
@@ -327,14 +340,39 @@ def later(run: Path | None) -> str:
     return f"there is no OOD set, so no detector was scored: {remedy}"
 
 
-def predict_command(run: Path | str | None, detector: str | None) -> str | None:
-    """How new images are judged by a detector; None without one."""
+def predict_command(run: Path | None, detector: str | None) -> str | None:
+    """How new images are judged by a detector; None without one.
+
+    ``run`` has trained the network; None = the command line of the running job says what it is.
+    """
     if detector is None:
         return None
-    more = f"task=predict detector=[{detector}] task.images=DIR"
-    if run is None:
-        return f"the command line of this run with {more}"
-    return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {more}"
+    more = [f"detector=[{detector}]", "task=predict", "task.images=DIR"]
+    if run is not None:
+        return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {' '.join(more)}"
+    own = [shlex.quote(o) for o in running_overrides() if not _OF_SCORING.match(o.lstrip("+~"))]
+    return " ".join([command("eval"), *own, *more])
+
+
+def threshold_of(
+    detector: Detector, banks: Mapping[str, FeatureBank], classes: list[str]
+) -> float | None:
+    """The score above which ``task=predict`` calls an image OOD; None where val does not say.
+
+    Args:
+        detector: fitted.
+        banks: of ID val too, where some detector was fitted on it.
+        classes: of ID.
+    """
+    val = banks.get("val")
+    columns = detector.column, detector.second_column  # val has those of fits alone
+    if val is None or columns != (None, None) or detector.fit_split == "val":
+        return None
+    if too_few(len(val), DEFAULT_ALPHA):
+        return None
+    made = {key: val.manifest[key] for key in ("weights_sha256", "transform")}
+    scores = checked_score(detector, val)
+    return CalibratedDetector.of(detector, scores, DEFAULT_ALPHA, classes=classes, **made).threshold
 
 
 def known_columns(

@@ -2,6 +2,8 @@
 
 import pandas as pd
 import pytest
+import torch
+from cifar_resnet import ResNet20
 from cli import call, run_folders
 
 from ood_lab.io import read_config, read_json
@@ -67,6 +69,31 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
     again = evaluated(outputs, run)
     scores = pd.read_parquet(again / "scores.parquet")
     assert scores["dataset"].value_counts().to_dict() == {"test": 90, "held_out": 20}
+
+
+def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
+    """Neither by the names of its classes, nor by the size of a head that has no names."""
+    held = ("graded=classes", "graded.held_out=[early Shang]", f"paths.outputs={tmp_path}")
+    assert call(*EVAL, f"ckpt={noisy}", *held) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "was trained with early Shang" in line
+    assert "graded=corruptions makes an OOD set that holds out no class" in line
+    data = ("data.train=55", "data.test=33", "data.per_shift_set=0", "data.per_cell=0")
+    net = ("model=module", "model.net._target_=cifar_resnet.ResNet20", "model.head=linear")
+    for classes in (11, 12):
+        torch.save(ResNet20(classes).state_dict(), tmp_path / f"{classes}.pt")
+        own = (f"+model.net.num_classes={classes}", f"model.weights={tmp_path}/{classes}.pt")
+        size = "model.backbone.input_size=32"
+        status = call(*EVAL, "metrics.draws=10", *data, *net, *own, size, *held)
+        printed = capsys.readouterr()
+        assert status == (classes == 11)
+        if status:
+            assert "has 11 classes, as many as with the held-out early Shang" in printed.err
+            assert "features of" not in printed.out
+    warnings = read_json(run_folders(tmp_path)[-1] / "manifest.json")["warnings"]
+    known = "the head of ResNet20 has 12 classes, ID 10 without the held-out early Shang"
+    assert any(warning.startswith(known) for warning in warnings)
+    assert "they are not OOD for it" in " ".join(printed.out.split())
 
 
 WRONG = {

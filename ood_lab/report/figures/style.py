@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.colors import to_rgb
-from matplotlib.font_manager import get_font_names
+from matplotlib.font_manager import fontManager, weight_dict
 
 #: Full text width of a two-column paper, inches.
 WIDTH = 7.2
@@ -30,9 +31,29 @@ _FALLBACKS = (
     "PingFang SC",
     "Microsoft YaHei",
 )
+_BOLD = 700
+
+
+def _installed() -> list[str]:
+    """The fallbacks that are installed; one without a bold face is bold as it is.
+
+    Otherwise matplotlib warns whenever a bold text looks for its letters.
+    """
+    names = []
+    for name in _FALLBACKS:
+        faces = [face for face in fontManager.ttflist if face.name == name]
+        if faces and not any(_weight(face.weight) >= _BOLD for face in faces):
+            fontManager.ttflist.append(replace(faces[0], weight=_BOLD))
+        names += [name] if faces else []
+    return names
+
+
+def _weight(weight: int | str) -> int:
+    return weight if isinstance(weight, int) else weight_dict[weight]
+
 
 RC: Any = {
-    "font.family": ["DejaVu Sans", *(f for f in _FALLBACKS if f in get_font_names())],
+    "font.family": ["DejaVu Sans", *_installed()],
     "font.size": 8,
     "axes.titlesize": 8,
     "axes.labelsize": 8,

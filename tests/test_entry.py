@@ -222,10 +222,10 @@ def test_wrong_input_is_one_line(case, tmp_path, capsys):
     assert not run_folders(tmp_path)
 
 
-def test_the_detector_that_the_readme_adds(trained, tmp_path, monkeypatch):
+def test_the_detector_that_the_docs_add(trained, tmp_path, monkeypatch):
     """Both files as they are shown, byte for byte."""
-    section = (ROOT / "README.md").read_text().split("## Adding a detector")[1]
-    python, yaml = (re.search(rf"```{k}\n(.*?)```", section, re.S)[1] for k in ("python", "yaml"))
+    page = (ROOT / "docs" / "your-detector.md").read_text()
+    python, yaml = (re.search(rf"```{k}\n(.*?)```", page, re.S)[1] for k in ("python", "yaml"))
     (tmp_path / "nearest.py").write_text(python)
     (tmp_path / "conf" / "detector").mkdir(parents=True)
     (tmp_path / "conf" / "detector" / "nearest.yaml").write_text(yaml)

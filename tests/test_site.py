@@ -52,6 +52,14 @@ def test_links_lead_somewhere(page, reference):
     assert not wrong
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_lists_are_lists(page):
+    """Python-Markdown takes a list for one after an empty line alone."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    blocks = [re.sub(r"^#.*\n", "", block.strip("\n")) for block in re.split(r"\n\s*\n", text)]
+    assert [b for b in blocks if re.search(r"^- ", b, re.M) and not b.startswith("- ")] == []
+
+
 def test_every_page_is_in_the_navigation():
     content = yaml.safe_load((DOCS / "site" / "mkdocs.yml").read_text())
     found = set(re.findall(r"[\w-]+\.md", str(content["nav"])))
@@ -72,7 +80,7 @@ def test_a_command_stands_under_each_picture():
     parts = (DOCS / "gallery.md").read_text().split("\n![")[1:]
     assert len(parts) > 30
     for part in parts:
-        assert re.search(r"\n```bash\npython (train|eval)\.py .*\n```", part), part
+        assert re.search(r"\n```bash\npython (train|eval)\.py.*\n```", part), part
 
 
 def test_public_names_are_in_the_reference():

@@ -21,10 +21,12 @@ WHOLE_PIXELS = {"cpu": 2**20, "cuda": 2**23}
 FIRST_PIXELS = {"cpu": 2**19, "cuda": 2**23}
 #: Share of the free memory that the activations of a chunk may take on a CPU.
 MEMORY_SHARE = 0.25
-#: A chunk or a memory format is only taken for another if it saves more than this share.
-GAIN = 0.03
-#: Each is run once to warm up and then timed so often; the best counts.
-TIMED = 2
+#: A size is only taken for another if it saves more than this share, and so is a memory format: the
+#: one to begin with goes by the kind of network, and is rarely the slower one.
+GAIN_SIZE, GAIN_FORMAT = 0.03, 0.15
+#: Each is run once to warm up and then timed so often, by turns with the best so far; of either the
+#: fastest counts, so that other work on the machine has to hit all of one and none of the other.
+TIMED = 5
 #: Share of the time of a pass that may be lost to what turns out to be slower.
 SEARCH_SHARE = 0.05
 #: How much slower than the best so far another size or the other format is feared to be.
@@ -51,9 +53,10 @@ class ChunkSearch:
     """Finds the fastest chunk while the work is done: what is timed is kept, not repeated.
 
     The work begins with ``start``. Then twice, four times, ... as many images are tried as long as
-    that pays, else half, a quarter, ... as many, and then the other memory format. Each is tried
-    only once the time already spent is so long that the trial, were it as slow as feared, would
-    not have cost more than ``SEARCH_SHARE`` of it: a short pass is made as it began.
+    that pays, else half, a quarter, ... as many, and then the other memory format, by turns with
+    the best so far. Each is tried only once the time already spent is so long that the trial, were
+    it as slow as feared, would not have cost more than ``SEARCH_SHARE`` of it: a short pass is made
+    as it began.
 
     Args:
         start: the first chunks.
@@ -101,37 +104,35 @@ class ChunkSearch:
 
     def _trials(self, largest: int) -> Generator[Chunk, float, None]:
         """Yields chunks to be run, receives seconds per image, leaves the best in ``best``."""
-        start, cost = self.best, (yield from _timed(self.best))
+        yield self.best  # the first run of a shape prepares kernels and memory
+        start, cost = self.best, (yield self.best)
         for factor in (2.0, 0.5):
             while 1 <= (size := int(self.best.size * factor)) <= largest:
-                cost = yield from self._tried(self.best._replace(size=size), cost, FEARED_SIZE)
+                other = self.best._replace(size=size)
+                cost = yield from self._tried(other, cost, FEARED_SIZE, GAIN_SIZE)
                 if self.best.size != size:
                     break
             if self.best != start:
                 break
         other = self.best._replace(channels_last=not self.best.channels_last)
-        yield from self._tried(other, cost, FEARED_FORMAT)
+        yield from self._tried(other, cost, FEARED_FORMAT, GAIN_FORMAT)
 
-    def _tried(self, other: Chunk, cost: float, feared: float) -> Generator[Chunk, float, float]:
+    def _tried(
+        self, other: Chunk, cost: float, feared: float, gain: float
+    ) -> Generator[Chunk, float, float]:
         """Tries a chunk once it can be afforded; returns the seconds per image of the best."""
         images = (1 + TIMED) * other.size
         while self._lost + images * (feared - 1) * cost > SEARCH_SHARE * self._spent:
             cost = min(cost, (yield self.best))
-        before = self._spent
-        seconds = yield from _timed(other)
-        self._lost += max(0.0, self._spent - before - images * cost)
-        if seconds >= (1 - GAIN) * cost:
-            return cost
+        theirs, ours = [(yield other)], []
+        for _ in range(TIMED):
+            theirs.append((yield other))
+            ours.append((yield self.best))
+        self._lost += max(0.0, sum(theirs) * other.size - images * min(ours))
+        if min(theirs[1:]) >= (1 - gain) * min(ours):
+            return min(ours)
         self.best = other
-        return seconds
-
-
-def _timed(chunk: Chunk) -> Generator[Chunk, float, float]:
-    yield chunk  # the first run of a shape prepares kernels and memory
-    seconds = math.inf
-    for _ in range(TIMED):
-        seconds = min(seconds, (yield chunk))
-    return seconds
+        return min(theirs[1:])
 
 
 _SEARCHES: WeakKeyDictionary[Backbone, dict[Hashable, ChunkSearch]] = WeakKeyDictionary()

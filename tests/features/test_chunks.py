@@ -1,6 +1,8 @@
 """How many images go through the network at a time: found by their speed, whatever the numbers."""
 
 import logging
+import math
+import random
 from collections import namedtuple
 
 import pytest
@@ -57,6 +59,28 @@ def test_what_does_not_pay_is_not_taken():
     search = ChunkSearch(Chunk(16), largest=256)
     settle(search, lambda chunk: 1.0 if chunk == Chunk(16) else 0.99)
     assert search.chunk == Chunk(16)
+
+
+def test_other_work_on_the_machine_does_not_decide():
+    """Bursts of other work make three chunks in ten two to five times slower."""
+
+    def cost(chunk):
+        slow = abs(math.log2(chunk.size / 32))
+        return (1 + 0.4 * slow) * (1 if chunk.channels_last else 2.5)
+
+    good = 0
+    for seed in range(200):
+        chance, busy = random.Random(seed), False
+
+        def seconds(chunk, chance=chance):
+            nonlocal busy
+            busy = chance.random() < (0.7 if busy else 0.13)
+            return cost(chunk) * (chance.uniform(2, 5) if busy else chance.uniform(1, 1.05))
+
+        search = ChunkSearch(Chunk(8, channels_last=True), largest=128)
+        settle(search, seconds)
+        good += cost(search.chunk) <= 1.3 * cost(Chunk(32, channels_last=True))
+    assert good >= 180
 
 
 def test_no_chunk_is_larger_than_allowed():

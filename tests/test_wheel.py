@@ -1,6 +1,7 @@
 """Outside the clone: a wheel has all it needs, and its commands do what the scripts do."""
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -11,7 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import yaml
 from cli import ROOT, run_folders
+from packaging.metadata import Metadata
+
+import ood_lab
 
 TINY = ("experiment=smoke", "detector=[msp]", "logger=none", "trainer.accelerator=cpu")
 
@@ -36,6 +41,33 @@ def test_the_wheel_holds_package_configuration_and_scripts(built):
     files = subprocess.run([*listed, "eval.py"], cwd=ROOT, check=True, capture_output=True)
     ours = files.stdout.decode().split()
     assert names == {n if n.startswith("ood_lab/") else f"ood_lab/scripts/{n}" for n in ours}
+
+
+def test_both_say_what_the_package_index_asks_for(built):
+    """One version everywhere, valid metadata, a README that renders, and types for other tools."""
+    sdist, wheel = built
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        of_wheel = archive.read(name)
+        assert "ood_lab/py.typed" in archive.namelist()
+    with tarfile.open(sdist) as archive:
+        stem = sdist.name.removesuffix(".tar.gz")
+        of_sdist = archive.extractfile(f"{stem}/PKG-INFO").read()
+    assert of_wheel == of_sdist
+    said = Metadata.from_email(of_wheel, validate=True)
+    assert str(said.version) == ood_lab.__version__
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == ood_lab.__version__
+    assert said.license_expression == "Apache-2.0"
+    assert said.description_content_type == "text/markdown"
+    assert said.description.strip() == (ROOT / "README.md").read_text().strip()
+    assert "Typing :: Typed" in said.classifiers
+
+
+def test_twine_would_upload_them(built):
+    pytest.importorskip("twine", reason="twine is in the extra dev")
+    check = [sys.executable, "-m", "twine", "check", "--strict", *map(str, built)]
+    said = subprocess.run(check, capture_output=True, text=True)
+    assert said.returncode == 0, said.stdout
 
 
 def test_the_sdist_builds_the_same_wheel(built, tmp_path):
@@ -103,3 +135,32 @@ def test_the_commands_do_what_the_scripts_do(installed, tmp_path):
     assert wrong.returncode == 1
     assert "knn" in wrong.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"outputs"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("resolution", "python"), [("lowest-direct", "3.11"), ("highest", None)])
+def test_the_quickstart_works_with_the_oldest_and_the_newest_dependencies(
+    built, tmp_path, resolution, python
+):
+    """Fetches whole PyTorch builds; ``UV_TORCH_BACKEND=cpu`` takes the small ones."""
+    uv = shutil.which("uv") or pytest.skip("uv is not installed")
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+
+    def call(*line: object) -> subprocess.CompletedProcess[str]:
+        command = [str(word) for word in line]
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+
+    made = call(uv, "venv", "--python", python or sys.executable, "venv")
+    assert made.returncode == 0, made.stderr
+    install = (uv, "pip", "install", "--python", "venv/bin/python", "--resolution", resolution)
+    asked = call(*install, "--dry-run", built[1])
+    if "Failed to fetch" in asked.stderr:
+        pytest.skip("the package index cannot be reached")
+    installed = call(*install, built[1])
+    assert installed.returncode == 0, installed.stderr
+    ran = call("venv/bin/ood-lab-train", "debug=true", "logger=none", "trainer.accelerator=cpu")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    (page,) = (tmp_path / "outputs/debug").rglob("report.html")  # a debug run is never DONE
+    assert page.stat().st_size > 100_000

@@ -40,7 +40,8 @@ def read_manifest(
       or numbers alike, see :func:`~ood_lab.data.naming.encode_names`), ``semantic_level``,
       ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the file of the
       object's mask) and any others; spaces around these names and capitals do not count;
-    - a ``.txt`` list with a line ``path label`` an image; paths may hold spaces;
+    - a ``.txt`` list with a line ``path label`` an image, or ``path`` where labels are not needed;
+      paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of
       ``task=divide``): ``covariate_level`` i and ``semantic_level`` j.
 
@@ -71,7 +72,7 @@ def read_manifest(
     elif place.is_dir():
         table = read_folder(place, labelled, tell)
     else:
-        table = _read_file(place)
+        table = _read_file(place, labelled)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread(names, place, labelled):
             tell(remark)
@@ -101,7 +102,7 @@ def _read_cells(
     return pd.concat(parts, ignore_index=True)
 
 
-def _read_file(file: Path) -> pd.DataFrame:
+def _read_file(file: Path, labelled: bool = True) -> pd.DataFrame:
     suffix = file.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
@@ -112,7 +113,7 @@ def _read_file(file: Path) -> pd.DataFrame:
                 table = table.reset_index()
             table = table.rename(columns=renamed(table, file))
         elif suffix in (".txt", ".lst"):
-            table = _read_image_list(file)
+            table = _read_image_list(file, labelled)
         else:
             raise UserError(
                 f"'{file}' is neither a folder nor a .csv, .tsv, .parquet or .txt list of images"
@@ -146,12 +147,14 @@ def _read_csv(file: Path) -> pd.DataFrame:
     return table.rename(columns=names)
 
 
-def _read_image_list(file: Path) -> pd.DataFrame:
+def _read_image_list(file: Path, labelled: bool) -> pd.DataFrame:
     rows = []
     for number, line in enumerate(file.read_text("utf-8-sig").splitlines(), start=1):
         if not line.strip():
             continue
         path, _, label = line.strip().rpartition(" ")
+        if not labelled and os.path.splitext(label)[1].lower() in image_extensions():
+            path, label = line, NO_LABEL
         if not path or os.path.splitext(label)[1].lower() in image_extensions():
             raise UserError(f"'{file}' line {number} is not 'path label': '{line.strip()}'")
         rows.append((path.strip(), label))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import shlex
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, cast
@@ -80,11 +81,18 @@ def running_overrides() -> list[str]:
     return cast(list[str], OmegaConf.to_container(typed, resolve=False))
 
 
+def shell_word(word: str) -> str:
+    """Quotes a word for a shell; in double quotes if it holds single ones, as Hydra's lists do."""
+    safe = shlex.quote(word)
+    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else safe
+
+
 def command_to_repeat() -> str:
     """The command that repeats the running job; output paths and loggers are left out."""
     places = ("paths.", "logger=", "task.export=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
-    return " ".join(["python", f"{HydraConfig.get().job.config_name}.py", *kept])
+    words = ["python", f"{HydraConfig.get().job.config_name}.py", *map(shell_word, kept)]
+    return " ".join(words)
 
 
 def trains(cfg: DictConfig) -> bool:

@@ -17,7 +17,6 @@ by hand, so finished runs are skipped and the same command resumes where it was 
 from __future__ import annotations
 
 import logging
-import shlex
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +33,7 @@ from rich.text import Text
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
-from ood_lab.run.compose import composed, jobs_of, parsed, plain
+from ood_lab.run.compose import composed, jobs_of, parsed, plain, shell_word
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.line import check_overrides
 from ood_lab.run.prepare import prepare
@@ -227,14 +226,8 @@ def _announce(console: Console, stages: Sequence[Stage], number: int, line: list
     stage = stages[number - 1]
     console.rule(f"stage {number} of {len(stages)}: {stage.name}")
     console.print(
-        Text(f"python {stage.script}.py {' '.join(map(_quoted, line))}", "bold"), soft_wrap=True
+        Text(f"python {stage.script}.py {' '.join(map(shell_word, line))}", "bold"), soft_wrap=True
     )
-
-
-def _quoted(word: str) -> str:
-    """Quotes a word for a shell; in double quotes if it holds single ones, as Hydra's lists do."""
-    plain = shlex.quote(word)
-    return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else plain
 
 
 def _status_of(run: Callable[[str, Sequence[str]], int], script: str, line: Sequence[str]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -182,7 +183,10 @@ def check_places(ws: Workspace) -> None:
 def _places(ws: Workspace) -> Iterator[str]:
     task = ws.settings["task"]
     if "images" in task:
-        yield from _paths(task["images"])
+        images = task["images"]
+        for source in images if isinstance(images, list) else [images]:
+            # A pattern is matched where the images are read.
+            yield from (path for path in _paths(source) if not glob.has_magic(path))
     # Saved detectors need no data.
     passes = {"data", "extractor"} <= ws.uses and not task.get("detector_file")
     data = ws.settings["data"] if ws.trains or passes else {}

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.files import load_rgb
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
@@ -38,9 +39,11 @@ from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
-from ood_lab.report.table import Cell, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.predictions import verdict_table, write_predictions_page
 from ood_lab.report.terminal import Printed
+from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
 
@@ -50,16 +53,17 @@ BankOf = Callable[..., FeatureBank | None]
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Task):
-    """Writes ``predictions.csv`` and, where detectors are fitted, ``detectors/<name>.safetensors``.
+    """Writes ``predictions.csv``, ``predictions.html`` and, once fitted, ``detectors/``.
 
-    The table has a row per image: ``path, predicted``, for every detector ``<name>_score``
+    A fitted detector is ``detectors/<name>.safetensors``. The table has a row per image: ``path,
+    predicted``, for every detector ``<name>_score``
     (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha), and ``error``
     (why an image could not be read). Held-out ID images are the val split, see
     :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are those of
     :class:`~ood_lab.detectors.calibration.CalibratedDetector`.
 
     Args:
-        images: folder, table or list.
+        images: see :func:`~ood_lab.evaluation.images.read_images`.
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.
@@ -72,7 +76,7 @@ class Predict(Task):
         UserError: see the checks; a saved detector of another backbone.
     """
 
-    images: str | Mapping[str, str]
+    images: str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
     detector_file: str | Sequence[str] | None
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
     batch_size: BatchSize
@@ -141,7 +145,7 @@ class Predict(Task):
             "refused": refused,
             **second.describe(),
         }
-        _show(table, ws.manifest, ws.folder / "predictions.csv")
+        _show(table, ws.manifest, ready, ws.folder)
 
 
 def _id_banks(
@@ -191,23 +195,30 @@ def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> 
     }
 
 
-def _show(table: pd.DataFrame, manifest: Mapping[str, Any], file: Path) -> None:
+def _show(
+    table: pd.DataFrame,
+    manifest: Mapping[str, Any],
+    ready: Mapping[str, CalibratedDetector],
+    folder: Path,
+) -> None:
+    """Prints the summary, keeps it, and writes the page."""
     unreadable = int((table["error"] != "").sum())
     title = f"{counted(len(table), 'image')}, {unreadable:,} of them unreadable"
     if manifest["images"]["passed_over"]:
         title += "; other files were passed over (see the warning above)"
-    rows = [
-        [
-            name_cell(name),
-            count_cell(found["held_out"]),
-            number_cell(found["alpha"], show="{:g}".format),
-            number_cell(found["threshold_score"], show="{:.4g}".format),
-            Cell(f"{found['flagged']:,} ({found['share_flagged']:.1%})", found["flagged"]),
-        ]
-        for name, found in manifest["detectors"].items()
-    ]
-    heads = ("held-out ID", "p-value at most", "so score above", "flagged as OOD")
-    blocks = [Table(title, [Head("detector", "ascending"), *map(Head, heads)], rows)]
-    write_summary(blocks, file.parent, "predict")
+    blocks = [verdict_table(title, manifest["detectors"])]
+    write_summary(blocks, folder, "predict")
     Console().print(Printed(blocks))
-    log.info("predictions: %s", file)
+    log.info("predictions: %s", folder / "predictions.csv")
+    with optional("predictions.html"):
+        id_scores = {name: ready[name].id_scores.numpy() for name in manifest["detectors"]}
+        page = write_predictions_page(
+            folder / "predictions.html",
+            table,
+            id_scores,
+            blocks,
+            manifest,
+            lambda _, row: load_rgb(table["path"].iloc[row]),
+            command_to_repeat(),
+        )
+        log.info("page: %s", page)

@@ -1,6 +1,7 @@
 """``task=predict``: a folder of images in, a table out; fitted detectors used again from file."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -8,6 +9,8 @@ import pytest
 from cli import call, run_folders
 
 from ood_lab.builtin.vessels.module import VesselsDataModule
+from ood_lab.errors import UserError
+from ood_lab.evaluation.images import read_images
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -103,6 +106,56 @@ def test_verdicts_follow_from_held_out_id_images(fitted):
         # 5% of ID, give or take four standard errors of both samples.
         assert flagged.mean() < 0.05 + 4 * np.sqrt(0.05 * 0.95 * (1 / n + 1 / 80))
         assert p.mean() == pytest.approx(0.5, abs=0.2)
+
+
+def test_the_page_shows_what_the_table_says(fitted):
+    page = (fitted / "predictions.html").read_text()
+    found = table(fitted).query("error.isna()")
+    flagged = int(found.knn_is_ood.astype(bool).sum())
+    assert f"Of 80 images, knn flags {flagged} ({flagged / 80:.0%})" in page
+    assert "1 image cannot be read." in page
+    assert "task=predict" in page
+    assert (fitted / "figures" / "predictions.png").stat().st_size > 10_000
+    ordered = found.sort_values("knn_score", ascending=False, kind="stable")
+    texts = [
+        f"{row.path.rpartition('/')[2]}: {row.predicted}; p = {row.knn_p_value:.3g}, "
+        f"score {row.knn_score:.4g}{', OOD' if row.knn_is_ood else ''}"
+        for row in [*ordered.head(12).itertuples(), *ordered[::-1].head(12).itertuples()]
+    ]
+    places = [page.index(text) for text in texts]
+    assert places == sorted(places)
+
+
+def test_images_are_pointed_to_in_every_way(pictures, tmp_path):
+    first = sorted(pictures.glob("first/0*.png"))
+    one, pattern, deep = f"{first[0]}", f"{pictures}/first/0*.png", f"{pictures}/**/00?.png"
+    (tmp_path / "list.txt").write_text("".join(f"{path}\n" for path in first[:3]))
+    cases = {
+        one: first[:1],
+        pattern: first,
+        deep: first[:10],
+        f"{tmp_path}/list.txt": first[:3],
+        f"{pictures}/second": sorted(pictures.glob("second/deeper/*.png")),
+    }
+    for source, expected in cases.items():
+        assert read_images(source).table["path"].tolist() == list(map(str, expected))
+    several = read_images([one, {"path": f"{tmp_path}/list.txt"}, pattern])
+    expected = [*first[:1], *first[:3], *first]
+    assert several.table["path"].tolist() == list(map(str, expected))
+
+
+def test_images_that_are_not_there_are_one_line(pictures, tmp_path):
+    (tmp_path / "notes.md").write_text("")
+    cases = {
+        f"{tmp_path}/*.jpg": f"task.images: '{tmp_path}/*.jpg' matches no image",
+        f"{tmp_path}/*": f"matches no image, only other files such as '{tmp_path}/notes.md'",
+        f"{pictures}/frist": f"does not exist; nearest: '{pictures}/first'",
+        f"{pictures}/first/zzz.png": "1 of 1 images cannot be read; first: ",
+        (): "task.images is an empty list",
+    }
+    for source, message in cases.items():
+        with pytest.raises(UserError, match=re.escape(message)):
+            read_images(source)
 
 
 def test_saved_detectors_need_no_id_images(fitted, predict, pictures):

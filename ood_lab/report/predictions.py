@@ -1,0 +1,186 @@
+"""The page of predictions: how many images are flagged, which, and how they lie beside ID."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from ood_lab.report.blocks import Block, Folded, Menu, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.figures.densities import draw_densities, limits_of
+from ood_lab.report.figures.layout import add_legend, panels
+from ood_lab.report.figures.scatter import styles_of
+from ood_lab.report.figures.style import SOFT
+from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.page import Page, Section
+from ood_lab.report.pictures import LoadImage
+from ood_lab.report.pictures import Pictures as Images
+from ood_lab.report.table import Cell, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.words import counted, listed
+
+_PICTURES = 12  # the most and the least unusual, each
+_ROWS = 20
+_DETECTORS = 6  # with a column of their own; more do not fit beside each other
+_FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
+_ID, _NEW = "held-out ID images", "your images"
+
+
+def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A row a detector: what its p-values come from, and how many images it flags."""
+    rows = [
+        [
+            name_cell(name),
+            count_cell(of["held_out"]),
+            number_cell(of["alpha"], show="{:g}".format),
+            number_cell(of["threshold_score"], show="{:.4g}".format),
+            Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"]),
+        ]
+        for name, of in found.items()
+    ]
+    heads = ("held-out ID", "p-value at most", "so score above", "flagged as OOD")
+    return Table(caption, [Head("detector", "ascending"), *map(Head, heads)], rows)
+
+
+def write_predictions_page(
+    file: Path,
+    table: pd.DataFrame,
+    id_scores: Mapping[str, NDArray[np.float64]],
+    summary: list[Block],
+    manifest: Mapping[str, Any],
+    load_image: LoadImage,
+    command: str,
+) -> Path:
+    """Writes the page.
+
+    Args:
+        file: of the page.
+        table: the rows of ``predictions.csv``.
+        id_scores: of the held-out ID images, by detector.
+        summary: what the terminal shows, too.
+        manifest: of the run.
+        load_image: ``("images", row of table)`` → the image.
+        command: that repeats the run.
+    """
+    read = table[table["error"] == ""]
+    images = Images(load_image)
+    store = Thumbnails(images)
+    strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
+    figure = PlannedFigure(
+        "predictions",
+        "Scores beside those of ID images",
+        "Higher = more OOD. What lies right of the dashed line is flagged.",
+        partial(_densities, read, id_scores, manifest["detectors"]),
+    )
+    broken = table[table["error"] != ""]
+    page = Page(
+        title=f"Predictions for {counted(len(table), 'image')}",
+        sentence=str(manifest["images"]["source"]),
+        answer=_answer(len(read), manifest["detectors"]),
+        warnings=[
+            *manifest["images"]["passed_over"],
+            *([f"{counted(len(broken), 'image')} cannot be read."] if len(broken) else []),
+        ],
+        summary=[*summary, Text(command, "command")],
+        sections=[
+            Section("Most and least unusual images", [Menu("detector", strips)]),
+            Section("Scores", [figure]),
+            Section("Images", [_first_rows(table, list(id_scores))]),
+        ],
+        thumbnails=store.uris,
+        definitions=[
+            ("p-value", "share of held-out ID images that score as high, itself counted as one"),
+            ("flagged as OOD", "the p-value is at most alpha"),
+            ("score", "of the detector, higher = more OOD; comparable within a detector alone"),
+        ],
+        manifest=manifest,
+        downloads=["predictions.csv", "manifest.json", "config.yaml"],
+    ).write(file)
+    images.warn(page.name)
+    return page
+
+
+def _answer(n: int, detectors: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    flags = [
+        f"{name} flags {found['flagged']:,} ({found['flagged'] / n:.0%})"
+        for name, found in detectors.items()
+    ]
+    more = len(flags) - _DETECTORS
+    shown = [*flags[:_DETECTORS], *([f"{more} more in the table below"] if more > 0 else [])]
+    rates = [f"{100 * rate:g}%" for rate in sorted({f["alpha"] for f in detectors.values()})]
+    return [
+        f"Of {counted(n, 'image')}, {listed(shown)} as unlike the training data.",
+        f"Of ID images, each flags {listed(rates, 'or')} at most, by chance (alpha).",
+    ]
+
+
+def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures]:
+    """The highest scores of a detector, and the lowest of the other images."""
+    ordered = read.sort_values(f"{name}_score", ascending=False, kind="stable")
+    half = min(_PICTURES, (len(ordered) + 1) // 2)
+    parts = {
+        "Most unusual": ordered.head(half),
+        "Least unusual": ordered.tail(min(_PICTURES, len(ordered) - half))[::-1],
+    }
+
+    def picture(row: int, at: pd.Series) -> Picture:
+        text = (
+            f"{Path(at['path']).name}: {at['predicted']}; p = {at[f'{name}_p_value']:.3g}, "
+            f"score {at[f'{name}_score']:.4g}{', OOD' if at[f'{name}_is_ood'] else ''}"
+        )
+        return Picture(text, store.number("images", row))
+
+    return [
+        Pictures([picture(int(row), at) for row, at in rows.iterrows()], heading)  # type: ignore[call-overload]
+        for heading, rows in parts.items()
+    ]
+
+
+def _densities(
+    read: pd.DataFrame,
+    id_scores: Mapping[str, NDArray[np.float64]],
+    found: Mapping[str, Mapping[str, Any]],
+) -> Figure:
+    """A panel a detector: held-out ID as an area, the images as a line, or as ticks where few."""
+    figure, grid = panels(list(id_scores), "", height=1.5, extra=0.9, labels=("score", "density"))
+    styles = styles_of([_ID, _NEW], _ID)
+    for axes, (name, known) in zip(grid, id_scores.items(), strict=True):
+        values = {_ID: known, _NEW: read[f"{name}_score"].to_numpy(np.float64)}
+        limits = limits_of(list(values.values()), outside=0.005)
+        drawn = values if len(read) >= _FEW else {_ID: known}
+        labels = {key: key for key in values}
+        draw_densities(axes, drawn, styles, limits, labels=labels, filled=_ID)
+        if len(read) < _FEW:
+            heights = np.full(len(read), axes.get_ylim()[1] / 20)
+            axes.vlines(values[_NEW], 0, heights, color=styles[_NEW].color, lw=1.5, label=_NEW)
+        axes.axvline(found[name]["threshold_score"], color=SOFT, ls="--", lw=0.8)
+    add_legend(figure, grid[:1])
+    return figure
+
+
+def _first_rows(table: pd.DataFrame, names: list[str]) -> Table:
+    shown = names[:_DETECTORS]
+    heads = [Head("image", "ascending"), Head("class", "ascending")]
+    heads += [Head(f"p ({name})", "ascending") for name in shown]
+    folder = os.path.commonpath([os.path.dirname(path) for path in table["path"]])
+    rows = []
+    for row in table.head(_ROWS).to_dict("records"):
+        cells = [name_cell(os.path.relpath(row["path"], folder))]
+        if row["error"]:
+            rows.append([*cells, name_cell(row["error"]), *(Cell("") for _ in shown)])
+            continue
+        cells.append(name_cell(row["predicted"]))
+        for name in shown:
+            p = float(row[f"{name}_p_value"])
+            cells.append(Cell(f"{p:.3g}{' (OOD)' if row[f'{name}_is_ood'] else ''}", p))
+        rows.append(cells)
+    more = len(names) > len(shown)
+    notes = [f"Of {len(names)} detectors, the first {len(shown)}."] if more else []
+    first = f"The first {_ROWS} of {len(table):,} images" if len(table) > _ROWS else "The images"
+    return Table(f"{first} in {folder}; predictions.csv has everything", heads, rows, notes=notes)

@@ -76,6 +76,14 @@ def test_pictures_are_small_and_shown():
     assert files["how_far.webp"] < 300_000
 
 
+def test_the_readme_is_short_and_shows_the_page():
+    text = (ROOT / "README.md").read_text()
+    assert text.count("\n") <= 150
+    assert re.findall(r"!\[[^\]]*\]\(([^)]*)\)", text) == ["docs/assets/pictures/how_far.webp"]
+    for mark in ("setup", "test"):  # .ci/run reads the line below each
+        assert re.search(rf"<!-- ci:{mark} -->\n```bash\n.+\n```\n", text)
+
+
 def test_a_command_stands_under_each_picture():
     parts = (DOCS / "gallery.md").read_text().split("\n![")[1:]
     assert len(parts) > 30

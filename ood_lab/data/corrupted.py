@@ -16,7 +16,7 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset
 PLAN = ("source", "row", "corruption", "severity")
 
 
-def made_name(corruption: str, severity: int) -> str:
+def _made_name(corruption: str, severity: int) -> str:
     """What the name of a made image adds to that of its source; nothing for severity 0."""
     return f"#{corruption}-{severity}" if severity else ""
 
@@ -55,7 +55,8 @@ class CorruptedImages(ImageDataset):
         shown = pd.concat(map(_described, sources)).iloc[begin + plan["row"].to_numpy()]
         added = plan.drop(columns=["source", "row"])
         table = pd.concat([part.reset_index(drop=True) for part in (shown, added)], axis=1)
-        marks = [made_name(kind, severity) for _, _, kind, severity in self._plan]
+        table["made_of"] = table["path"].astype(str)
+        marks = [_made_name(kind, severity) for _, _, kind, severity in self._plan]
         table["path"] = table["path"].astype(str) + marks
         table["label"] = UNKNOWN
         super().__init__(name, table, [], hashlib.sha256(whole.encode()).hexdigest())

@@ -205,7 +205,12 @@ class Graded:
         else:
             level = COVARIATE if len(self.severities) > 1 else None
             made["corrupted"] = self._set("corrupted", [test], plan, level)
-        note = f"{', '.join(made)}: made of ID test, severity {levels}, corruptions: {kinds}"
+        size = counted(sum(map(len, made.values())), "image")
+        photos = len({path for data in made.values() for path in data.table["made_of"]})
+        note = (
+            f"{', '.join(made)}: {size} made of {counted(photos, 'photograph')} of ID test, "
+            f"severity {levels}, corruptions: {kinds}"
+        )
         rest = {n: d for n, d in splits.items() if not (self.kind == "both" and n == "held_out")}
         return rest | made, [note]
 

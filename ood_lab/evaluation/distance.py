@@ -16,6 +16,7 @@ from torch import Tensor
 from ood_lab.axes import AXES, LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.metrics import Following
+from ood_lab.metrics.copies import MADE_OF, photographs
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 
 log = logging.getLogger(__name__)
@@ -71,9 +72,11 @@ def measured_degrees(
 ) -> pd.DataFrame:
     """Shift degrees of every set but train, by every decomposition; searched on ``device``."""
     names = [name for name in features if name != "train"]
-    parts = {
-        name: data.splits[name].table[["path", "label"]].assign(dataset=name) for name in names
-    }
+    parts = {}
+    for name in names:
+        table = data.splits[name].table
+        columns = [c for c in ("path", "label", MADE_OF) if c in table]
+        parts[name] = table[columns].assign(dataset=name)
     with Progress(transient=True) as progress:
         bar = progress.add_task("Measuring", total=len(names) * len(decompositions))
 
@@ -99,8 +102,11 @@ def summarised(
     """Mean and median of every set on every axis, see :func:`summarise_degrees`."""
     parts = []
     for axis in axes:
-        sets = {str(name): rows[axis].to_numpy() for name, rows in degrees.groupby("dataset")}
-        parts.append(summarise_degrees(sets, draws=draws, seed=seed).assign(axis=axis))
+        groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
+        sets = {name: rows[axis].to_numpy() for name, rows in groups}
+        made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
+        found = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of)
+        parts.append(found.assign(axis=axis))
     return pd.concat(parts, ignore_index=True)
 
 

@@ -20,6 +20,7 @@ from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_s
 from ood_lab.detectors.device import within_device_memory
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
+from ood_lab.metrics.copies import MADE_OF
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +91,8 @@ def rows_of(dataset: ImageDataset, bank: FeatureBank) -> pd.DataFrame:
     table["path"] = dataset.table["path"].to_numpy()
     table["label"] = bank.labels.numpy()
     table["pred"] = bank.predictions.numpy()
+    if MADE_OF in dataset.table:
+        table[MADE_OF] = dataset.table[MADE_OF].to_numpy()
     for level in LEVELS:
         has = level in dataset.table
         table[level] = dataset.table[level].astype("float64").to_numpy() if has else float("nan")

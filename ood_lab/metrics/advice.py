@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from ood_lab.metrics.copies import photographs
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats, auroc
@@ -54,6 +55,7 @@ class Advice:
             None where there is none, or it is that.
         n_id: ID images of the second half.
         n_ood: OOD images of the second half.
+        photographs: that the images of the second half are or are made of; None = all differ.
     """
 
     detector: str
@@ -67,6 +69,7 @@ class Advice:
     n_id: int
     n_ood: int
     beside: Contrast | None = None
+    photographs: int | None = None
 
 
 def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> Advice | None:
@@ -88,8 +91,10 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
     parts = [evaluation.id_rows, *(evaluation.rows_of(name) for name in sets)]
     if min(map(len, parts)) < 2 * FEWEST_TO_CHOOSE:
         return None
-    halves = [_halves(part, rng) for part in parts]
+    halves = _halves(parts, rng)
     first, second = ([half[which] for half in halves] for which in (0, 1))
+    if min(map(len, (*first, *second))) < FEWEST_TO_CHOOSE:
+        return None
     ranking = _ranking(first, names)
     chosen, runner_up = ranking[0], ranking[1]
     compared = list(dict.fromkeys([chosen, runner_up, BASELINE, beside or BASELINE]))
@@ -97,7 +102,8 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
     values, draws = half.mean("auroc", half.ood_names)
     p_values = bootstrap_p_values(values, draws)
     place = compared.index(BASELINE)
-    smallest = min(map(len, second))
+    made_of = half.made_of(*second[1:])
+    smallest = min(len(second[0]), *half.sets.n_ood)
     gain = None if chosen == BASELINE else _contrast(values, draws, place, smallest)
     p_value = float(p_values[0, place])
     earned = gain is not None and gain.value > 0 and p_value < _ALPHA
@@ -117,14 +123,26 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
         sets=tuple(sets),
         n_id=len(second[0]),
         n_ood=sum(map(len, second[1:])),
+        photographs=len(set(np.concatenate(made_of))) if made_of else None,
         beside=_contrast(values, draws, other, smallest, taken) if other != taken else None,
     )
 
 
-def _halves(rows: pd.DataFrame, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
-    order = rng.permutation(len(rows))
-    middle = len(rows) // 2
-    return rows.iloc[np.sort(order[:middle])], rows.iloc[np.sort(order[middle:])]
+def _halves(
+    parts: Sequence[pd.DataFrame], rng: np.random.Generator
+) -> list[tuple[pd.DataFrame, pd.DataFrame]]:
+    """Both halves of every part; images of one photograph are in the same half of all parts."""
+    names = photographs(pd.concat(parts))
+    whole = np.arange(sum(map(len, parts))) if names is None else pd.factorize(names)[0]
+    second = np.full(len(whole), -1)  # half of each photograph, once it is known
+    halves = []
+    for rows, photo in zip(parts, np.split(whole, np.cumsum([*map(len, parts)])[:-1]), strict=True):
+        new = pd.unique(photo[second[photo] < 0])
+        order = rng.permutation(len(new))
+        second[new[order]] = np.arange(len(new)) >= len(new) // 2
+        of_row = second[photo] == 1
+        halves.append((rows[~of_row], rows[of_row]))
+    return halves
 
 
 def _ranking(parts: Sequence[pd.DataFrame], names: Sequence[str]) -> list[str]:

@@ -66,8 +66,14 @@ def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Fl
         for metric in _tested(evaluation):
             values, draws = sets.values[metric][:, group], sets.draws[metric][:, group]
             if metric == "auroc" and min(evaluation.n_id, sets.n_ood[group]) > 1:
-                block = evaluation.matrix(evaluation.rows_of(ood))
-                yield ood, metric, values, delong_p_values(*delong(evaluation.id_matrix, block))
+                rows = evaluation.rows_of(ood)
+                made_of = evaluation.made_of(rows)
+                found = delong(
+                    evaluation.id_matrix,
+                    evaluation.matrix(rows),
+                    (made_of[0], made_of[1]) if made_of else None,
+                )
+                yield ood, metric, values, delong_p_values(*found)
             else:
                 yield ood, metric, values, bootstrap_p_values(values, draws)
     for mean, names in evaluation.means.items():

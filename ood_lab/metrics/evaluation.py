@@ -9,8 +9,10 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 from annotated_types import Interval
+from numpy.typing import NDArray
 
 from ood_lab.arguments import Count
+from ood_lab.metrics.copies import Copies, photographs
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
@@ -30,8 +32,9 @@ class Evaluation:
 
     Args:
         scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
-            covariate_level`` (-1 or NaN = none). Every dataset but ``id_name`` and those of
-            ``csid`` is an OOD set.
+            covariate_level`` (-1 or NaN = none), ``path`` and ``made_of`` (see
+            :mod:`ood_lab.metrics.copies`). Every dataset but ``id_name`` and those of ``csid`` is
+            an OOD set.
         detectors: columns of ``scores``, higher = more OOD.
         seed: of the bootstrap.
         id_name: the ID test set.
@@ -110,8 +113,8 @@ class Evaluation:
     @cached_property
     def sets(self) -> Measured:
         """Every OOD set as a whole."""
-        blocks = [self.matrix(self.rows_of(name)) for name in self.ood_names]
-        return self._measure(blocks, self.metrics, min_count=1)
+        parts = [self.rows_of(name) for name in self.ood_names]
+        return self._measure(parts, self.metrics, min_count=1)
 
     @cached_property
     def levels(self) -> list[LevelCells]:
@@ -121,7 +124,7 @@ class Evaluation:
             cells, rows = split_by_level(self.rows_of(name))
             if rows:
                 tables.append((name, cells))
-                blocks.append([self.matrix(block) for block in rows])
+                blocks.append(rows)
         if not blocks:
             return []
         metrics = [metric for metric in self.metrics if metric.of_levels]
@@ -169,9 +172,22 @@ class Evaluation:
             dad(self.sets.draws["fpr95"][:, ordered].swapaxes(0, 1), levels),
         )
 
-    def _measure(self, blocks: list[Floats], metrics: Sequence[Metric], min_count: int) -> Measured:
+    def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
+        """The photographs of ID and of these rows in turn; None where none is made of another."""
+        rows = pd.concat([self.id_rows, *parts])
+        names = photographs(rows)
+        if names is None:
+            return None
+        return np.split(names, np.cumsum([len(self.id_rows), *map(len, parts)])[:-1])
+
+    def _measure(
+        self, parts: list[pd.DataFrame], metrics: Sequence[Metric], min_count: int
+    ) -> Measured:
+        blocks = [self.matrix(part) for part in parts]
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = [blocks[g] for g in enough]
+        made_of = self.made_of(*(parts[g] for g in enough))
+        copies = None if made_of is None else Copies.of(made_of)
         values = _point_values(self.id_matrix, kept, metrics, self._aupr_method)
         draws = {}
         if enough:
@@ -182,9 +198,14 @@ class Evaluation:
                 seed=self.seed,
                 aupr_method=self._aupr_method,
                 metrics=metrics,
+                copies=copies,
             )
         shape = (len(self.detectors), len(blocks))
-        measured = Measured([len(block) for block in blocks], self.headline_fpr, {}, {}, {})
+        n_ood = [len(block) for block in blocks]
+        if copies is not None:
+            for g, n in zip(enough, copies.n[1:], strict=True):
+                n_ood[g] = n
+        measured = Measured(n_ood, self.headline_fpr, {}, {}, {})
         for record in metrics:
             metric = record.name
             measured.values[metric] = np.full(shape, np.nan)
@@ -195,7 +216,12 @@ class Evaluation:
                 of_group = draws[metric][:, place]
                 measured.draws[metric][:, g] = of_group
                 low[:, g], high[:, g] = group_ends(
-                    record.rule, values[metric][:, place], of_group, self.id_matrix, blocks[g]
+                    record.rule,
+                    values[metric][:, place],
+                    of_group,
+                    self.id_matrix,
+                    blocks[g],
+                    n_ood[g],
                 )
         measured.values["fpr95"] = measured.values[self.headline_fpr]
         measured.draws["fpr95"] = measured.draws[self.headline_fpr]

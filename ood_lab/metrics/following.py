@@ -11,9 +11,11 @@ from numpy.typing import ArrayLike
 from scipy.optimize import isotonic_regression
 
 from ood_lab.metrics.advice import BASELINE, Contrast
+from ood_lab.metrics.clustered import resampled_sums
+from ood_lab.metrics.copies import MADE_OF, photographs
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.significance import delong
+from ood_lab.metrics.significance import delong, placements, summed_variance
 from ood_lab.results import Kind
 
 #: Rows about what detectors miss.
@@ -48,7 +50,11 @@ class Following:
 
 
 def follow(
-    distance: ArrayLike, missed: ArrayLike, baseline: ArrayLike | None = None, seed: int = 0
+    distance: ArrayLike,
+    missed: ArrayLike,
+    baseline: ArrayLike | None = None,
+    seed: int = 0,
+    made_of: ArrayLike | None = None,
 ) -> Following | None:
     """Whether what is nearer to ID is missed more often.
 
@@ -63,6 +69,7 @@ def follow(
         missed: True where the detector misses it, ``[n]``.
         baseline: scores of another detector, ``[n]``.
         seed: of the halves and of the resampling.
+        made_of: the photograph of each image, ``[n]``, whose images are resampled together.
 
     Returns:
         None with fewer than :data:`FEWEST_OF_EACH` missed or noticed images.
@@ -75,10 +82,12 @@ def follow(
         raise ValueError("distances have to be finite, and as many as there are images")
     if min(miss.sum(), (~miss).sum()) < FEWEST_OF_EACH:
         return None
+    photos = None if made_of is None else np.asarray(made_of, object)
     beyond = None
     if baseline is not None:
-        beyond = _pairs(far, miss, _levels(np.asarray(baseline, np.float64)))
-    return Following(_some(_pairs(far, miss)), beyond, _explained(far, miss, seed))
+        beyond = _pairs(far, miss, photos, _levels(np.asarray(baseline, np.float64)))
+    explained = _explained(far, miss, seed, photos)
+    return Following(_some(_pairs(far, miss, photos)), beyond, explained)
 
 
 def missed(
@@ -95,8 +104,9 @@ def missed(
         test: name of the ID test set.
     """
     threshold = scores.loc[scores["dataset"] == test, detector].quantile(KEPT)
-    columns = [column for column in dict.fromkeys((detector, BASELINE)) if column in scores]
+    wanted = dict.fromkeys((detector, BASELINE, MADE_OF))
     ood = degrees[degrees["dataset"] != test]
+    columns = [column for column in wanted if column in scores and column not in ood]
     rows = ood.merge(scores[["dataset", "index", *columns]], on=["dataset", "index"])
     return rows.assign(missed=rows[detector] <= threshold)
 
@@ -113,7 +123,8 @@ def follow_all(
         rows = missed(degrees, scores, name)
         baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
         for axis in axes:
-            found[name, axis] = follow(rows[axis], rows["missed"], baseline)
+            made_of = photographs(rows)
+            found[name, axis] = follow(rows[axis], rows["missed"], baseline, made_of=made_of)
     return found
 
 
@@ -166,40 +177,71 @@ def _some(found: Contrast | None) -> Contrast:
     return found
 
 
-def _pairs(far: Floats, missed: np.ndarray, strata: np.ndarray | None = None) -> Contrast | None:
+def _pairs(
+    far: Floats,
+    missed: np.ndarray,
+    photos: np.ndarray | None = None,
+    strata: np.ndarray | None = None,
+) -> Contrast | None:
     """Share of the pairs in which the missed image is nearer, within strata where they are given.
 
-    Weighted by their numbers of pairs; None where no stratum has two images of each.
+    Weighted by their numbers of pairs; None where no stratum has two images of each. Photographs
+    whose images are in several strata add up over them.
     """
+    groups = [np.arange(len(far))]
+    if strata is not None:
+        groups = [np.flatnonzero(strata == s) for s in np.unique(strata)]
     value = variance = pairs = 0.0
-    groups = [slice(None)] if strata is None else [strata == s for s in np.unique(strata)]
+    rows, shares = [], []
     for group in groups:
-        near, other = far[group][missed[group]], far[group][~missed[group]]
+        near, other = group[missed[group]], group[~missed[group]]
         if min(len(near), len(other)) >= 2:
             weight = float(len(near) * len(other))
-            share, spread = delong(near, other)
+            share, spread = delong(far[near], far[other])
             value += weight * share[0]
             variance += weight**2 * spread[0, 0]
             pairs += weight
+            if photos is not None:
+                rows += [near, other]
+                shares += [weight * part for part in placements(far[near], far[other])]
     if not pairs:
         return None
+    if photos is not None:
+        variance = summed_variance(np.concatenate(shares)[None], photos[np.concatenate(rows)])[0, 0]
     value, half = value / pairs, _Z * np.sqrt(variance) / pairs
     return Contrast(float(value), float(max(value - half, 0)), float(min(value + half, 1)))
 
 
-def _explained(far: Floats, missed: np.ndarray, seed: int) -> Contrast:
+def _explained(
+    far: Floats, missed: np.ndarray, seed: int, photos: np.ndarray | None = None
+) -> Contrast:
     rng = np.random.default_rng(seed)
     levels = _levels(far)
-    halves = [[], []]  # type: list[list[tuple[int, int]]]
-    for level in np.unique(levels):
-        of = rng.permutation(missed[levels == level])
-        for half, part in zip(halves, np.array_split(of, 2), strict=True):
-            half.append((len(part), int(part.sum())))
-    n, hits = np.array(halves, np.float64).transpose(2, 0, 1)
+    names = np.unique(levels)
+    half = np.empty(len(far), np.int64)
+    for level in names:
+        rows = np.flatnonzero(levels == level)
+        for which, part in enumerate(np.array_split(rng.permutation(rows), 2)):
+            half[part] = which
+    cell = half * len(names) + np.searchsorted(names, levels)
+    cells = 2 * len(names)
+    n = np.bincount(cell, minlength=cells).reshape(2, -1).astype(np.float64)
+    hits = np.bincount(cell, missed, minlength=cells).reshape(2, -1).astype(np.float64)
     if n.min() < 1:
         return Contrast(0.0, 0.0, 1.0)
-    draws = [_judged(n, rng.binomial(n.astype(int), hits / n)) for _ in range(_DRAWS)]
-    low, high = percentile_interval(np.array(draws), len(far))
+    if photos is None:
+        trials = n.astype(int), hits / n
+        drawn = rng.binomial(*trials, (_DRAWS, *n.shape)).astype(np.float64)
+        draws = [_judged(n, hit) for hit in drawn]
+    else:
+        codes, found = pd.factorize(photos)
+        counts = np.zeros((len(found), 2, cells), np.int64)
+        np.add.at(counts[:, 0], (codes, cell), 1)
+        np.add.at(counts[:, 1], (codes, cell), missed.astype(np.int64))
+        sums = resampled_sums(counts.reshape(len(found), -1), _DRAWS, rng)
+        both = sums.reshape(_DRAWS, 2, 2, -1).astype(np.float64)
+        draws = [_judged(size, hit) for size, hit in both if size.min() > 0]
+    low, high = percentile_interval(np.array(draws), len(far) if photos is None else len(found))
     return Contrast(_judged(n, hits), float(low), float(high))
 
 

@@ -18,7 +18,7 @@ class Measured:
     """Metrics of D detectors on G groups of OOD samples.
 
     Attributes:
-        n_ood: samples of each group, ``[G]``.
+        n_ood: samples of each group, or the photographs that they are made of, ``[G]``.
         headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id`` or ``fpr95_ood``.
         values: metric -> ``[D, G]``, NaN for a group with too few samples.
         draws: metric -> ``[D, G, B]``, NaN likewise.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ood_lab.cores import usable_cores
+from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.ood import AuprMethod, Floats
 from ood_lab.metrics.record import OF_SETS, Metric
@@ -33,6 +34,7 @@ def bootstrap(
     seed: int = 0,
     aupr_method: AuprMethod = "trapezoid",
     metrics: Sequence[Metric] = OF_SETS,
+    copies: Copies | None = None,
     threads: int | None = None,
 ) -> dict[str, Floats]:
     """Draws of metrics for D detectors on G OOD groups.
@@ -49,6 +51,7 @@ def bootstrap(
             every call with the same n.
         aupr_method: of ``aupr_in`` and ``aupr_out``.
         metrics: to draw; AUPR costs several times the rest.
+        copies: of ID and of each group in turn; whole photographs are drawn then.
         threads: default one, or for large draws one per core, at most 8.
 
     Returns:
@@ -74,12 +77,15 @@ def bootstrap(
     ]
 
     def draw_batch(numbers: range) -> Floats:
-        id_counts = np.stack(
-            [id_groups.resample(draw_generator(seed, draw, 0)) for draw in numbers]
-        )
-        ood_counts = np.stack([groups.resample(draw_generator(seed, draw, 1)) for draw in numbers])
-        drawn = [(r, r.draws(id_counts, ood_counts)) for r in ranked]
-        return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in drawn])
+        if copies is None:
+            drawn = [[draw_generator(seed, draw, stream) for draw in numbers] for stream in (0, 1)]
+            id_counts = np.stack([id_groups.resample(rng) for rng in drawn[0]])
+            ood_counts = np.stack([groups.resample(rng) for rng in drawn[1]])
+        else:
+            both = np.stack([copies.resample(draw_generator(seed, draw, 0)) for draw in numbers])
+            id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) :]
+        of_each = [(r, r.draws(id_counts, ood_counts)) for r in ranked]
+        return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in of_each])
 
     samples = len(id_matrix) + len(ood_matrix)
     size = max(1, _BATCH_SAMPLES // samples)

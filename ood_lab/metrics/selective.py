@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import ArrayLike
 
+from ood_lab.metrics.copies import Copies, photographs
 from ood_lab.metrics.counts import Counts, Groups
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import bootstrap_interval
@@ -245,17 +247,27 @@ def failure_cells(evaluation: Evaluation) -> Iterator[FailureCell]:
     wrong = (rows["label"] != rows["pred"]).to_numpy(np.float64)
     inside = evaluation.matrix(rows)
     for ood in (None, *evaluation.ood_names):
-        blocks = [] if ood is None else [evaluation.matrix(evaluation.rows_of(ood))]
+        parts = [] if ood is None else [evaluation.rows_of(ood)]
+        blocks = [evaluation.matrix(part) for part in parts]
+        names = photographs(pd.concat([rows, *parts]))
         scores = np.concatenate([inside, *blocks])
         failures = np.concatenate([wrong, *(np.ones(len(block)) for block in blocks)])
         sizes = [len(inside), *map(len, blocks)]
-        yield _cell(evaluation, ood, scores, failures, sizes)
+        copies = None
+        if names is not None:
+            copies = Copies.of(np.split(names, np.cumsum(sizes)[:-1]))
+        yield _cell(evaluation, ood, scores, failures, sizes, copies)
 
 
 def _cell(
-    evaluation: Evaluation, ood: str | None, scores: Floats, failures: Floats, sizes: Sequence[int]
+    evaluation: Evaluation,
+    ood: str | None,
+    scores: Floats,
+    failures: Floats,
+    sizes: Sequence[int],
+    copies: Copies | None,
 ) -> FailureCell:
-    groups = Groups.of(sizes)
+    groups = copies or Groups.of(sizes)
     draws = min(evaluation.draws, MAX_DRAWS)
     counts = [groups.resample(draw_generator(evaluation.seed, b, 2)) for b in range(draws)]
     size = max(1, _BATCH_SAMPLES // len(scores))
@@ -271,11 +283,12 @@ def _cell(
         )
 
     found = np.stack(in_threads(measures, scores.T, len(scores)), axis=1)  # [metric, D, 1 + draws]
-    n = min(sizes)
+    resampled = copies.n if copies else sizes
+    n = min(resampled)
     return FailureCell(
         ood,
         sizes[0],
-        sum(sizes[1:]),
+        sum(resampled[1:]),
         {m: found[i, :, 0] for i, m in enumerate(METRICS)},
         {m: bootstrap_interval(found[i, :, 1:], n) for i, m in enumerate(METRICS)},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike, NDArray
 
@@ -10,16 +11,21 @@ from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling import score_matrix
 
 
-def delong(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floats]:
+def delong(
+    id_scores: ArrayLike, ood_scores: ArrayLike, made_of: tuple[ArrayLike, ArrayLike] | None = None
+) -> tuple[Floats, Floats]:
     """AUROC of D detectors on the same samples and their covariance.
 
     With the placements ``V_j = P(ID < ood_j)`` and ``W_i = P(OOD > id_i)``, ties counting half,
     the covariance is ``cov(V) / m + cov(W) / n`` (DeLong et al. 1988), computed from ranks in
-    O((n + m) log n) (Sun and Xu 2014).
+    O((n + m) log n) (Sun and Xu 2014). Where samples belong together, it is
+    ``K / (K - 1) sum_k phi_k phi_k'`` over the K photographs, whose samples add up:
+    ``phi_k = sum_{j in k} (V_j - A) / m + sum_{i in k} (W_i - A) / n`` (after Obuchowski 1997).
 
     Args:
         id_scores: ``[n]`` or ``[n, D]``, higher = more OOD.
         ood_scores: ``[m]`` or ``[m, D]``.
+        made_of: the photograph of each ID and each OOD sample, where some are made of one.
 
     Returns:
         ``auroc [D]`` and ``covariance [D, D]``.
@@ -41,9 +47,30 @@ def delong(id_scores: ArrayLike, ood_scores: ArrayLike) -> tuple[Floats, Floats]
     pairs = list(zip(id_matrix.T, ood_matrix.T, strict=True))
     wins_of_ood = np.stack([_share_below(i, o) for i, o in pairs])
     wins_over_id = 1 - np.stack([_share_below(o, i) for i, o in pairs])
+    if made_of is not None:
+        shares = np.stack([np.concatenate(placements(i, o)) for i, o in pairs])
+        names = np.concatenate([np.asarray(of, object) for of in made_of])
+        return wins_of_ood.mean(axis=1), summed_variance(shares, names)
     covariance = np.atleast_2d(np.cov(wins_of_ood)) / len(ood_matrix)
     covariance = covariance + np.atleast_2d(np.cov(wins_over_id)) / len(id_matrix)
     return wins_of_ood.mean(axis=1), covariance
+
+
+def placements(id_scores: Floats, ood_scores: Floats) -> tuple[Floats, Floats]:
+    """What each ID and each OOD sample adds to the AUROC above its mean, ``[n]`` and ``[m]``."""
+    over_id, of_ood = 1 - _share_below(ood_scores, id_scores), _share_below(id_scores, ood_scores)
+    return (over_id - over_id.mean()) / len(over_id), (of_ood - of_ood.mean()) / len(of_ood)
+
+
+def summed_variance(shares: Floats, made_of: ArrayLike) -> Floats:
+    """Covariance of D sums over samples ``[D, N]``, of which those of one photograph go together.
+
+    ``K / (K - 1) sum_k phi_k phi_k'`` with the sums ``phi_k`` over the K photographs.
+    """
+    codes, found = pd.factorize(np.asarray(made_of, object))
+    sums = np.zeros((len(found), len(shares)))
+    np.add.at(sums, codes, shares.T)
+    return sums.T @ sums * len(found) / (len(found) - 1)
 
 
 def delong_p_values(auroc: Floats, covariance: Floats) -> Floats:

@@ -24,14 +24,20 @@ _FEWEST_OF_A_MEAN = 10
 
 
 def group_ends(
-    rule: Rule, values: Floats, draws: Floats, id_matrix: Floats, ood_matrix: Floats
+    rule: Rule,
+    values: Floats,
+    draws: Floats,
+    id_matrix: Floats,
+    ood_matrix: Floats,
+    photographs: int | None = None,
 ) -> Ends:
     """Both ends of the 95% intervals on one group, ``[D]`` each.
 
     - ``auroc``: :func:`~ood_lab.metrics.intervals.auroc_interval`.
     - ``threshold_*`` (FPR95): the percentiles of the draws; those of order statistics and
       proportions (:func:`~ood_lab.metrics.intervals.exceedance_interval`) where a group has fewer
-      than 100 images, or the draws are all the same.
+      than 100 images, or the draws are all the same; NaN there for copies of one photograph, of
+      which order statistics know nothing.
     - ``percentile`` (AUPR): the percentiles of the draws; NaN where a group has fewer than 100
       images.
 
@@ -41,15 +47,19 @@ def group_ends(
         draws: ``[D, B]``.
         id_matrix: ID scores, ``[n, D]``.
         ood_matrix: scores of the group, ``[m, D]``.
+        photographs: that the images of the group are made of; None = as many as there are.
     """
-    n = min(len(id_matrix), len(ood_matrix))
+    single = photographs is None or photographs == len(ood_matrix)
+    n = min(len(id_matrix), len(ood_matrix) if photographs is None else photographs)
     if rule == "auroc":
         return auroc_interval(values, draws, n)
     if rule == "percentile":
         return bootstrap_interval(draws, n)
     low, high = percentile_interval(draws, n)
     failing = np.full(len(values), n < FEWEST) | (low == high)
-    if failing.any():
+    if not single:
+        low[failing], high[failing] = np.nan, np.nan
+    elif failing.any():
         sides = (ood_matrix[:, failing], id_matrix[:, failing])
         if rule == "threshold_id":
             sides = (-id_matrix[:, failing], -ood_matrix[:, failing])

@@ -148,6 +148,8 @@ def _too_few(advice: Advice) -> list[str]:
     if not half >= _COARSE:
         return []
     n = counted(2 * (advice.n_id + advice.n_ood), "image")
+    if advice.photographs is not None:
+        n += f", made of {counted(2 * advice.photographs, 'photograph')}"
     return [
         f"With about {n}, differences below {100 * half:.1f} points of AUROC cannot be told from "
         "chance."

@@ -13,6 +13,7 @@ import pandas as pd
 
 from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import BASELINE, metric_of
+from ood_lab.metrics.copies import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
@@ -166,7 +167,7 @@ def write_report(
         title=title,
         answer=answer,
         sentence=fpr95_sentence(protocol) if shown else "",
-        facts=_facts(view, named),
+        facts=_facts(view, named, made_remark(scores)),
         warnings=[
             *finding_sentences(findings),
             *([warnings] if isinstance(warnings, str) else warnings),
@@ -232,10 +233,20 @@ def _spectrum(view: RunView) -> str:
     return f"ID accuracy under shifted covariates: {', '.join(parts)}"
 
 
-def _facts(view: RunView, advised: str | None = None) -> list[tuple[str, str, str]]:
+def made_remark(scores: pd.DataFrame) -> str:
+    """Of how few photographs the images of some sets are made; empty where of as many."""
+    parts = []
+    for name, rows in scores.groupby("dataset", sort=False):
+        made_of = photographs(rows)
+        if made_of is not None and (n := len(set(made_of))) < len(rows):
+            parts.append(f"; {name}: {len(rows):,} copies of {counted(n, 'photograph')}")
+    return "".join(parts)
+
+
+def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tuple[str, str, str]]:
     """Name, value and remark of the numbers at the top of the page.
 
-    ``advised``: the detector that the answer names.
+    ``advised``: the detector that the answer names; ``made``: see :func:`made_remark`.
     """
     facts = []
     accuracy = view.get("id_accuracy", None)
@@ -258,7 +269,7 @@ def _facts(view: RunView, advised: str | None = None) -> list[tuple[str, str, st
         order = f", {view.order}" if view.order else ""
         levelled = [name for name in view.level_sets if name not in view.sets]
         others = f"; {listed(levelled)} by level" if levelled else ""
-        remark = f"{counted(n_ood, 'image')}{order}{others}"
+        remark = f"{counted(n_ood, 'image')}{order}{others}{made}"
         facts.append(("OOD sets", str(len(view.sets)), remark))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""

@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
+from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.ood import Floats
 from ood_lab.results import Kind
 
@@ -20,7 +21,11 @@ _BATCH = 4_000_000
 
 
 def summarise_degrees(
-    degrees: Mapping[str, ArrayLike], *, draws: int = 1000, seed: int = 0
+    degrees: Mapping[str, ArrayLike],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+    made_of: Mapping[str, ArrayLike] | None = None,
 ) -> pd.DataFrame:
     """Mean and median shift degree of sets on one axis, in the order of their means.
 
@@ -32,6 +37,8 @@ def summarise_degrees(
         degrees: name -> D_sem (or D_cov) of the images of a set, ``[n]``.
         draws: of the bootstrap.
         seed: of the bootstrap; a set's draws do not depend on the other sets.
+        made_of: the photograph of each image, of sets that hold copies: these are resampled
+            together, and ``n`` counts photographs.
 
     Returns:
         One row per set: ``set, n, mean, mean_low, mean_high, median, median_low, median_high,
@@ -46,8 +53,17 @@ def summarise_degrees(
     names = sorted(values, key=lambda name: values[name].mean())
     # Sets of one size must not share their draws: rows of different sets do not belong together.
     seeds = {name: (seed, zlib.crc32(name.encode())) for name in names}
-    mean_draws = {name: _mean_draws(values[name], draws, seeds[name]) for name in names}
-    rows = [_row(name, values[name], mean_draws[name], seeds[name]) for name in names]
+    copies = {name: Copies.of([of]) for name, of in (made_of or {}).items()}
+    of_copies = {n: _copied_draws(values[n], copies[n], draws, seeds[n]) for n in copies}
+    mean_draws, median_draws = (
+        {
+            n: of_copies[n][place] if n in copies else drawn(values[n], draws, seeds[n])
+            for n in names
+        }
+        for place, drawn in enumerate((_mean_draws, _median_draws))
+    )
+    sizes = {n: copies[n].n[0] if n in copies else len(values[n]) for n in names}
+    rows = [_row(n, values[n], sizes[n], mean_draws[n], median_draws[n]) for n in names]
     table = pd.DataFrame(rows)
     table["order"] = np.arange(1, len(names) + 1)
     p = bootstrap_p_values(table["mean"], np.stack([mean_draws[name] for name in names]))
@@ -80,10 +96,10 @@ def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
     return KIND.table(rows, model=model, seed=seed)
 
 
-def _row(name: str, values: Floats, mean_draws: Floats, seed: tuple[int, int]) -> dict[str, object]:
-    n = len(values)
-    mean = percentile_interval(mean_draws, n)
-    median = percentile_interval(_median_draws(values, len(mean_draws), seed), n)
+def _row(
+    name: str, values: Floats, n: int, mean_draws: Floats, median_draws: Floats
+) -> dict[str, object]:
+    mean, median = percentile_interval(mean_draws, n), percentile_interval(median_draws, n)
     return {
         "set": name,
         "n": n,
@@ -121,6 +137,21 @@ def _median_draws(values: Floats, draws: int, seed: tuple[int, int]) -> Floats:
     upper = lower if n % 2 else lower + (1 - lower) * rng.beta(1, n - r, draws)
     places = [np.minimum((n * u).astype(np.int64), n - 1) for u in (lower, upper)]
     return (ordered[places[0]] + ordered[places[1]]) / 2
+
+
+def _copied_draws(
+    values: Floats, copies: Copies, draws: int, seed: tuple[int, int]
+) -> tuple[Floats, Floats]:
+    """Means and medians of resampled photographs, ``[draws]`` each."""
+    rng = np.random.default_rng((*seed, 0))
+    order = np.argsort(values)
+    ordered, n = values[order], len(values)
+    found = np.empty((2, draws))
+    for b in range(draws):
+        count = copies.resample(rng)[order]
+        middle = np.searchsorted(count.cumsum(), [(n + 1) // 2, n // 2 + 1])
+        found[:, b] = count @ ordered / n, ordered[middle].mean()
+    return found[0], found[1]
 
 
 def _checked(name: str, degrees: ArrayLike) -> Floats:

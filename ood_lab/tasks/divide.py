@@ -13,12 +13,12 @@ import pandas as pd
 
 from ood_lab.arguments import Levels
 from ood_lab.axes import LEVELS, cell_file
-from ood_lab.data.corrupted import made_name
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
+from ood_lab.metrics.copies import MADE_OF
 from ood_lab.report.shift_figures import cells_figure
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.run.workspace import Workspace
@@ -100,10 +100,7 @@ def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.Data
         made = pd.concat([table.reset_index(names="index") for table in tables])
         pool = pool.merge(made, "left", on=["dataset", "index"])
         pool = pool.fillna({"corruption": "", "severity": 0}).astype({"severity": int})
-        marks = map(made_name, pool["corruption"], pool["severity"])
-        paths = pd.Series(
-            [p.removesuffix(m) for p, m in zip(paths, marks, strict=True)], pool.index, object
-        )
+        paths = pool.pop(MADE_OF).fillna(pool["path"].astype(str))
         pool["source"] = paths
     return pool.assign(sha256=content_hashes(paths, cache))
 

@@ -1,0 +1,67 @@
+"""Images that are made of one photograph belong together, and are resampled together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from ood_lab.metrics.counts import Counts, Groups
+from ood_lab.metrics.ood import Ints
+
+#: Column of a table of scores: the path of the photograph that an image is made of, if of one.
+MADE_OF = "made_of"
+
+
+def photographs(rows: pd.DataFrame) -> NDArray[np.object_] | None:
+    """The photograph that each image is made of, or is; None where no image is made of another."""
+    if MADE_OF not in rows or not rows[MADE_OF].notna().any():
+        return None
+    return rows[MADE_OF].fillna(rows["path"]).to_numpy(object)
+
+
+@dataclass(frozen=True)
+class Copies:
+    """Samples that are drawn as whole photographs, so that their copies have one count.
+
+    Within each group, the photographs with equally many copies are a stratum, so that a resample of
+    a group has its size. Strata of the same photographs share their draws: the severities of a set,
+    and the ID images that it is made of.
+
+    Attributes:
+        place: number of the photograph that each sample is made of, ``[N]``, all groups in a row.
+        strata: of the photographs.
+        n: number of photographs of each group.
+    """
+
+    place: Ints
+    strata: Groups
+    n: list[int]
+
+    @classmethod
+    def of(cls, made_of: Sequence[ArrayLike]) -> Copies:
+        """From the photographs of the samples of each group, ``[m_g]`` each."""
+        start: dict[bytes, int] = {}
+        sizes: list[int] = []
+        places, n = [], []
+        codes, _ = pd.factorize(np.concatenate([np.asarray(g, object) for g in made_of]))
+        for of_group in np.split(codes, np.cumsum([len(np.asarray(g)) for g in made_of])[:-1]):
+            names, sample, copies = np.unique(of_group, return_inverse=True, return_counts=True)
+            place = np.empty(len(names), np.int64)
+            for count in np.unique(copies):
+                members = np.flatnonzero(copies == count)
+                key = names[members].tobytes()
+                if key not in start:
+                    start[key] = sum(sizes)
+                    sizes.append(len(members))
+                place[members] = start[key] + np.arange(len(members))
+            places.append(place[sample])
+            n.append(len(names))
+        return cls(np.concatenate(places), Groups.of(sizes), n)
+
+    def resample(self, rng: np.random.Generator) -> Counts:
+        """The number of draws of each sample, ``[N]``."""
+        return self.strata.resample(rng).take(self.place)

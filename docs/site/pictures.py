@@ -22,6 +22,7 @@ PAGES = {
     "oric": ("oric", 900),
     "ode": ("ode", 900),
     "leaderboard": ("leaderboard", 900),
+    "predictions": ("predictions", 1000),
 }
 WIDTH = 1280  # of a browser's window
 FIGURE, TALLEST = 900, 1150  # pixels, at most; of a taller figure the upper part is shown

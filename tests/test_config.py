@@ -91,6 +91,11 @@ REQUIRED = {  # what the user has to fill in
 }
 OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
 REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
+PUBLISHED = ("cifar10", "cifar100", "cub", "stanford_cars", "fgvc_aircraft")
+REQUIRED |= {f"data/{name}.yaml": ["root=DIR"] for name in PUBLISHED}
+REQUIRED |= {
+    f"data/ood/{file.name}": ["data=folder", "root=DIR"] for file in CONF.glob("data/ood/*.yaml")
+}
 REQUIRED |= {
     f"experiment/openood_{name}.yaml": ["openood=DIR", "ckpt_openood=DIR"]
     for name in ("cifar10_seed", "cifar100_seed", "imagenet200_seed", "imagenet")

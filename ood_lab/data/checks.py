@@ -15,11 +15,12 @@ from PIL import Image
 from ood_lab.data.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.class_counts import count_by_class
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.filefacts import Facts, content_hashes, file_facts
+from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
 from ood_lab.data.formats import register_formats
-from ood_lab.data.shortcuts import shortcuts
+from ood_lab.data.shortcuts import shares_of_formats, shortcuts
 from ood_lab.data.splits import ID_SPLITS
+from ood_lab.data.stores import Store
 from ood_lab.errors import UserError
 
 Mode = Literal["auto", "full", "headers", "off"]
@@ -68,11 +69,12 @@ def check_data(
     _check_options(mode=mode, on_broken=on_broken, on_duplicates=on_duplicates)
     files = _files(splits)
     full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
-    facts, notes = _look_at(files, mode, full, cache_dir, seed)
+    stores = {name: d.store for name, d in splits.items() if isinstance(d, FileDataset)}
+    facts, notes = _look_at(files, stores, mode, full, cache_dir, seed)
     broken = _broken(facts)
     if broken and on_broken == "stop":
         raise _unreadable(facts)
-    hashed = _hashed(facts, full, cache_dir) if mode != "off" else {}
+    hashed = _hashed(facts, splits, full) if mode != "off" else {}
     overlaps = _overlaps(hashed)
     if overlaps and on_duplicates == "stop":
         raise UserError(
@@ -118,6 +120,7 @@ def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
 
 def _look_at(
     files: pd.DataFrame,
+    stores: Mapping[str, Store],
     mode: Mode,
     full: bool,
     cache_dir: str | os.PathLike[str] | None,
@@ -133,9 +136,13 @@ def _look_at(
         decoded[np.random.default_rng(seed).choice(len(files), SAMPLE, replace=False)] = True
     parts = []
     for deep, kind in ((True, "decoding images"), (False, "opening images")):
-        part = files[decoded == deep]
-        if len(part):
-            seen = file_facts(part["path"], partial(_look, deep=deep), kind, cache_dir)
+        chosen = files[decoded == deep]
+        for store in dict.fromkeys(stores.values()):
+            part = chosen[[stores[name] is store for name in chosen["split"]]]
+            if part.empty:
+                continue
+            look = partial(_look, deep=deep, store=store)
+            seen = file_facts(part["path"], look, kind, cache_dir, store)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
     some = (
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
@@ -145,14 +152,14 @@ def _look_at(
     return pd.concat(parts).sort_index(), notes
 
 
-def _look(path: str, deep: bool) -> Facts:
+def _look(path: str, deep: bool, store: Store) -> Facts:
     facts: Facts = {"format": "", "width": 0, "height": 0, "grey": np.nan, "error": ""}
     try:
         register_formats()
-        with Image.open(path) as image:
+        with store.open(path) as image:
             facts |= {"format": image.format or "", "width": image.width, "height": image.height}
         if deep:
-            facts["grey"] = float(_is_grey(load_rgb(path)))
+            facts["grey"] = float(_is_grey(load_rgb(path, store)))
     except Exception as error:  # as in load_rgb, whose own error names the path once more
         facts["error"] = reason(error.__cause__ or error, path)
     return facts
@@ -188,7 +195,7 @@ def _unreadable(facts: pd.DataFrame) -> UserError:
 
 
 def _hashed(
-    facts: pd.DataFrame, within: bool, cache_dir: str | os.PathLike[str] | None
+    facts: pd.DataFrame, splits: Mapping[str, ImageDataset], within: bool
 ) -> dict[str, pd.DataFrame]:
     """By set, the files whose size one of another set shares, with their ``sha256``.
 
@@ -197,11 +204,13 @@ def _hashed(
     by_size = facts.groupby("bytes")["split"]
     shared = by_size.transform("size" if within else "nunique") > 1
     alike = facts[shared & (facts["bytes"] > 0)]
-    if alike.empty:
-        return {}
-    alike = alike.assign(sha256=content_hashes(alike["path"], cache_dir))
-    alike = alike[alike["sha256"] != ""]
-    return {str(name): part for name, part in alike.groupby("split", sort=False)}
+    found = {}
+    for name, part in alike.groupby("split", sort=False):
+        data = splits[str(name)]
+        assert isinstance(data, FileDataset)
+        part = part.assign(sha256=data.content_hashes(part["row"].tolist()))
+        found[str(name)] = part[part["sha256"] != ""]
+    return {name: part for name, part in found.items() if len(part)}
 
 
 def _overlaps(by_set: Mapping[str, pd.DataFrame]) -> list[Overlap]:
@@ -271,7 +280,7 @@ def _summary(name: str, data: ImageDataset, facts: pd.DataFrame) -> SetSummary:
         median_size=size,
         common_size=common,
         sides=sides,
-        formats={str(k): v for k, v in seen["format"].value_counts(normalize=True).items()},
+        formats=shares_of_formats(seen),
         grey=None if np.isnan(grey) else float(grey),
         broken=int((facts["error"] != "").sum()),
     )

@@ -1,11 +1,11 @@
-"""Facts about files, gathered by threads and remembered while a file does not change."""
+"""Facts about images, gathered by threads and remembered while an image does not change."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ood_lab.data.stores import FILES, Store
 from ood_lab.io import write_table
 
 Facts = dict[str, Any]
@@ -27,66 +28,66 @@ def file_facts(
     compute: Callable[[str], Facts],
     kind: str,
     cache_dir: str | os.PathLike[str] | None = None,
+    store: Store = FILES,
 ) -> pd.DataFrame:
-    """Applies ``compute`` to every file, except where its answer is known.
+    """Applies ``compute`` to every image, except where its answer is known.
 
-    An answer is known while path, size and modification time (ns) of the file stay the same.
+    An answer is known while path, size and modification time stay the same (:meth:`Store.stat`).
     Answers with a non-empty ``error`` are not remembered: a disk may have been away for a moment.
 
     Args:
-        paths: absolute paths; repetitions are computed once.
-        compute: returns the same plain-typed keys for every file, and never raises.
+        paths: addresses; repetitions are computed once.
+        compute: returns the same plain-typed keys for every image, and never raises.
         kind: what is computed; names the file in the cache and the progress bar.
         cache_dir: folder of the cache; None = remember nothing.
+        store: where the images lie.
 
     Returns:
         One row a path, in the given order: ``path, bytes, mtime_ns`` and the keys of ``compute``.
     """
     wanted = pd.DataFrame({"path": list(paths)})
-    unique = _stat(wanted["path"].drop_duplicates().tolist())
-    store = Path(cache_dir) / "files" / f"{kind.replace(' ', '_')}.parquet" if cache_dir else None
-    known = _load(store)
+    unique = _stat(wanted["path"].drop_duplicates().tolist(), store)
+    place = Path(cache_dir) / "files" if cache_dir and store.changeless else None
+    memory = place / f"{kind.replace(' ', '_')}.parquet" if place else None
+    known = _load(memory)
     merged = unique if known is None else unique.merge(known, on=_KEY, how="left", indicator=True)
     todo = unique if known is None else merged.loc[merged["_merge"] == "left_only", _KEY]
-    answers = _in_threads(todo["path"].tolist(), compute, kind)
+    answers = _in_threads(todo["path"].tolist(), compute, kind, store.threads)
     fresh = pd.concat([todo.reset_index(drop=True), pd.DataFrame(answers)], axis=1)
     if known is not None:
         recalled = merged.loc[merged["_merge"] == "both"].drop(columns="_merge")
         everything = pd.concat([recalled, fresh]) if len(todo) else recalled
     else:
         everything = fresh
-    if store is not None and len(todo):
-        _save(store, known, fresh)
+    if memory is not None and len(todo):
+        _save(memory, known, fresh)
     return wanted.merge(everything, on="path", how="left", validate="many_to_one")
 
 
 def content_hashes(
-    paths: Iterable[str], cache_dir: str | os.PathLike[str] | None = None
+    paths: Iterable[str],
+    cache_dir: str | os.PathLike[str] | None = None,
+    store: Store = FILES,
 ) -> np.ndarray:
-    """sha256 (hex) of the bytes of every file; ``""`` for a file that cannot be read."""
-    return file_facts(paths, _hash, "reading files", cache_dir)["sha256"].to_numpy(object)
+    """:meth:`Store.sha256` of every image; ``""`` for one that cannot be read."""
+    compute = partial(_hash, store=store)
+    return file_facts(paths, compute, "reading files", cache_dir, store)["sha256"].to_numpy(object)
 
 
-def _hash(path: str) -> Facts:
+def _hash(path: str, store: Store) -> Facts:
     try:
-        with open(path, "rb") as file:
-            return {"sha256": hashlib.file_digest(file, "sha256").hexdigest(), "error": ""}
+        return {"sha256": store.sha256(path), "error": ""}
     except OSError as error:
         return {"sha256": "", "error": error.strerror or type(error).__name__}
 
 
-def _stat(paths: list[str]) -> pd.DataFrame:
-    rows = []
-    for path in paths:
-        try:
-            found = os.stat(path)
-            rows.append((path, found.st_size, found.st_mtime_ns))
-        except OSError:
-            rows.append((path, -1, -1))
-    return pd.DataFrame(rows, columns=_KEY)
+def _stat(paths: list[str], store: Store) -> pd.DataFrame:
+    return pd.DataFrame([(path, *store.stat(path)) for path in paths], columns=_KEY)
 
 
-def _in_threads(paths: Sequence[str], compute: Callable[[str], Facts], kind: str) -> list[Facts]:
+def _in_threads(
+    paths: Sequence[str], compute: Callable[[str], Facts], kind: str, threads: int | None
+) -> list[Facts]:
     """``compute`` of every path, in order, under a progress bar (on a terminal, rank 0)."""
     chunks = [paths[i : i + _CHUNK] for i in range(0, len(paths), _CHUNK)]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
@@ -97,7 +98,7 @@ def _in_threads(paths: Sequence[str], compute: Callable[[str], Facts], kind: str
             *columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden
         ) as progress,
         # PIL and hashlib let go of the interpreter lock while they work.
-        ThreadPoolExecutor(min(32, 2 * (os.cpu_count() or 1))) as pool,
+        ThreadPoolExecutor(threads or min(32, 2 * (os.cpu_count() or 1))) as pool,
     ):
         task = progress.add_task(kind, total=len(paths))
         answers: list[Facts] = []
@@ -107,18 +108,18 @@ def _in_threads(paths: Sequence[str], compute: Callable[[str], Facts], kind: str
     return answers
 
 
-def _load(store: Path | None) -> pd.DataFrame | None:
-    if store is None or not store.exists():
+def _load(memory: Path | None) -> pd.DataFrame | None:
+    if memory is None or not memory.exists():
         return None
     try:
-        return pd.read_parquet(store)
+        return pd.read_parquet(memory)
     except (OSError, ValueError):  # cut short by a full disk: as good as absent
         return None
 
 
-def _save(store: Path, known: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
+def _save(memory: Path, known: pd.DataFrame | None, fresh: pd.DataFrame) -> None:
     """Adds the fresh answers; several processes may do so at once, none sees half a file."""
     table = fresh[fresh["error"] == ""]
     if known is not None:
         table = pd.concat([known[~known["path"].isin(fresh["path"])], table])
-    write_table(table, store)
+    write_table(table, memory)

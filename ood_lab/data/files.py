@@ -1,4 +1,4 @@
-"""Images that lie in files."""
+"""Images that lie in files, or in another store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -16,6 +16,7 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.filefacts import content_hashes
 from ood_lab.data.formats import register_formats
 from ood_lab.data.naming import label_columns
+from ood_lab.data.stores import FILES, Store
 from ood_lab.errors import UserError
 
 Identify = Literal["content", "stat"]
@@ -31,8 +32,8 @@ _TURNED = {
 }
 
 
-def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
-    """Decodes the (first) image of a file as 8-bit RGB, the way a person sees it.
+def load_rgb(path: str | os.PathLike[str], store: Store = FILES) -> Image.Image:
+    """Decodes the (first) image of a file, or a store, as 8-bit RGB, the way a person sees it.
 
     - The EXIF orientation is applied: a photo that the camera stored on its side would otherwise
       be an unintended covariate shift.
@@ -46,7 +47,7 @@ def load_rgb(path: str | os.PathLike[str]) -> Image.Image:
     """
     try:
         register_formats()
-        with Image.open(path) as image:
+        with store.open(os.fspath(path)) as image:
             image.load()
             return _as_rgb(_upright(image))
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
@@ -92,7 +93,7 @@ def _as_rgb(image: Image.Image) -> Image.Image:
 
 
 class FileDataset(ImageDataset):
-    """Images in files, as :func:`~ood_lab.data.manifest.read_manifest` lists them.
+    """Images in files, or in another store, as a source lists them.
 
     The identity is a sha256 over ``label, path relative to the common folder, content`` of every
     row, and its levels, category, shape and attributes where there are any: a copy of the data in
@@ -100,12 +101,13 @@ class FileDataset(ImageDataset):
 
     Args:
         name: ``train``, ``val``, ``test`` or the name of an OOD set.
-        table: columns ``path`` (absolute) and ``label`` at least.
+        table: columns ``path`` (absolute, or the address in ``store``) and ``label`` at least.
         classes: names of the ID classes; empty for an OOD set.
         identify: what stands for the content of a file: ``content`` = its sha256, ``stat`` = its
             size and modification time, for sets too large to be read once more.
         cache_dir: folder that remembers the sha256 of unchanged files; None = none does.
         names: see :class:`ImageDataset`.
+        store: where the images lie.
     """
 
     def __init__(
@@ -116,20 +118,27 @@ class FileDataset(ImageDataset):
         identify: Identify = "content",
         cache_dir: str | os.PathLike[str] | None = None,
         names: Mapping[str, Sequence[str]] | None = None,
+        store: Store = FILES,
     ) -> None:
         self.identify = identify
         self.cache_dir = cache_dir
-        identity = _identity(table, identify, cache_dir)
+        self.store = store
+        identity = _identity(table, identify, cache_dir, store)
         super().__init__(name, table, list(classes), identity, names)
 
     @property
     def paths(self) -> list[str]:
-        """Absolute path of every row."""
+        """Address of every row: in files, the absolute path."""
         return list(self.table["path"])
+
+    def content_hashes(self, rows: Sequence[int] | None = None) -> np.ndarray:
+        """sha256 (hex) of the images in some rows; None = in all."""
+        table = self.table if rows is None else self.table.iloc[list(rows)]
+        return content_hashes(table["path"], self.cache_dir, self.store)
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image (see :func:`load_rgb`)."""
-        return load_rgb(str(self.table["path"].iat[index]))
+        return load_rgb(str(self.table["path"].iat[index]), self.store)
 
     def load_mask(self, index: int) -> np.ndarray | None:
         """Returns the image that column ``mask`` names, its brightest grey 1; None without one."""
@@ -142,20 +151,32 @@ class FileDataset(ImageDataset):
 
     def without(self, rows: Sequence[int]) -> FileDataset:
         """The dataset less the given rows, with its own identity and no transform."""
-        rest = self.table.drop(index=list(rows))
-        return FileDataset(self.name, rest, self.classes, self.identify, self.cache_dir, self.names)
+        return self.of(self.name, self.table.drop(index=list(rows)), self.classes, self.names)
+
+    def of(
+        self,
+        name: str,
+        table: pd.DataFrame,
+        classes: Sequence[str],
+        names: Mapping[str, Sequence[str]],
+    ) -> FileDataset:
+        """Another set of images from the same store."""
+        return FileDataset(name, table, classes, self.identify, self.cache_dir, names, self.store)
 
 
 def _identity(
-    table: pd.DataFrame, identify: Identify, cache_dir: str | os.PathLike[str] | None
+    table: pd.DataFrame,
+    identify: Identify,
+    cache_dir: str | os.PathLike[str] | None,
+    store: Store,
 ) -> str:
     paths = list(table["path"])
-    if identify == "content":
-        contents = content_hashes(paths, cache_dir)
-    elif identify == "stat":
-        contents = np.array([f"{s.st_size} {s.st_mtime_ns}" for s in map(os.stat, paths)])
-    else:
+    if identify not in get_args(Identify):
         raise UserError(f"identify is 'content' or 'stat', not '{identify}'")
+    if identify == "content" or not store.changeless:
+        contents = content_hashes(paths, cache_dir, store)
+    else:
+        contents = np.array(["{} {}".format(*store.stat(path)) for path in paths])
     common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
     digest = hashlib.sha256()
     for path, label, content in zip(paths, table["label"], contents, strict=True):

@@ -1,4 +1,4 @@
-"""The user's own images: folders, CSV or Parquet tables, or image lists."""
+"""The user's own images: folders, tables, lists, tar shards, and data sets of other packages."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from ood_lab.data.labelled import (
     check_consistent,
     missing_labels,
 )
-from ood_lab.data.manifest import missing_of, read_manifest
 from ood_lab.data.naming import align_attributes, encode_names
+from ood_lab.data.sources import Given, Listed, Source, source_of
 from ood_lab.data.splits import ID_SPLITS, stratified_split
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -36,12 +36,9 @@ log = logging.getLogger(__name__)
 _NAME = re.compile(r"[^\W_][\w .,+()-]*|_[\w .,+()-]+")
 _LONGEST = 100
 
-#: A path, or ``{path: ..., root: ...}`` where the paths in a list start from another folder.
-Source = str | os.PathLike[str] | Mapping[str, str]
-
 
 class FolderDataModule(OODDataModule):
-    """ID and OOD images from anything :func:`~ood_lab.data.manifest.read_manifest` reads.
+    """ID and OOD images from anything that :func:`~ood_lab.data.sources.source_of` takes.
 
     Args:
         id: sources of ``train``, ``val`` and ``test``. A missing val or test is split off train,
@@ -65,12 +62,12 @@ class FolderDataModule(OODDataModule):
 
     def __init__(
         self,
-        id: Mapping[str, Source | None],
-        ood: Mapping[str, Source | None],
+        id: Mapping[str, Given | None],
+        ood: Mapping[str, Given | None],
         name: str = "folder",
-        csid: Mapping[str, Source | None] | None = None,
+        csid: Mapping[str, Given | None] | None = None,
         full_spectrum: bool = False,
-        ood_val: Mapping[str, Source | None] | None = None,
+        ood_val: Mapping[str, Given | None] | None = None,
         hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
@@ -79,15 +76,16 @@ class FolderDataModule(OODDataModule):
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
-        self.id_sources = {split: source for split, source in id.items() if source is not None}
-        self.ood_sources = _given(ood)
-        self.csid_sources = _given(csid) if full_spectrum else {}
-        self.val_ood_sources = _given(ood_val)
+        self.root = root
+        self.id_sources = self._sources("id", id)
+        self.ood_sources = self._sources("ood", ood)
+        csid_sources = self._sources("csid", csid)
+        self.csid_sources = csid_sources if full_spectrum else {}
+        self.val_ood_sources = self._sources("ood_val", ood_val)
         self.csid_names, self.val_ood_names = list(self.csid_sources), list(self.val_ood_sources)
         self.full_spectrum = full_spectrum
-        self.left_out = [] if full_spectrum else list(_given(csid))
+        self.left_out = [] if full_spectrum else list(csid_sources)
         self.hierarchy = hierarchy
-        self.root = root
         self.split = list(split)
         self.split_seed = split_seed
         self.identify: Identify = identify
@@ -95,10 +93,7 @@ class FolderDataModule(OODDataModule):
     @property
     def sources(self) -> dict[str, Path]:
         """The folder or list file of each set, and the hierarchy."""
-        sets = {
-            name: Path(source["path"] if isinstance(source, Mapping) else source)
-            for name, source in self._all_sources.items()
-        }
+        sets = {name: source.place for name, source in self._all_sources.items()}
         return sets | ({"hierarchy": Path(self.hierarchy)} if self.hierarchy else {})
 
     @property
@@ -107,29 +102,26 @@ class FolderDataModule(OODDataModule):
         return {**self.id_sources, **others}
 
     def missing_images(self) -> dict[str, str]:
-        """The number of listed images that are not there, and the first of them, by set."""
-        found = {}
-        for name, source in self._all_sources.items():
-            path, root = self._place(source)
-            if path.is_file() and (sentence := missing_of(path, root)):
-                found[name] = sentence
-        return found
+        """What is not there of each set: listed images, or a data set that cannot be made."""
+        found = {name: source.missing() for name, source in self._all_sources.items()}
+        return {name: sentence for name, sentence in found.items() if sentence}
 
     def build_splits(self) -> Mapping[str, ImageDataset]:
         """Reads the sources and splits off what is missing."""
         self._check_sources()
-        train, classes = self._read(self.id_sources["train"], None)
-        tables = {"train": train} | {
-            split: self._read(self.id_sources[split], classes)[0]
-            for split in ID_SPLITS[1:]
-            if split in self.id_sources
-        }
+        read = {"train": self._read(self.id_sources["train"], None)}
+        classes = read["train"].classes
+        given = [split for split in ID_SPLITS[1:] if split in self.id_sources]
+        read |= {split: self._read(self.id_sources[split], classes) for split in given}
+        tables = {split: listed.table for split, listed in read.items()}
         self._check_labels(tables, classes)
         if not classes:
             self._note("ID has no labels: detectors that need classes will refuse")
-        shifted = {name: self._read(s, classes)[0] for name, s in self.csid_sources.items()}
+        shifted = {name: self._read(s, classes) for name, s in self.csid_sources.items()}
         others = {**self.ood_sources, **self.val_ood_sources}
-        outside = shifted | {name: self._read(source, [])[0] for name, source in others.items()}
+        beyond = shifted | {name: self._read(source, []) for name, source in others.items()}
+        outside = {name: listed.table for name, listed in beyond.items()}
+        stores = {name: listed.store for name, listed in (read | beyond).items()}
         names = encode_names(tables, outside)
         names = self._add_levels(tables, classes, names)
         tables = self._complete(align_attributes(tables))
@@ -144,6 +136,7 @@ class FolderDataModule(OODDataModule):
                 self.identify,
                 self.checking.cache_dir,
                 names,
+                stores.get(name, stores["train"]),  # of which val and test may be a part
             )
             for name, table in (tables | outside).items()
         }
@@ -196,23 +189,16 @@ class FolderDataModule(OODDataModule):
             elif split != "train" or self.few.shots == ALL:  # few shots leave such rows out
                 check_complete(table, source)
 
-    def _read(
-        self, source: Source, classes: Sequence[str] | None
-    ) -> tuple[pd.DataFrame, list[str]]:
-        path, root = self._place(source)
-        return read_manifest(path, root, classes, self.remark)
+    def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
+        return source.read(classes, self.remark, self.checking.cache_dir)
 
-    def _place(self, source: Source) -> tuple[Path, str | os.PathLike[str] | None]:
-        """The file or folder of a source, and where the paths in it start from."""
-        if not isinstance(source, Mapping):
-            return Path(source), self.root
-        unknown = [key for key in source if key not in ("path", "root")]
-        if unknown or "path" not in source:
-            wrong = f"'{unknown[0]}'" if unknown else "no path"
-            raise UserError(
-                f"a data source is a path or {{path: ..., root: ...}}, not with {wrong}"
-            )
-        return Path(source["path"]), source.get("root", self.root)
+    def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
+        """The sources of sets by name, less those that are left out."""
+        return {
+            name: source_of(each, f"data.{kind}.{name}", self.root)
+            for name, each in (given or {}).items()
+            if not (each is None or (isinstance(each, (str, Mapping)) and not each))
+        }
 
     def _complete(self, tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
         """Takes the missing of val and test off train."""
@@ -234,7 +220,3 @@ class FolderDataModule(OODDataModule):
         self.notes.append(text)
         if getattr(rank_zero_only, "rank", 0) == 0:
             log.info(text)
-
-
-def _given(sources: Mapping[str, Source | None] | None) -> dict[str, Source]:
-    return {name: source for name, source in (sources or {}).items() if source}

@@ -190,5 +190,5 @@ def _relabelled(
     names: Mapping[str, Sequence[str]],
 ) -> ImageDataset:
     if isinstance(data, FileDataset):  # whose files the check looks at
-        return FileDataset(name, table, classes, data.identify, data.cache_dir, names)
+        return data.of(name, table, classes, names)
     return Relabelled(data, rows.tolist(), table, name, classes, names)

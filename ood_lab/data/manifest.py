@@ -82,8 +82,22 @@ def read_manifest(
             table.loc[given, "mask"] = _absolute(table.loc[given, "mask"], place, root)
     if table.empty:
         raise UserError(f"'{place}' contains no images{instead(place)}")
-    table = _check_columns(table, place)
-    labels, names = _encode(table["label"], classes, place)
+    table = check_columns(table, place)
+    return encode_labels(table, classes, str(place), numeric=place.is_file())
+
+
+def encode_labels(
+    table: pd.DataFrame, classes: Sequence[str] | None, source: str, numeric: bool
+) -> tuple[pd.DataFrame, list[str]]:
+    """Turns the texts in column ``label`` into positions in the list of classes, in place.
+
+    Args:
+        table: a row an image.
+        classes: see :func:`read_manifest`.
+        source: what to call the table.
+        numeric: labels that look like numbers are numbers.
+    """
+    labels, names = _encode(table["label"], classes, source, numeric)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
         table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")
     table["label"] = labels
@@ -223,7 +237,7 @@ def _label_text(label: pd.Series) -> pd.Series:
     return text.map(lambda name: unicodedata.normalize("NFC", name).strip() or NO_LABEL)
 
 
-def _check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
+def check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Makes the columns that travel with a sample numbers, or texts where they hold names."""
     for column in map(str, table.columns):
         if is_named(column):
@@ -254,12 +268,12 @@ def _numbers_or_names(column: pd.Series) -> pd.Series:
     return _label_text(column)
 
 
-def _check_no_fractions(labels: pd.Series, source: Path) -> None:
+def _check_no_fractions(labels: pd.Series, source: str) -> None:
     """Refuses measurements as labels: each fraction would become a class of its own."""
     known = labels != NO_LABEL
     numbers = pd.to_numeric(labels[known], errors="coerce")
     broken = np.flatnonzero(known)[(numbers % 1 != 0).to_numpy()]
-    if source.is_file() and len(broken) and numbers.notna().all():
+    if len(broken) and numbers.notna().all():
         row = int(broken[0])
         raise UserError(
             f"'{source}' row {row + 1}: label {labels.iloc[row]} is a number that is not whole: a "
@@ -268,15 +282,15 @@ def _check_no_fractions(labels: pd.Series, source: Path) -> None:
 
 
 def _encode(
-    labels: pd.Series, classes: Sequence[str] | None, source: Path
+    labels: pd.Series, classes: Sequence[str] | None, source: str, numeric: bool
 ) -> tuple[np.ndarray, list[str]]:
     """Turns label texts into positions in the list of classes."""
     given = sorted(set(labels) - {NO_LABEL})
     # Folder names are names even if they look like numbers: 001, 002, ...
-    numbers = source.is_file() and all(name.removeprefix("-").isdecimal() for name in given)
+    numbers = numeric and all(name.removeprefix("-").isdecimal() for name in given)
     if numbers and any(name.startswith("-") for name in given):
         raise UserError(f"'{source}' has label {given[0]}: write {NO_LABEL} for an unknown class")
-    if classes is None or classes:
+    if numeric and (classes is None or classes):
         _check_no_fractions(labels, source)
     if classes is not None:
         names = list(classes)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
 import pandas as pd
 
 from ood_lab.data.check_report import Overlap
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.filefacts import content_hashes
 from ood_lab.data.files import FileDataset
 
 
@@ -32,12 +30,12 @@ def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
 
 
 def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
-    sizes = {d.name: pd.Series([os.path.getsize(p) for p in d.paths]) for d in (first, second)}
+    sizes = {d.name: pd.Series([d.store.stat(p)[0] for p in d.paths]) for d in (first, second)}
     common = set(sizes[first.name]) & set(sizes[second.name])
     tables = []
     for data in (first, second):
         paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
-        hashes = content_hashes(paths, data.cache_dir)
+        hashes = data.content_hashes(list(paths.index))
         tables.append(pd.DataFrame({"path": paths.to_numpy(), "sha256": hashes}))
     there, here = (table[table["sha256"] != ""] for table in tables)
     twins = here[here["sha256"].isin(there["sha256"])]

@@ -12,8 +12,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
 from rich.progress import track
 
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.data.files import FileDataset, load_rgb
+from ood_lab.data.files import FileDataset
 from ood_lab.errors import UserError
 from ood_lab.io import replaced
 
@@ -44,15 +43,14 @@ def segmented_masks(
     key = hashlib.sha256(segmenter.identity.encode()).hexdigest()[:16]
     folder = Path(cache_dir) / "masks" / key
     folder.mkdir(parents=True, exist_ok=True)
-    hashes = content_hashes(data.paths, data.cache_dir)
+    hashes = data.content_hashes()
     files = [str(folder / f"{name}.png") for name in hashes]
-    pairs = zip(files, data.paths, strict=True)
-    todo = {file: path for file, path in pairs if not os.path.exists(file)}
+    todo = {file: row for row, file in enumerate(files) if not os.path.exists(file)}
     silent = getattr(rank_zero_only, "rank", 0) != 0 or not todo
-    for file, path in track(
+    for file, row in track(
         todo.items(), "Segmenting images", total=len(todo), transient=True, disable=silent
     ):
-        mask = (np.clip(segmenter(load_rgb(path)), 0.0, 1.0) * 255).round().astype(np.uint8)
+        mask = (np.clip(segmenter(data.load_image(row)), 0.0, 1.0) * 255).round().astype(np.uint8)
         # Several processes may make the same mask.
         with replaced(file) as part:
             Image.fromarray(mask).save(part, format="png")

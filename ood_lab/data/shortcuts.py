@@ -36,12 +36,19 @@ def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
 
 
 def _by_format(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
-    a, b = (part["format"].value_counts(normalize=True) for part in (inside, outside))
-    if a.sub(b, fill_value=0).abs().sum() / 2 > SHARE:
+    a, b = (pd.Series(shares_of_formats(part), dtype=float) for part in (inside, outside))
+    # Of images that arrive decoded nobody knows the format.
+    if len(a) and len(b) and a.sub(b, fill_value=0).abs().sum() / 2 > SHARE:
         yield f"file format: ID {_shares(a)}, {name} {_shares(b)}"
     grey_in, grey_out = inside["grey"].mean(), outside["grey"].mean()
     if abs(grey_in - grey_out) > SHARE:
         yield f"colour: ID {grey_in:.0%} grey images, {name} {grey_out:.0%}"
+
+
+def shares_of_formats(facts: pd.DataFrame) -> dict[str, float]:
+    """Share of each known file format, largest first."""
+    known = facts.loc[facts["format"] != "", "format"]
+    return {str(name): share for name, share in known.value_counts(normalize=True).items()}
 
 
 def _shares(formats: pd.Series) -> str:

@@ -15,6 +15,8 @@ NEUTRAL = (
     "paths",
     "force",
     "openood",  # data and weights name what they take from these folders
+    "root",
+    "download",  # of data that is missing, which its own key says, too
     "ckpt_openood",
     "debug",  # what it shortens has keys of its own
     "tags",
@@ -59,7 +61,7 @@ def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return {
         str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in config.items()
-        if f"{prefix}{key}" not in NEUTRAL
+        if f"{prefix}{key}" not in NEUTRAL and not (key == "download" and prefix[:5] == "data.")
     }
 
 

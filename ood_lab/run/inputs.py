@@ -10,6 +10,7 @@ import csv
 import hashlib
 import logging
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -118,7 +119,9 @@ def _listed_images(run: Path) -> Iterator[str]:
     for file in sorted((run / "splits").glob("*.csv")):
         with file.open(newline="", encoding="utf-8") as lines:
             for row in csv.DictReader(lines):
-                yield from (row[k] for k in ("path", "mask") if os.path.isabs(row.get(k) or ""))
+                named = (row[k] for k in ("path", "mask") if os.path.isabs(row.get(k) or ""))
+                # Of an image in a shard, the shard.
+                yield from (re.sub(r"\.tar#.*", ".tar", path, flags=re.DOTALL) for path in named)
 
 
 def _compare(

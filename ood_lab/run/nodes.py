@@ -41,6 +41,31 @@ def build(cfg: DictConfig, key: str, **arguments: Any) -> Any:
         raise UserError(f"cannot build '{key}': {reason}") from error
 
 
+def left_to_data(groups: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Arguments of :func:`build` that leave the making of data sets to the DataModule.
+
+    What cannot be made is then told as any other source that cannot be read.
+
+    Args:
+        groups: nodes of ``data`` whose values are sources, by name.
+    """
+    late = {"_partial_": True}
+    return {
+        group: {
+            name: late if "_target_" in source else {"dataset": late}
+            for name, source in sources.items()
+            if isinstance(source, Mapping) and ("_target_" in source or _made(source))
+        }
+        for group, sources in groups.items()
+        if isinstance(sources, Mapping)
+    }
+
+
+def _made(source: Mapping[str, Any]) -> bool:
+    inner = source.get("dataset")
+    return isinstance(inner, Mapping) and "_target_" in inner
+
+
 def check_finite(settings: Mapping[str, Any]) -> None:
     """Raises :class:`UserError`, naming the key, for any NaN or infinity in a configuration."""
     for key, value in leaves(settings):

@@ -92,13 +92,13 @@ def _wandb_offline() -> bool:
         return True
 
 
-def _help_group(name: str, words: str, *, _root_: DictConfig) -> str:
-    """``name  words: choices``, with the chosen ones first; cut at :data:`WIDTH` columns."""
+def _help_group(name: str, words: str, *ahead: str, _root_: DictConfig) -> str:
+    """``name  words: choices``, the chosen ones and ``ahead`` first; cut at :data:`WIDTH`."""
     chosen = _root_.hydra.runtime.choices.get(name) or []
     first = [chosen] if isinstance(chosen, str) else list(chosen)
     options = _families([path.stem for path in conf_files(name)])
     line = f"  {name:<{_NAMES}}{words}: "
-    rest = list(dict.fromkeys([*first, *options]))
+    rest = list(dict.fromkeys([*first, *ahead, *options]))
     while len(f"{line}{', '.join(rest)}") > WIDTH:
         rest = [*rest[: -1 if rest[-1] != "..." else -2], "..."]
     return line + ", ".join(rest)

@@ -215,7 +215,9 @@ class Workspace:
         """A DataModule that makes OOD sets from its ID data if ``graded=...`` says so."""
         # As a node: Hydra would turn a dataclass into a dictionary.
         graded = {"graded": self.cfg.graded} if self.cfg.get("graded") else {}
-        return self.build("data", **graded)
+        kinds = ("id", "csid", "ood", "ood_val")
+        sources = nodes.left_to_data({kind: self.settings["data"].get(kind) for kind in kinds})
+        return self.build("data", **sources, **graded)
 
     @cached_property
     def sets(self) -> OODDataModule:

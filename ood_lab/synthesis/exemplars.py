@@ -61,11 +61,14 @@ def load_materials(data: OODDataModule, source: str | None) -> Materials:
                 "compared with them; leave it null to take all ID test images"
             )
         return Materials(test, range(len(test)))
-    paths = test.paths if source is None else read_manifest(source, classes=[])[0]["path"].tolist()
-    digests = content_hashes(paths, data.checking.cache_dir).tolist()
+    if source is None:
+        paths, digests = test.paths, test.content_hashes().tolist()
+    else:
+        paths = read_manifest(source, classes=[])[0]["path"].tolist()
+        digests = content_hashes(paths, data.checking.cache_dir).tolist()
     for split in ("train", "val"):
         _check_apart(paths, digests, data, split)
-    row_of = _by_content(test, data)
+    row_of = _by_content(test)
     strangers = [p for p, digest in zip(paths, digests, strict=True) if digest not in row_of]
     if strangers:
         raise UserError(
@@ -81,7 +84,7 @@ def _check_apart(
     others = data.splits[split]
     if not isinstance(others, FileDataset):
         return
-    seen = _by_content(others, data)
+    seen = _by_content(others)
     leaks = [(p, seen[d]) for p, d in zip(paths, digests, strict=True) if d in seen]
     if leaks:
         raise UserError(
@@ -90,7 +93,7 @@ def _check_apart(
         )
 
 
-def _by_content(images: FileDataset, data: OODDataModule) -> dict[str, int]:
-    """sha256 of the file -> row."""
-    digests = content_hashes(images.paths, data.checking.cache_dir).tolist()
+def _by_content(images: FileDataset) -> dict[str, int]:
+    """sha256 of the image -> row."""
+    digests = images.content_hashes().tolist()
     return {digest: row for row, digest in enumerate(digests)}

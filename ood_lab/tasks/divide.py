@@ -15,6 +15,7 @@ from ood_lab.arguments import Levels
 from ood_lab.axes import LEVELS, cell_file
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.filefacts import content_hashes
+from ood_lab.data.files import FileDataset
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
@@ -102,7 +103,21 @@ def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.Data
         pool = pool.fillna({"corruption": "", "severity": 0}).astype({"severity": int})
         paths = pool.pop(MADE_OF).fillna(pool["path"].astype(str))
         pool["source"] = paths
-    return pool.assign(sha256=content_hashes(paths, cache))
+    return pool.assign(sha256=_contents(paths, data, cache))
+
+
+def _contents(paths: pd.Series, data: OODDataModule, cache: str) -> list[str]:
+    """The hashes of images by address, which may lie in any store of the data."""
+    wanted = set(paths)
+    known: dict[str, str] = {}
+    for images in data.splits.values():
+        if isinstance(images, FileDataset):
+            rows = np.flatnonzero(images.table["path"].isin(wanted))
+            hashes = images.content_hashes(rows.tolist())
+            known |= zip(images.table["path"].iloc[rows], hashes, strict=True)
+    others = [path for path in wanted if path not in known]  # files of sets that are used up
+    known |= zip(others, content_hashes(others, cache), strict=True)
+    return [known[path] for path in paths]
 
 
 def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: Edges) -> None:

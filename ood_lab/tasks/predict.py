@@ -16,6 +16,8 @@ from rich.console import Console
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.files import load_rgb
+from ood_lab.data.sources import Given
+from ood_lab.data.stores import Store
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
@@ -76,7 +78,7 @@ class Predict(Task):
         UserError: see the checks; a saved detector of another backbone.
     """
 
-    images: str | Mapping[str, str] | Sequence[str | Mapping[str, str]]
+    images: Given
     detector_file: str | Sequence[str] | None
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
     batch_size: BatchSize
@@ -145,7 +147,7 @@ class Predict(Task):
             "refused": refused,
             **second.describe(),
         }
-        _show(table, ws.manifest, ready, ws.folder)
+        _show(table, ws.manifest, ready, ws.folder, pictures.readable.store)
 
 
 def _id_banks(
@@ -200,6 +202,7 @@ def _show(
     manifest: Mapping[str, Any],
     ready: Mapping[str, CalibratedDetector],
     folder: Path,
+    store: Store,
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
     unreadable = int((table["error"] != "").sum())
@@ -218,7 +221,7 @@ def _show(
             id_scores,
             blocks,
             manifest,
-            lambda _, row: load_rgb(table["path"].iloc[row]),
+            lambda _, row: load_rgb(table["path"].iloc[row], store),
             command_to_repeat(),
         )
         log.info("page: %s", page)

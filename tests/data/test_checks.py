@@ -13,6 +13,7 @@ from ood_lab.data.checks import check_data
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.files import FileDataset
 from ood_lab.data.manifest import read_manifest
+from ood_lab.data.stores import Files
 from ood_lab.errors import UserError
 
 
@@ -135,9 +136,9 @@ def test_only_files_of_equal_size_are_hashed(sets, monkeypatch):
             file.write(b"\0" * (abs(hash(path)) % 100_000))
     shutil.copy(root / "train/cat/000.jpg", root / "far/sea/000.jpg")
     asked = []
-    hashes = checks.content_hashes
+    hashes = Files.sha256
     monkeypatch.setattr(
-        checks, "content_hashes", lambda paths, c: asked.extend(paths) or hashes(paths, c)
+        Files, "sha256", lambda files, path: asked.append(path) or hashes(files, path)
     )
     assert [o.count for o in check_data(splits).overlaps] == [1]
     assert len(asked) < 10
@@ -190,7 +191,7 @@ def test_the_second_check_decodes_nothing(sets, monkeypatch):
     cold = check_data(read(), cache_dir=root / "cache", on_broken="skip")
     looked = []
     load = checks.load_rgb
-    monkeypatch.setattr(checks, "load_rgb", lambda p: looked.append(p) or load(p))
+    monkeypatch.setattr(checks, "load_rgb", lambda p, *s: looked.append(p) or load(p, *s))
     warm = check_data(read(), cache_dir=root / "cache", on_broken="skip")
     assert looked == [str(root / "val/cat/000.jpg")]  # failures are looked at again
     assert warm == cold

@@ -7,6 +7,7 @@ from pictures import folders, picture
 
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.hierarchy import read_hierarchy
+from ood_lab.data.sources import source_of
 from ood_lab.errors import UserError
 
 CSV = "class,kingdom,family\ncat,fur,cats\ndog,fur,dogs\nowl,feather,owls\nyak,fur,cows\n"
@@ -144,7 +145,7 @@ def test_names_in_lists_are_numbered_as_train_says(source, tmp_path):
         f"path,category,level_0\n{source}/far/0.jpg,old,x\n{source}/far/1.jpg,stuffed,\n"
     )
     data = module(source, id={"train": train, "test": test})
-    data.ood_sources = {"far": far}
+    data.ood_sources = {"far": source_of(far, "data.ood.far")}
     data.setup()
     table = data.splits["train"].table
     original = pd.read_csv(train, keep_default_na=False).set_index("path").loc[table["path"]]

@@ -42,6 +42,8 @@ ELSEWHERE = {
     "seed",  # names the folder
     "debug",  # shortens through keys of its own
     "openood",  # folders that data and weights name
+    "root",
+    "download",
     "ckpt_openood",
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",

@@ -137,9 +137,7 @@ def write_dataset(items: Sequence[Item], images: Path, folder: Path) -> None:
         from datasets import Dataset as Table
         from datasets import DatasetDict
     except ImportError as error:
-        raise UserError(
-            "task.hf_dataset=true needs datasets: pip install 'ood_lab[rft]'"
-        ) from error
+        raise UserError("task.hf_dataset=true needs datasets: pip install 'ood_lab[hf]'") from error
     rows = {
         "image": [[str((images / item.image).absolute())] for item in items],
         "problem": [item.problem[0] for item in items],

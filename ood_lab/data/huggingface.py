@@ -1,0 +1,60 @@
+"""Data sets in the formats of Hugging Face's ``datasets``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+_SAVED = ("state.json", "dataset_dict.json")
+
+
+def is_saved(path: str) -> bool:
+    """True for a folder that ``save_to_disk`` wrote."""
+    return any((Path(path).expanduser() / name).is_file() for name in _SAVED)
+
+
+def load(
+    path: str, split: str | None = None, config: str | None = None, download: bool = False
+) -> Any:
+    """One split of a data set.
+
+    Args:
+        path: a folder that ``save_to_disk`` wrote, of Parquet files or of images, a Parquet file,
+            or a name on the hub.
+        split: one of several.
+        config: one of several configurations of a data set on the hub.
+        download: a name on the hub may be fetched.
+
+    Raises:
+        UserError: there is no such folder, split or package.
+    """
+    try:
+        import datasets
+    except ImportError as error:
+        raise UserError("this needs Hugging Face's datasets: pip install 'ood_lab[hf]'") from error
+    place = Path(path).expanduser()
+    if is_saved(path):
+        found = datasets.load_from_disk(str(place))
+    elif place.is_file():
+        found = datasets.load_dataset("parquet", data_files={"train": str(place)})
+    elif place.is_dir():
+        found = datasets.load_dataset(str(place))
+    elif download:
+        found = datasets.load_dataset(path, config)
+    else:
+        raise UserError(
+            f"'{path}' is no file or folder here; if it is a name on the hub, download: true "
+            "fetches it"
+        )
+    if not isinstance(found, Mapping):
+        return found
+    if split is None and len(found) == 1:
+        return next(iter(found.values()))
+    if split not in found:
+        which = f"no split '{split}'" if split else "several splits; name one with split:"
+        raise UserError(f"'{path}' has {which}; {suggestion(split or '', found)}")
+    return found[split]

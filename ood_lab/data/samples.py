@@ -1,0 +1,275 @@
+"""Map-style data sets of other packages: their samples taken apart, their images as a store."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from ood_lab.axes import LEVELS
+from ood_lab.data.filefacts import Facts, file_facts
+from ood_lab.data.folders import NO_LABEL
+from ood_lab.data.naming import is_named
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+
+_IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
+_LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")
+Column = str | int
+
+
+def as_image(value: Any) -> Image.Image:
+    """A PIL image from one, an array or tensor, encoded bytes, or a path.
+
+    Arrays are ``[H, W]``, ``[H, W, 1|3|4]`` or ``[1|3|4, H, W]``: bytes, or floats from 0 to 1.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if isinstance(value, Image.Image):
+        return value
+    if isinstance(value, Mapping) and "bytes" in value:  # Hugging Face's, undecoded
+        value = value["bytes"] if value["bytes"] is not None else value["path"]
+    if isinstance(value, bytes):
+        return Image.open(io.BytesIO(value))
+    if isinstance(value, (str, os.PathLike)):
+        return Image.open(value)
+    pixels = np.asarray(value)
+    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4):
+        pixels = np.moveaxis(pixels, 0, -1)
+    if pixels.ndim not in (2, 3) or (pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4)):
+        raise ValueError(f"{type(value).__name__} of shape {np.shape(value)} is no image")
+    if pixels.dtype.kind == "f":
+        if pixels.min() < 0 or pixels.max() > 1:
+            raise ValueError(
+                f"its values are {pixels.min():.3g} to {pixels.max():.3g}, not 0 to 1: leave "
+                "normalisation to the network's own transform"
+            )
+        pixels = (pixels * 255).round().astype(np.uint8)
+    if pixels.dtype != np.uint8:
+        raise ValueError(f"its values are {pixels.dtype}: give bytes, or floats from 0 to 1")
+    return Image.fromarray(pixels[..., 0] if pixels.shape[2:] == (1,) else pixels)
+
+
+class Samples:
+    """The images of a map-style data set, addressed as ``<name>#<row>``.
+
+    A sample is an image, a tuple with the image first and the label second, or a dict. Undecoded
+    images of Hugging Face's data sets stay undecoded, so that their sha256 is that of the file.
+
+    Args:
+        dataset: has ``len`` and ``[i]``.
+        name: of the source.
+        image: key or position of the image in a sample; None = found by name, or the first image.
+        label: the same of the label; None = found by name, or the second of a tuple.
+        version: a number that changes with the data; None = nothing may be remembered.
+
+    Raises:
+        UserError: it is not map-style, or has no such column.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        name: str,
+        image: Column | None = None,
+        label: Column | None = None,
+        version: int | None = None,
+    ) -> None:
+        if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
+            raise UserError(f"{name}: {type(dataset).__name__} is not map-style: it needs len, [i]")
+        if len(dataset) == 0:
+            raise UserError(f"{name} contains no images")
+        self.name = name
+        self.dataset = dataset
+        self.version = version
+        self.changeless = version is not None
+        self._hashes: dict[str, str] = {}
+        self._width = len(str(len(dataset) - 1))
+        features: Any = getattr(dataset, "features", None)
+        tabular = isinstance(features, Mapping)  # Hugging Face's
+        # The classes of others need not stand several threads.
+        self.threads: int | None = None if tabular else 1
+        example = features if tabular else dataset[0]
+        self._image, self._label = self._columns(example, image, label)
+        self.classes = self._names(features)
+        if tabular and type(features[self._image]).__name__ == "Image":
+            undecoded = type(features[self._image])(decode=False)
+            self.dataset = dataset.with_format(None).cast_column(self._image, undecoded)
+
+    @property
+    def paths(self) -> list[str]:
+        """The address of every row."""
+        return [f"{self.name}#{row:0{self._width}}" for row in range(len(self.dataset))]
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """The same for every image: nothing is known before it is read."""
+        return 1, self.version or 0
+
+    def open(self, path: str) -> Image.Image:
+        """The image of a row."""
+        return as_image(self._value(path))
+
+    def sha256(self, path: str) -> str:
+        """Of the encoded image, else of mode, size and pixels."""
+        return self._hashes.get(path) or _sha256(self._value(path))
+
+    def table(self, cache_dir: str | os.PathLike[str] | None) -> pd.DataFrame:
+        """Columns ``path`` and ``label`` (text), and of Hugging Face's, the labels beside them.
+
+        Where labels are no column of their own, every sample is read for them, once.
+        """
+        paths = self.paths
+        if self.threads is None:
+            columns = {c: self.dataset[c] for c in self.dataset.column_names if _travels(c)}
+            labels = [NO_LABEL] * len(paths) if self._label is None else self.dataset[self._label]
+            return pd.DataFrame({"path": paths, "label": self._texts(labels), **columns})
+        if self._look(paths[0]) != self._look(paths[0]):
+            raise UserError(
+                f"{self.name} gives another image whenever it is asked for the same row: leave "
+                "random transforms out of it; the network's own are applied later"
+            )
+        found = file_facts(paths, self._look, "reading samples", cache_dir, self)
+        self._hashes = dict(zip(paths, found["sha256"], strict=True))
+        if len(broken := found[found["error"] != ""]):
+            first = broken.iloc[0]
+            raise UserError(
+                f"{len(broken):,} of {len(found):,} samples cannot be read: '{first['path']}' "
+                f"({first['error']})"
+            )
+        return pd.DataFrame({"path": paths, "label": self._texts(found["label"])})
+
+    def _look(self, path: str) -> Facts:
+        try:
+            sample = self._sample(path)
+            label = None if self._label is None else sample[self._label]
+            image = sample if self._image is None else sample[self._image]
+            return {"label": _scalar(label), "sha256": _sha256(image), "error": ""}
+        except Exception as error:  # the classes of others raise anything
+            reason = " ".join(str(error).split()) or type(error).__name__
+            return {"label": "", "sha256": "", "error": reason}
+
+    def _texts(self, labels: Iterable[Any]) -> list[str]:
+        texts = []
+        for row, label in enumerate(labels):
+            try:
+                text = _scalar(label)
+            except ValueError as error:
+                raise UserError(f"{self.name}#{row}: {error}") from error
+            if self.classes and text.lstrip("-").isdecimal() and text not in self.classes:
+                number = int(text)
+                if number >= len(self.classes):
+                    raise UserError(
+                        f"{self.name}#{row} has label {number}, and there are "
+                        f"{len(self.classes)} classes"
+                    )
+                text = self.classes[number] if number >= 0 else NO_LABEL
+            texts.append(text)
+        return texts
+
+    def _sample(self, path: str) -> Any:
+        return self.dataset[int(path.rpartition("#")[2])]
+
+    def _value(self, path: str) -> Any:
+        sample = self._sample(path)
+        return sample if self._image is None else sample[self._image]
+
+    def _columns(self, example: Any, image: Column | None, label: Column | None) -> tuple[Any, Any]:
+        """Key or position of image and label in a sample; None: the sample is the image itself."""
+        if isinstance(example, Mapping):
+            keys = [str(key) for key in example]
+            images = [k for k in keys if _is_image(example[k])] or [k for k in _IMAGES if k in keys]
+            labels = [k for k in keys if type(example[k]).__name__ == "ClassLabel"]
+            named = [k for k in _LABELS if k in keys]
+            return (
+                self._choose("image", image, keys, images, True),
+                self._choose("label", label, keys, named[:1] or labels, False),
+            )
+        if isinstance(example, (tuple, list)):
+            keys = [str(position) for position in range(len(example))]
+            images = [k for k in keys if _is_image(example[int(k)])]
+            first = self._choose("image", image, keys, images[:1], True)
+            rest = [k for k in keys if k != first and k not in images]
+            second = self._choose("label", label, keys, rest[:1], False)
+            return int(first), None if second is None else int(second)
+        if image is not None or label is not None:
+            raise UserError(f"{self.name}: a sample is an image alone, and has no columns to name")
+        as_image(example)
+        return None, None
+
+    def _choose(
+        self, kind: str, given: Column | None, keys: list[str], found: list[str], needed: bool
+    ) -> Any:
+        if given is not None:
+            if str(given) not in keys:
+                raise UserError(
+                    f"{self.name} has no column '{given}' for the {kind}: "
+                    f"{suggestion(str(given), keys)}"
+                )
+            return str(given)
+        if len(found) == 1:
+            return found[0]
+        if found or needed:
+            which = f"several columns for the {kind}" if found else f"no column that is an {kind}"
+            raise UserError(
+                f"{self.name} has {which} ({', '.join(found or keys)}): name one, as in "
+                f"{{dataset: ..., {kind}: {(found or keys)[0]}}}"
+            )
+        return None
+
+    def _names(self, features: Any) -> list[str] | None:
+        """Names of the classes, position = label, as the data set numbers them."""
+        if isinstance(features, Mapping):
+            given = getattr(features.get(self._label), "names", None)
+        else:
+            inner = getattr(self.dataset, "dataset", None)  # of a Subset
+            given = getattr(self.dataset, "classes", None) or getattr(inner, "classes", None)
+        return None if given is None else class_names(given)
+
+
+def class_names(given: Sequence[Any]) -> list[str]:
+    """Names as texts, each once: ImageNet has two cranes."""
+    names = [", ".join(map(str, n)) if isinstance(n, (tuple, list)) else str(n) for n in given]
+    return [f"{n} ({i})" if names.count(n) > 1 else n for i, n in enumerate(names)]
+
+
+def _travels(column: str) -> bool:
+    return is_named(column) or column in LEVELS or column.startswith("attribute_")
+
+
+def _is_image(value: Any) -> bool:
+    """True for what can only be an image: PIL's, an array of two or three axes, such a feature."""
+    shape = value.shape if hasattr(value, "shape") else ()
+    return type(value).__name__ == "Image" or isinstance(value, Image.Image) or len(shape) in (2, 3)
+
+
+def _scalar(label: Any) -> str:
+    """The text of a label; that of no label for None."""
+    if label is None:
+        return NO_LABEL
+    if hasattr(label, "item") and np.size(label) == 1:
+        label = label.item()
+    if isinstance(label, (int, float)) and not isinstance(label, bool):
+        return NO_LABEL if label < 0 else str(label)
+    if isinstance(label, str):
+        return label.strip() or NO_LABEL
+    raise ValueError(f"its label is {type(label).__name__}, not a name or a number: name another")
+
+
+def _sha256(value: Any) -> str:
+    if isinstance(value, Mapping) and "bytes" in value:
+        value = value["bytes"] if value["bytes"] is not None else value["path"]
+    if isinstance(value, (str, os.PathLike)):
+        with open(value, "rb") as file:
+            value = file.read()
+    if isinstance(value, bytes):
+        return hashlib.sha256(value).hexdigest()
+    image = as_image(value)
+    head = f"{image.mode} {image.size} {image.getexif().get(274, 1)}\0".encode()
+    return hashlib.sha256(head + image.tobytes()).hexdigest()

@@ -1,0 +1,263 @@
+"""What a set may be read from: folders, tables, lists, tar shards, and data sets of others."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import pandas as pd
+
+from ood_lab.data import huggingface
+from ood_lab.data.manifest import check_columns, encode_labels, missing_of, read_manifest
+from ood_lab.data.remarks import Tell
+from ood_lab.data.samples import Column, Samples, class_names
+from ood_lab.data.shards import are_shards, read_shards
+from ood_lab.data.stores import FILES, Store
+from ood_lab.errors import UserError
+
+#: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
+#: function that makes one.
+Given = Any
+CacheDir = str | os.PathLike[str] | None
+_KEYS = {"path": ("path", "root", "image", "label"), "dataset": ("dataset", "image", "label")}
+
+
+class Listed(NamedTuple):
+    """The images of a source.
+
+    Attributes:
+        table: see :func:`~ood_lab.data.manifest.read_manifest`.
+        classes: position = label.
+        store: where the images lie.
+    """
+
+    table: pd.DataFrame
+    classes: list[str]
+    store: Store
+
+
+class Source(Protocol):
+    """Something that lists images."""
+
+    @property
+    def place(self) -> Path:
+        """The file or folder, for messages."""
+
+    def missing(self) -> str:
+        """What is not there, in words; empty if nothing is known to be missing."""
+
+    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+        """See :func:`~ood_lab.data.manifest.read_manifest`."""
+
+
+def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None) -> Source:
+    """The source that a value of the configuration stands for.
+
+    Args:
+        given: see :data:`Given`. A path is a folder, table or list (see :func:`read_manifest`), tar
+            shards (see :func:`read_shards`) or a folder that Hugging Face's ``save_to_disk`` wrote.
+        key: of the value, for messages.
+        root: folder that relative paths in tables and lists start from; None = their own.
+
+    Raises:
+        UserError: unknown keys.
+    """
+    options = dict(given) if isinstance(given, Mapping) else {}
+    kind = next((kind for kind in _KEYS if kind in options), "path")
+    if isinstance(given, Mapping):
+        unknown = [name for name in options if name not in _KEYS[kind]]
+        if unknown or kind not in options:
+            wrong = f"'{unknown[0]}'" if unknown else "no path"
+            raise UserError(
+                "a data source is a path, {path: ..., root: ...} or {dataset: ..., image: ..., "
+                f"label: ...}}, not with {wrong}"
+            )
+        given = options[kind]
+    columns = options.get("image"), options.get("label")
+    if not isinstance(given, (str, os.PathLike)):
+        return OwnData(given, key, *columns)
+    path = os.fspath(given)
+    if huggingface.is_saved(path):
+        return OwnData(partial(huggingface.load, path=path), key, *columns)
+    if are_shards(path):
+        return Shards(path, *columns)
+    return Manifest(Path(path), options.get("root", root))
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A folder, table or list of image files."""
+
+    place: Path
+    root: str | os.PathLike[str] | None
+
+    def missing(self) -> str:
+        """The number of listed images that are not there, and the first of them."""
+        return missing_of(self.place, self.root) if self.place.is_file() else ""
+
+    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+        """See :class:`Source`."""
+        return Listed(*read_manifest(self.place, self.root, classes, tell), FILES)
+
+
+@dataclass(frozen=True)
+class Shards:
+    """Tar shards."""
+
+    pattern: str
+    image: str | None
+    label: str | None
+
+    @property
+    def place(self) -> Path:
+        """The shard or folder; of a pattern, the folder."""
+        path = Path(self.pattern).expanduser()
+        return path if not set(self.pattern) & set("{*?[") else path.parent
+
+    def missing(self) -> str:
+        """Nothing that reading would not find."""
+        return ""
+
+    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+        """See :class:`Source`."""
+        table, store = read_shards(self.pattern, self.image, self.label)
+        return Listed(*encode_labels(table, classes, self.pattern, numeric=True), store)
+
+
+class OwnData:
+    """A map-style data set of another package, or of the user.
+
+    Args:
+        given: the data set, or a function without arguments that makes it, such as a ``partial`` of
+            its class.
+        key: of the configuration, for messages.
+        image: see :class:`~ood_lab.data.samples.Samples`.
+        label: the same.
+    """
+
+    def __init__(
+        self, given: Any, key: str, image: Column | None = None, label: Column | None = None
+    ) -> None:
+        self.given, self.key, self.image, self.label = given, key, image, label
+        self.made_by = given.func if isinstance(given, partial) else type(given)
+
+    @cached_property
+    def dataset(self) -> Any:
+        """The data set, made when it is first asked for.
+
+        Raises:
+            UserError: its class refuses.
+        """
+        if not isinstance(self.given, partial):
+            return self.given
+        try:
+            return self.given()
+        except UserError as error:
+            raise UserError(f"{self.key}: {error}") from error
+        except Exception as error:  # whatever the class of another package finds wrong
+            reason = " ".join(str(error).split()) or type(error).__name__
+            takes = "download" in inspect.signature(self.made_by).parameters
+            remedy = (
+                f"; {self.key}.download=true fetches it" if takes and not self._downloads else ""
+            )
+            raise UserError(
+                f"{self.key}: {self.made_by.__name__} says: {reason}{remedy}"
+            ) from error
+
+    @property
+    def _arguments(self) -> Mapping[str, Any]:
+        return self.given.keywords if isinstance(self.given, partial) else {}
+
+    @property
+    def _downloads(self) -> bool:
+        return bool(self._arguments.get("download"))
+
+    @property
+    def _paths(self) -> list[str]:
+        """The files and folders that its arguments name."""
+        named = [str(a) for a in self._arguments.values() if isinstance(a, (str, os.PathLike))]
+        return [path for path in named if os.path.exists(os.path.expanduser(path))]
+
+    @property
+    def place(self) -> Path:
+        """The first path that its arguments name, else the folder of its code."""
+        return Path(next(iter(self._paths), os.path.dirname(_code(self.made_by) or ".") or "."))
+
+    def missing(self) -> str:
+        """What its class says where it cannot be made."""
+        try:
+            return "" if self._downloads or self.dataset is not None else "nothing"
+        except UserError as error:
+            return str(error).partition(": ")[2]
+
+    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+        """See :class:`Source`."""
+        if plain := _plain_files(self.dataset):
+            names = class_names(self.dataset.classes)
+            paths, labels = zip(*plain, strict=True)
+            table = pd.DataFrame({"path": map(os.path.abspath, paths)})
+            table["label"] = [names[label] for label in labels]
+            return self._listed(table, names, classes, FILES)
+        name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
+        samples = Samples(self.dataset, name, self.image, self.label, self._version())
+        return self._listed(samples.table(cache_dir), samples.classes, classes, samples)
+
+    def _listed(
+        self,
+        table: pd.DataFrame,
+        names: list[str] | None,
+        classes: Sequence[str] | None,
+        store: Store,
+    ) -> Listed:
+        table = check_columns(table, Path(self.key))
+        given = names if classes is None and names else classes
+        return Listed(*encode_labels(table, given, self.key, numeric=not names), store)
+
+    def _version(self) -> int | None:
+        """Changes with its code, its arguments and every file that they name; None: no file is."""
+        if not (files := sorted(_below(self._paths))):
+            return None
+        code = _code(self.made_by)
+        facts = [
+            (path, s.st_size, s.st_mtime_ns)
+            for path in [*files, *([code] if code else [])]
+            if (s := os.stat(path))
+        ]
+        text = f"{self.made_by} {sorted(map(str, self._arguments.items()))} {facts}"
+        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:7])
+
+
+def _code(made_by: Callable[..., Any]) -> str | None:
+    try:
+        return inspect.getsourcefile(made_by)
+    except TypeError:  # builtin, or of a notebook
+        return None
+
+
+def _below(paths: Iterable[str]) -> Iterable[str]:
+    for path in map(os.path.expanduser, paths):
+        if os.path.isfile(path):
+            yield path
+        for folder, _, names in os.walk(path):
+            yield from (os.path.join(folder, name) for name in names)
+
+
+def _plain_files(dataset: Any) -> list[tuple[str, int]]:
+    """Files and labels of torchvision's ``ImageFolder`` and what is like it; none of all others.
+
+    They are then read as the files of any folder, without a pass over all of them.
+    """
+    from torchvision.datasets import DatasetFolder
+    from torchvision.datasets.folder import default_loader
+
+    if not isinstance(dataset, DatasetFolder):
+        return []
+    own = type(dataset).__getitem__ is DatasetFolder.__getitem__
+    changed = dataset.transform or dataset.target_transform or dataset.loader is not default_loader
+    return list(dataset.samples) if own and not changed else []

@@ -1,0 +1,138 @@
+"""Where the images of a set lie, and how one of them is opened."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from PIL import Image
+
+
+class Store(Protocol):
+    """Opens images by their address, which stands in the column ``path`` of a set's table.
+
+    Attributes:
+        threads: at most so many may read at once; None = as many as the machine has.
+        changeless: True if :meth:`stat` changes whenever an image does, so that what is known of
+            an image can be remembered.
+    """
+
+    threads: int | None
+    changeless: bool
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """Size in bytes, and a number that changes with the image; -1, -1 where there is none."""
+
+    def open(self, path: str) -> Image.Image:
+        """The image, which may not have been decoded yet."""
+
+    def sha256(self, path: str) -> str:
+        """sha256 (hex) of the encoded image where it is encoded, else of its pixels."""
+
+
+class Files:
+    """Each image is a file, addressed by its absolute path."""
+
+    threads: int | None = None
+    changeless = True
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """Size and modification time (ns)."""
+        try:
+            found = os.stat(path)
+        except OSError:
+            return -1, -1
+        return found.st_size, found.st_mtime_ns
+
+    def open(self, path: str) -> Image.Image:
+        """The image of a file."""
+        return Image.open(path)
+
+    def sha256(self, path: str) -> str:
+        """Of the file."""
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+FILES = Files()
+
+
+class Member(NamedTuple):
+    """Where the bytes of an image stand in a shard."""
+
+    shard: str
+    start: int
+    size: int
+    version: int
+
+
+class ShardStore:
+    """Images within uncompressed tar files: ``<shard>#<name in it>``.
+
+    A shard is opened for each image, so that any number of processes may read.
+
+    Args:
+        members: by address.
+    """
+
+    threads: int | None = None
+    changeless = True
+
+    def __init__(self, members: Mapping[str, Member]) -> None:
+        self.members = dict(members)
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """Size of the image and modification time (ns) of its shard."""
+        member = self.members[path]
+        return member.size, member.version
+
+    def read(self, path: str) -> bytes:
+        """The encoded image.
+
+        Raises:
+            OSError: the shard is gone or has become shorter.
+        """
+        shard, start, size, _ = self.members[path]
+        with open(shard, "rb") as file:
+            file.seek(start)
+            found = file.read(size)
+        if len(found) < size:
+            raise OSError(f"'{shard}' ends within it")
+        return found
+
+    def open(self, path: str) -> Image.Image:
+        """The image of a member."""
+        return Image.open(io.BytesIO(self.read(path)))
+
+    def sha256(self, path: str) -> str:
+        """Of the member, which is that of the same image in a file."""
+        return hashlib.sha256(self.read(path)).hexdigest()
+
+
+class Together:
+    """Several stores as one.
+
+    Args:
+        stores: where each image lies, by address.
+    """
+
+    def __init__(self, stores: Mapping[str, Store]) -> None:
+        self.stores = dict(stores)
+        kinds = set(self.stores.values())
+        self.threads = min((s.threads for s in kinds if s.threads is not None), default=None)
+        self.changeless = all(store.changeless for store in kinds)
+
+    def stat(self, path: str) -> tuple[int, int]:
+        """See :class:`Store`."""
+        return self.stores[path].stat(path)
+
+    def open(self, path: str) -> Image.Image:
+        """See :class:`Store`."""
+        return self.stores[path].open(path)
+
+    def sha256(self, path: str) -> str:
+        """See :class:`Store`."""
+        return self.stores[path].sha256(path)

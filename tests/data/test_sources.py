@@ -1,0 +1,398 @@
+"""The same images as a folder, a class, Hugging Face's, and shards: the same numbers."""
+
+import gzip
+import hashlib
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from cli import ROOT, call, run_folders
+from pictures import Pictures, folders, picture, save_huggingface, truncate, write_shards
+from PIL import Image
+from torchvision.datasets import CIFAR10, ImageFolder
+from torchvision.transforms.functional import pil_to_tensor
+
+from ood_lab.data.cub import CUB
+from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.errors import UserError
+from ood_lab.evaluation.images import read_images
+
+SETS = {"train": 0, "test": 10_000, "far": 20_000}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Every set as a folder of PNG, as shards and as Hugging Face's."""
+    root = tmp_path_factory.mktemp("sources")
+    for name, seed in SETS.items():
+        folders(root / name, each=8 if name == "train" else 4, first_seed=seed, suffix="png")
+        write_shards(root / name, root / "shards" / name)
+        save_huggingface(root / name, root / "hf" / name)
+    return root
+
+
+def kinds(root, name):
+    """The set as each kind of source."""
+    own = partial(Pictures, root=str(root / name))
+    return {
+        "folder": str(root / name),
+        "pil": own,
+        "array": partial(own, kind="array"),
+        "tensor": partial(own, kind="tensor"),
+        "floats": partial(own, kind="floats"),
+        "dict": partial(own, keys=("img", "target")),
+        "named": {"dataset": partial(own, keys=("a", "b")), "image": "a", "label": "b"},
+        "instance": own(),
+        "image_folder": partial(ImageFolder, root=str(root / name)),
+        "saved": str(root / "hf" / name),
+        "shards": str(root / "shards" / name),
+        "range": str(root / "shards" / name / "part-{000..001}.tar"),
+        "pattern": str(root / "shards" / name / "*.tar"),
+    }
+
+
+def module(root, kind="folder", **options):
+    def of(name):
+        wanted = "pattern" if kind == "range" and name == "train" else kind  # which has more
+        return kinds(root, name)[wanted]
+
+    data = FolderDataModule(
+        {"train": of("train"), "test": of("test")}, {"far": of("far")}, **options
+    )
+    data.use_transform(eval=pil_to_tensor)
+    return data
+
+
+def images(data, split, workers=0):
+    data.loading.__dict__["num_workers"] = workers
+    return torch.cat([batch["image"] for batch in data.predict_loader(split)])
+
+
+@pytest.fixture(scope="module")
+def folder(root):
+    return module(root, batch_size=5)
+
+
+OWN = ("pil", "array", "tensor", "floats", "dict", "named", "instance", "image_folder")
+
+
+@pytest.mark.parametrize("kind", [*OWN, "saved", "shards", "range", "pattern"])
+def test_every_kind_has_the_images_and_labels_of_the_folder(root, folder, kind, tmp_path):
+    data = module(root, kind, cache_dir=tmp_path, batch_size=5)
+    assert data.classes == folder.classes == ["cat", "dog", "owl"]
+    for split in folder.splits:
+        assert torch.equal(data.splits[split].labels, folder.splits[split].labels)
+        assert torch.equal(images(data, split), images(folder, split))
+        assert data.splits[split].table["path"].is_unique
+    assert set(data.splits["far"].table["category_name"]) == {"cat", "dog", "owl"}
+    for mine, theirs in zip(data.report.sets, folder.report.sets, strict=True):
+        assert (mine.images, mine.per_class, mine.common_size) == (
+            theirs.images,
+            theirs.per_class,
+            theirs.common_size,
+        )
+    assert not data.report.overlaps
+    again = module(root, kind, cache_dir=tmp_path)
+    for split in folder.splits:
+        assert again.splits[split].identity == data.splits[split].identity
+
+
+def test_a_remembered_set_is_not_read_again_until_it_changes(root, tmp_path, monkeypatch):
+    place = shutil.copytree(root / "test", tmp_path / "test")
+    read = []
+    get = Pictures.__getitem__
+    monkeypatch.setattr(Pictures, "__getitem__", lambda d, row: read.append(row) or get(d, row))
+
+    def built():
+        read.clear()
+        train = partial(Pictures, root=str(place))
+        data = FolderDataModule({"train": train}, {}, cache_dir=tmp_path / "cache")
+        data.setup()
+        return [images.identity for images in data.splits.values()]
+
+    first = built()
+    assert len(read) >= 12
+    assert built() == first
+    assert len(read) <= 3  # the first one: is it the same whenever it is asked for?
+    Image.new("RGB", (16, 16)).save(place / "cat" / "000.png")
+    assert built() != first
+
+
+def test_workers_read_every_image_once_and_in_order(root, folder):
+    data = module(root, "shards", batch_size=5)
+    for split in folder.splits:
+        assert torch.equal(images(data, split, workers=2), images(folder, split))
+
+
+def test_content_shared_by_sets_of_different_kinds_is_found(root):
+    same = {k: kinds(root, "test")[k] for k in ("folder", "saved", "shards", "image_folder")}
+    data = FolderDataModule({"train": kinds(root, "train")["shards"], "test": same["saved"]}, same)
+    data.setup()
+    found = {overlap.second: overlap.count for overlap in data.report.overlaps}
+    assert found == dict.fromkeys(same, 12)
+
+
+def test_an_unreadable_image_in_a_shard(root, tmp_path):
+    place = shutil.copytree(root / "test", tmp_path / "test")
+    truncate(place / "cat" / "000.png")
+    good = str(root / "train")
+    for path in (write_shards(place, tmp_path / "tar"), save_huggingface(place, tmp_path / "hf")):
+        options = {"id": {"train": str(path), "val": good, "test": good}, "ood": {}}
+        with pytest.raises(UserError, match="1 of 36 images cannot be read"):
+            FolderDataModule(**options).setup()
+        data = FolderDataModule(**options, on_broken="skip")
+        data.setup()
+        assert len(data.splits["train"]) == 11
+
+
+def cut(place):
+    """A shard without its end."""
+    (first, *_) = sorted(place.glob("*.tar"))
+    first.write_bytes(first.read_bytes()[:2000])
+    return place
+
+
+def test_mistakes_are_named(root, tmp_path):
+    own = partial(Pictures, root=str(root / "train"))
+    shards = kinds(root, "train")["shards"]
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b""))
+    other = save_huggingface(root / "test", tmp_path / "other", "scan", "kind")
+    wrong = {
+        "id.train: Pictures says: Dataset not found.*; data.id.train.download=true fetches it": (
+            partial(Pictures, root="nowhere")
+        ),
+        "no column 'lable' for the label: did you mean 'label'": {
+            "path": str(root / "hf/train"),
+            "label": "lable",
+        },
+        "id/train/Pictures has no column 'img' for the image": {
+            "dataset": partial(own, keys=("picture", "label")),
+            "image": "img",
+        },
+        r"no column that is an image \(a, b\): name one": partial(_Nothing, keys=("a", "b")),
+        "another image whenever": partial(own, kind="random"),
+        "its values are .*, not 0 to 1": partial(own, kind="normalised"),
+        "cannot read shard '.*part-000.tar': .*fetch or write it anew": str(
+            cut(shutil.copytree(root / "shards/train", tmp_path / "cut"))
+        ),
+        "has no label 'json.x': there is: png, cls": {"path": shards, "label": "json.x"},
+        "no file ends in 'jpeg'": {"path": shards, "image": "jpeg"},
+        "is compressed": str(tmp_path / "a.tar.gz"),
+        r"part-004\.tar' does not exist": f"{shards}/part-{{000..004}}.tar",
+        "is not map-style": iter([]),
+        "not with 'lable'": {"path": str(root / "train"), "lable": "x"},
+        r"several columns for the image \(one, two\)": _Frame({"one": "", "two": ""}),
+    }
+    for message, source in wrong.items():
+        with pytest.raises(UserError, match=message):
+            FolderDataModule({"train": source}, {}).setup()
+    data = FolderDataModule({"train": {"path": str(other), "label": "kind"}}, {})
+    data.setup()
+    assert data.classes == ["cat", "dog", "owl"]
+
+
+def test_the_hub_is_asked_only_when_told():
+    from ood_lab.data import huggingface
+
+    with pytest.raises(UserError, match="download: true"):
+        huggingface.load("uoft-cs/cifar10")
+
+
+class _Nothing(Pictures):
+    def __init__(self, keys):
+        self.keys = keys
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, row):
+        return dict.fromkeys(self.keys, 1)
+
+
+class _Frame(_Nothing):
+    def __getitem__(self, row):
+        return {key: np.zeros((4, 4), np.uint8) for key in self.keys}
+
+
+SMALL = ("model=clip", "trainer.accelerator=cpu", "detector=[msp,knn]", "detector.knn.k=2")
+QUIET = ("metrics.draws=20", "logger=none", "data.batch_size=8", "data.num_workers=0")
+
+
+def scored(root, outputs, *data):
+    """The scores and results of an evaluation."""
+    line = ("data=folder", *data, *SMALL, *QUIET, f"paths.outputs={outputs}")
+    assert call("eval.py", *line, f"paths.features={outputs}/f", f"paths.cache={outputs}/c") == 0
+    folder = run_folders(outputs)[-1]
+    return folder, pd.read_parquet(folder / "results.parquet")
+
+
+def test_a_mixed_run_has_the_digits_of_the_folders(root, tmp_path):
+    plain = [f"data.id.{s}={root}/{s}" for s in ("train", "test")] + [f"data.ood.far={root}/far"]
+    mixed = [
+        f"data.id.train={{_target_:pictures.Pictures,root:{root}/train,kind:array}}",
+        f"data.id.test={root}/shards/test",
+        f"data.ood.far={{_target_:ood_lab.data.huggingface.load,path:{root}/hf/far}}",
+    ]
+    _, expected = scored(root, tmp_path / "plain", *plain)
+    folder, found = scored(root, tmp_path / "mixed", *mixed)
+    pd.testing.assert_frame_equal(found, expected)
+    assert "far/load#" in (folder / "splits" / "far.csv").read_text()
+    assert (folder / "report.html").read_text().count("data:image/") > 3  # pictures of them
+    # Repeated, it is shown again; a shard that has changed is noticed.
+    assert (
+        call(
+            "eval.py",
+            "data=folder",
+            *mixed,
+            *SMALL,
+            *QUIET,
+            f"paths.outputs={tmp_path}/mixed",
+            f"paths.features={tmp_path}/mixed/f",
+            f"paths.cache={tmp_path}/mixed/c",
+        )
+        == 0
+    )
+    assert len(run_folders(tmp_path / "mixed")) == 1
+
+
+@pytest.mark.slow
+def test_two_processes_and_predictions_have_the_digits_of_one_and_of_folders(root, tmp_path):
+    sets = (
+        f"data.id.train={root}/shards/train",
+        f"data.id.test={{_target_:pictures.Pictures,root:{root}/test}}",
+        f"data.ood.far={root}/hf/far",
+    )
+    found = []
+    for devices in (1, 2):
+        outputs = tmp_path / str(devices)
+        places = [f"paths.{p}={outputs}/{p}" for p in ("outputs", "features", "cache")]
+        line = [
+            "data=folder",
+            *sets,
+            *SMALL[2:],
+            *QUIET,
+            "model=clip",
+            "task.report=false",
+            *places,
+        ]
+        ranks = ["trainer=ddp_cpu", f"trainer.devices={devices}"]
+        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+        command = [sys.executable, str(ROOT / "eval.py"), *line, *ranks]
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+        (folder,) = run_folders(outputs)
+        found.append(pd.read_parquet(folder / "scores.parquet"))
+    pd.testing.assert_frame_equal(*found, rtol=1e-5, atol=1e-6)
+    data = ("task=predict", "data=folder", *sets, *SMALL, f"paths.features={tmp_path}/f")
+    predicted = []
+    for images in (f"{root}/far", f"{root}/shards/far"):
+        line = (*data, f"task.images={images}", "logger=none", f"paths.outputs={tmp_path}/p")
+        assert call("eval.py", *line) == 0
+        file = run_folders(tmp_path / "p")[-1] / "predictions.csv"
+        predicted.append(pd.read_csv(file).drop(columns="path"))
+    pd.testing.assert_frame_equal(*predicted)
+
+
+def test_images_to_predict_come_from_any_source(root):
+    plain = read_images(f"{root}/far")
+    for kind in ("shards", "saved", "pil"):
+        given = read_images(kinds(root, "far")[kind])
+        assert len(given.readable) == len(plain.readable) == 12
+        for row in range(12):
+            assert given.readable.load_image(row) == plain.readable.load_image(row)
+    mixed = read_images([kinds(root, "far")["pil"], f"{root}/shards/far", f"{root}/far"])
+    assert len(set(mixed.table["path"])) == 36
+    assert mixed.readable.load_image(13) == mixed.readable.load_image(25)
+
+
+def test_measured_levels_find_the_rows_of_a_data_set(root, tmp_path):
+    plain = module(root, "pil")
+    table = plain.splits["far"].table[["path"]].rename_axis("index").reset_index()
+    rows = np.arange(len(table))
+    levels = table.assign(dataset="far", semantic_level=rows % 3, covariate_level=rows % 2)
+    levels.to_parquet(tmp_path / "levels.parquet")
+    data = module(root, "pil", levels=tmp_path / "levels.parquet")
+    assert data.splits["far"].table["semantic_level"].tolist() == (rows % 3).tolist()
+
+
+@pytest.fixture
+def cifar(tmp_path, monkeypatch):
+    """Torchvision's own CIFAR-10 on ten images a class for training and five for testing."""
+    place = tmp_path / "data" / "cifar10" / CIFAR10.base_folder
+    place.mkdir(parents=True)
+    rng, names = np.random.default_rng(0), ["plane", "bird", "cat"]
+
+    def write(name, content):
+        (place / name).write_bytes(pickle.dumps(content))
+        return hashlib.md5((place / name).read_bytes()).hexdigest()
+
+    lists = {}
+    for name, each in (("data_batch_1", 10), ("test_batch", 5)):
+        labels = list(range(3)) * each
+        pixels = rng.integers(0, 256, (len(labels), 3072), np.uint8)
+        lists[name] = [[name, write(name, {"data": pixels, "labels": labels})]]
+    meta = {"filename": "batches.meta", "key": "label_names"}
+    meta["md5"] = write("batches.meta", {"label_names": names})
+    for name, value in zip(
+        ("train_list", "test_list", "meta"), (*lists.values(), meta), strict=True
+    ):
+        monkeypatch.setattr(CIFAR10, name, value)
+    return tmp_path / "data"
+
+
+def test_published_sets_are_ready_and_nothing_is_fetched(cifar, tmp_path, capsys):
+    line = ("task=data_check", "data=cifar10", f"root={cifar}", f"paths.outputs={tmp_path}/o")
+    line = (*line, f"paths.cache={tmp_path}/c")
+    assert call("eval.py", *line, "data/ood=[svhn,textures]") == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "2 of 4 sources: svhn is incomplete: SVHN says: Dataset not found" in error
+    assert "data.ood.svhn.download=true fetches it" in error
+    assert {path.name for path in cifar.iterdir()} == {"cifar10"}
+    assert call("eval.py", *line) == 0
+    (classes,) = (tmp_path / "o").rglob("classes.csv")
+    assert pd.read_csv(classes).to_dict("list") == {
+        "label": [0, 1, 2],
+        "class": ["plane", "bird", "cat"],
+        "train": [9, 9, 9],
+        "val": [1, 1, 1],
+        "test": [5, 5, 5],
+    }
+
+
+def test_cub_follows_its_own_lists(tmp_path):
+    place = tmp_path / "CUB_200_2011"
+    files = [f"00{c}.Bird_{c}/{i}.jpg" for c in (1, 2) for i in range(3)]
+    for row, file in enumerate(files):
+        picture(place / "images" / file, seed=row)
+    lists = {
+        "images": files,
+        "image_class_labels": [1, 1, 1, 2, 2, 2],
+        "train_test_split": [1, 1, 0, 1, 0, 0],
+        "classes": ["001.Bird_1", "002.Bird_2"],
+    }
+    with pytest.raises(UserError, match=r"train_test_split.txt' does not exist"):
+        CUB(tmp_path)
+    for name, values in lists.items():
+        lines = [f"{number} {value}\n" for number, value in enumerate(values, 1)]
+        (place / f"{name}.txt").write_text("".join(lines))
+    train, test = CUB(tmp_path), CUB(tmp_path, train=False)
+    assert [label for _, label in train.samples] == [0, 0, 1]
+    assert [label for _, label in test.samples] == [0, 1, 1]
+    assert train.classes == lists["classes"]
+    assert train[0][0].size == (16, 16)
+
+
+def test_a_data_set_that_is_not_there_is_one_line(tmp_path, capsys):
+    data = f"data.id.train={{_target_:torchvision.datasets.CIFAR10,root:{tmp_path}/none}}"
+    assert call("eval.py", "data=folder", data, *SMALL, *QUIET, f"paths.outputs={tmp_path}") == 1
+    error = " ".join(capsys.readouterr().err.split())
+    assert "data.id.train: CIFAR10 says: Dataset not found or corrupted" in error
+    assert "data.id.train.download=true fetches it" in error
+    assert not (tmp_path / "none").exists()

@@ -177,10 +177,12 @@ def _identity(
         contents = content_hashes(paths, cache_dir, store)
     else:
         contents = np.array(["{} {}".format(*store.stat(path)) for path in paths])
-    common = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""
+    # Addresses of rows in a data set are no paths, and stay as they are.
+    folders = [os.path.dirname(path) for path in paths if os.path.isabs(path)]
+    common = os.path.commonpath(folders) if folders else ""
     digest = hashlib.sha256()
     for path, label, content in zip(paths, table["label"], contents, strict=True):
-        place = Path(os.path.relpath(path, common)).as_posix()
+        place = Path(os.path.relpath(path, common)).as_posix() if os.path.isabs(path) else path
         digest.update(f"{label}\0{place}\0{content}\n".encode("utf-8", "surrogateescape"))
     if others := label_columns(table):
         digest.update(table[others].to_csv(index=False).encode())

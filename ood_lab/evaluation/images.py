@@ -63,9 +63,9 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     several = isinstance(source, list | tuple)
     for number, each in enumerate(source if several else [source]):
         key = f"task.images[{number}]" if several else "task.images"
-        paths, store = _listed(each, key, remarks)
-        listed += paths
-        stores |= dict.fromkeys(paths, store)
+        found, where = _listed(each, key, remarks)
+        listed += found
+        stores |= dict.fromkeys(found, where)
     if not listed:
         raise UserError("task.images is an empty list: give at least one image")
     passed = tuple(remark.text for remark in remarks if remark.doubtful)
@@ -74,8 +74,7 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     if limit is not None:
         listed = [listed[row] for row in even_rows(len(listed), limit)]
     paths = pd.Series(listed)
-    others = set(stores.values()) - {FILES}
-    store = Together(stores) if others else FILES
+    store: Store = Together(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_look, store=store)
     errors = file_facts(paths, look, "decoding images", store=store)["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning import Trainer
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
@@ -19,6 +20,7 @@ from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import Extraction
+from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.io import write_text
 from ood_lab.shift import (
     Decomposition,
@@ -188,6 +190,32 @@ def foreign(clip: ClipModel, data: OODDataModule) -> str | None:
     return (
         f"the CLIP '{clip.name}' knows {clip.knows}: of these images it knows nothing, and all "
         "that rests on it means nothing; choose a real one with clip=..."
+    )
+
+
+def unknowing(clip: ClipModel, data: OODDataModule, features: Tensor) -> str | None:
+    """What to say where a CLIP does not tell the ID classes apart by their names.
+
+    Args:
+        clip: which does not say itself what it knows.
+        data: set up.
+        features: of ID test, ``[n, d]``, normalised.
+    """
+    labels = data.splits["test"].labels
+    known = labels >= 0
+    if clip.knows or len(data.classes) < 2 or not known.any():
+        return None
+    with torch.no_grad():
+        named = clip_backbone(clip, data.classes).head(features.float()).argmax(dim=1)
+    accuracy = float((named == labels)[known].double().mean())
+    chance = Chance.of(labels, len(data.classes))
+    if not chance.reached(accuracy):
+        return None
+    return (
+        f"the CLIP '{clip.name}' names the class of {accuracy:.1%} of ID test, no better than "
+        f"chance ({chance.words(data.classes)}): it knows nothing of these images, or of the names "
+        "of these classes, and then distances in meaning and in looks mean nothing; choose another "
+        "with clip=..., or task.distance=features"
     )
 
 

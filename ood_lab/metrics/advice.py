@@ -109,6 +109,10 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
     earned = gain is not None and gain.value > 0 and p_value < _ALPHA
     cost, cost_draws = half.mean("fpr95_ood", half.ood_names)
     taken = 0 if earned else place
+    low, high = percentile_interval(cost_draws, smallest)
+    if low[taken] == high[taken]:  # draws that are all the same do not mean certainty
+        every = half.places(half.ood_names)
+        low, high = half.sets.mean_ends("fpr95_ood", every, cost, cost_draws, half.n_id)
     other = compared.index(beside) if beside else taken
     return Advice(
         detector=chosen if earned else BASELINE,
@@ -116,9 +120,7 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
         runner_up=runner_up,
         gain=gain,
         lead=_contrast(values, draws, 1, smallest),
-        cost=Contrast(
-            float(cost[taken]), *map(float, percentile_interval(cost_draws[taken], smallest))
-        ),
+        cost=Contrast(float(cost[taken]), float(low[taken]), float(high[taken])),
         p_value=p_value,
         sets=tuple(sets),
         n_id=len(second[0]),

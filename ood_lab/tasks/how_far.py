@@ -35,6 +35,7 @@ from ood_lab.evaluation.encoder import (
     learnt,
     learnt_before,
     load_decompositions,
+    unknowing,
 )
 from ood_lab.io import read_json, read_table, write_table
 from ood_lab.lvlm.asking import answers_to
@@ -149,6 +150,8 @@ class HowFar(Score):
         features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, names, ws.stages)
         if not ws.is_main:
             return None
+        if doubt := unknowing(ws.clip, ws.data, features["test"]):
+            ws.manifest.setdefault("warnings", []).append(doubt)
         decompositions = load_decompositions(ws.clip, folder)
         main = decompositions[0]
         k = self.k or min(main.k, len(features["train"]))

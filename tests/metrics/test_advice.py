@@ -54,6 +54,13 @@ def test_a_real_difference_is_found_and_reported_on_the_other_half():
     assert (found.n_id, found.n_ood) == (100, 200)
 
 
+@pytest.mark.parametrize(("n", "most"), [(100, 1.0), (400, 0.1)])
+def test_perfect_separation_is_not_certain(n, most):
+    found = advice(np.random.default_rng(3), {"msp": 0.0, "good": 20.0}, 0, n=n)
+    assert (found.cost.value, found.cost.low) == (0, 0)
+    assert 0.01 < found.cost.high <= most
+
+
 def test_the_gain_is_that_of_the_second_half_alone():
     rng = np.random.default_rng(2)
     table = scores(rng, {"msp": 0.0, "good": 2.0}, sets=("one",))

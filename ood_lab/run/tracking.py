@@ -198,7 +198,7 @@ def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:
     nodes = [node for node in loggers.values() if _of_wandb(node)]
     online = os.environ.get("WANDB_MODE", "online") == "online"
     if online and any(not node.get("offline") for node in nodes):
-        with _refusals_explained():
+        with refusals_explained():
             wandb.login()
 
 
@@ -206,7 +206,7 @@ def make_loggers(cfg: DictConfig, run: RunFolder) -> list[Logger]:
     """The loggers of the ``logger`` node, with the run's settings logged to them."""
     settings = plain(cfg)
     # Lightning passes an option that W&B warns about.
-    with _refusals_explained(), redirect_stderr(io.StringIO()):
+    with refusals_explained(), redirect_stderr(io.StringIO()):
         loggers = [
             nodes.build(cfg, f"logger.{key}", save_dir=str(run.path), **_named(run, node))
             for key, node in settings["logger"].items()
@@ -226,7 +226,7 @@ def _named(run: RunFolder, node: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def _refusals_explained() -> Iterator[None]:
+def refusals_explained() -> Iterator[None]:
     """Turns W&B's errors into one line that suggests continuing offline."""
     try:
         yield

@@ -1,0 +1,223 @@
+"""A W&B workspace and a report that compare finished runs, from the names of what runs show."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import wandb
+
+from ood_lab.errors import UserError
+from ood_lab.io import read_config, write_text
+from ood_lab.report.page import flatten
+from ood_lab.report.view import RunView
+from ood_lab.results import read_results
+from ood_lab.run.folder import RunFolder
+from ood_lab.run.tracking import charts, refusals_explained
+
+if TYPE_CHECKING:
+    from wandb_workspaces.reports.v2 import Report
+    from wandb_workspaces.workspaces import Workspace
+
+#: Settings that differ between any two runs and are no choice of the user.
+_NEVER_SWEPT = ("paths.", "logger.", "hydra.", "name", "runs", "tags")
+#: Columns that the table of runs shows first, and axes of the sweep's plot.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What there is to compare, by the names under which W&B has it (docs/wandb.md).
+
+    Attributes:
+        groups: the experiments of the runs.
+        metrics: the headline metrics.
+        detectors: the highest mean AUROC over sets and runs first.
+        sets: OOD sets in shift order.
+        charts: one of each chart that the runs log, by its panel.
+        swept: settings that are not the same in all runs.
+    """
+
+    groups: list[str]
+    metrics: list[str]
+    detectors: list[str]
+    sets: list[str]
+    charts: dict[str, wandb.plot.CustomChart]
+    swept: list[str]
+
+
+def compared(paths: Sequence[Path]) -> Compared:
+    """Reads the runs that scored detectors.
+
+    Raises:
+        UserError: there is none.
+    """
+    tables = {path: read_results(path) for path in paths}
+    tables = {path: t[t["kind"] == "detection"] for path, t in tables.items()}
+    tables = {path: t for path, t in tables.items() if t["detector"].notna().any()}
+    if not tables:
+        raise UserError(
+            "none of these runs has scored a detector, so there is nothing to compare: name others "
+            "with runs=..."
+        )
+    views = [RunView(table) for table in tables.values()]
+    means: dict[str, list[float]] = {}
+    for view in views:
+        for detector in view.detectors:
+            means.setdefault(detector, []).append(view.mean("auroc", detector).value)
+    found: dict[str, wandb.plot.CustomChart] = {}
+    for table in tables.values():
+        found |= {key: chart for key, chart in charts(table).items() if key not in found}
+    return Compared(
+        sorted({RunFolder(path).label.partition("/")[0] for path in tables}),
+        list(dict.fromkeys(m for view in views for m in view.headlines)),
+        sorted(means, key=lambda d: -_mean(means[d])),
+        list(dict.fromkeys(s for view in views for s in view.sets)),
+        found,
+        _differing([dict(flatten(read_config(path))) for path in tables]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if not math.isnan(value)]
+    return sum(known) / len(known) if known else -math.inf
+
+
+def _differing(configs: Sequence[Mapping[str, str]]) -> list[str]:
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [
+        key
+        for key in keys
+        if not key.startswith(_NEVER_SWEPT) and len({config.get(key) for config in configs}) > 1
+    ]
+
+
+def panels(runs: Compared) -> dict[str, list[Any]]:
+    """Panels by section: leaderboard, shift, and sweep where a setting differs."""
+    from wandb_workspaces.reports import v2 as wr
+
+    def bars(title: str, names: Sequence[str]) -> Any:
+        return wr.BarPlot(title=title, metrics=list(names), max_bars_to_show=100)
+
+    def over(kind: str) -> list[Any]:
+        return [_custom(key, chart) for key, chart in runs.charts.items() if kind in key]
+
+    board = [
+        bars(f"Mean {m.upper()} over the OOD sets", [f"mean/{d}/{m}" for d in runs.detectors])
+        for m in runs.metrics
+    ]
+    shift = [
+        bars(f"{m.upper()} on {ood}", [f"{d}/{ood}/{m}" for d in runs.detectors])
+        for ood in runs.sets
+        for m in runs.metrics
+    ]
+    found = {
+        "Leaderboard": [*board, bars("ID accuracy", ["id_accuracy"])],
+        "Levels of shift": [
+            *over("_level"),
+            *shift,
+            bars("DAD", [f"{d}/dad" for d in runs.detectors]),
+            *over("dad_fpr95"),
+        ],
+    }
+    if runs.swept:
+        goals = [f"mean/{runs.detectors[0]}/{metric}" for metric in runs.metrics]
+        axes = [*map(wr.Config, runs.swept[:_MOST]), *map(wr.SummaryMetric, goals)]
+        found["Sweep"] = [
+            wr.ParallelCoordinatesPlot(
+                title="Settings and what came of them",
+                columns=[wr.ParallelCoordinatesPlotColumn(axis) for axis in axes],
+            ),
+            *(wr.ParameterImportancePlot(with_respect_to=goal) for goal in goals),
+        ]
+    return found
+
+
+def _custom(key: str, chart: wandb.plot.CustomChart) -> Any:
+    """The panel of a chart of :func:`~ood_lab.run.tracking.charts`, over all runs shown."""
+    from wandb_workspaces.reports import v2 as wr
+
+    chart.set_key(key)
+    spec = chart.spec
+    return wr.CustomChart(
+        query={"summaryTable": {"tableKey": spec.table_key}},
+        chart_name=spec.spec_name,
+        chart_fields=spec.fields,
+        chart_strings=spec.string_fields,
+    )
+
+
+def dashboards(
+    runs: Compared, *, entity: str, project: str, title: str
+) -> tuple[Workspace, Report]:
+    """The workspace and the report, not yet sent."""
+    from wandb_workspaces import workspaces
+    from wandb_workspaces.reports import v2 as wr
+
+    best = f"mean/{runs.detectors[0]}/auroc"
+    columns = [f"summary:mean/{d}/{m}" for d in runs.detectors[:_MOST] for m in runs.metrics]
+    groups = workspaces.Metric("Group").isin(runs.groups)
+    workspace = workspaces.Workspace(
+        entity=entity,
+        project=project,
+        name=title,
+        sections=[
+            workspaces.Section(name=name, panels=shown, is_open=True)
+            for name, shown in panels(runs).items()
+        ],
+        runset_settings=workspaces.RunsetSettings(
+            filters=[groups],
+            order=[workspaces.Ordering(workspaces.Summary(best), ascending=False)],
+            pinned_columns=[f"config:{key}.value" for key in runs.swept[:_MOST]] + columns,
+        ),
+    )
+    blocks: list[Any] = [wr.TableOfContents()]
+    for name, shown in panels(runs).items():
+        # Without a project of its own: that of the report. Naming it would ask the server for it.
+        runset = wr.Runset(name="runs", filters=[groups])
+        blocks += [wr.H1(name), wr.P(_WORDS[name]), wr.PanelGrid(runsets=[runset], panels=shown)]
+    report = wr.Report(
+        entity=entity,
+        project=project,
+        title=title,
+        description=f"Runs of {', '.join(runs.groups)}; every number with its interval is in "
+        "results.csv of its run folder.",
+        blocks=blocks,
+        width="fluid",
+    )
+    return workspace, report
+
+
+_WORDS = {
+    "Leaderboard": "Means over the OOD sets without a grid. AUROC: higher is better; FPR95: lower.",
+    "Levels of shift": "AUROC and FPR95 by measured level and by OOD set, in order of shift; DAD "
+    "counts the pairs of sets in which the larger shift has the lower FPR95.",
+    "Sweep": "The settings that differ between the runs, against the detector with the highest "
+    "mean AUROC.",
+}
+
+
+def default_entity() -> str:
+    """That of the account."""
+    with refusals_explained():
+        return str(wandb.Api().default_entity)
+
+
+def write_dashboards(made: tuple[Workspace, Report], folder: Path) -> list[Path]:
+    """Writes ``workspace.json`` and ``report.json``: what W&B's server would be sent."""
+    files = [folder / "workspace.json", folder / "report.json"]
+    for file, each in zip(files, made, strict=True):
+        # The library has no public way to see a specification without a server.
+        content = each._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)
+        write_text(json.dumps(content, indent=2) + "\n", file)
+    return files
+
+
+def upload_dashboards(made: tuple[Workspace, Report]) -> list[str]:
+    """Saves both as new views; returns their addresses."""
+    with refusals_explained():
+        return [str(each.save().url) for each in made]

@@ -1,0 +1,71 @@
+"""``task=wandb_dashboard``: a W&B workspace and a report that compare finished runs."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ood_lab.errors import UserError
+from ood_lab.report.finished import finished_runs
+from ood_lab.run.workspace import Task, Workspace
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WandbDashboard(Task):
+    """Writes ``workspace.json`` and ``report.json``, and saves both in W&B where it is online.
+
+    They show the runs that W&B has: those that logged to it, and those of ``task=wandb_push``.
+
+    Args:
+        runs: run folders, folders of them, or globs of either.
+        title: of both.
+
+    Raises:
+        UserError: wandb-workspaces is missing, W&B refuses the account, no finished run is found,
+            or none has scored a detector.
+    """
+
+    runs: str | Sequence[str]
+    title: str
+
+    def check(self, ws: Workspace) -> None:
+        """See :class:`Task`."""
+        from ood_lab.run.tracking import check_login
+
+        if importlib.util.find_spec("wandb_workspaces") is None:
+            raise UserError(
+                "task=wandb_dashboard needs wandb-workspaces: pip install 'ood_lab[dashboard]'"
+            )
+        check_login(ws.settings["push"])
+
+    def run(self, ws: Workspace) -> None:
+        """See the class."""
+        from ood_lab.run.dashboard import (
+            compared,
+            dashboards,
+            default_entity,
+            upload_dashboards,
+            write_dashboards,
+        )
+
+        if not ws.is_main:
+            return
+        to = ws.settings["push"]["wandb"]
+        online = not to["offline"]
+        entity = to["entity"] or (default_entity() if online else "")
+        runs = compared(finished_runs(self.runs))
+        made = dashboards(runs, entity=entity, project=to["project"], title=self.title)
+        files = write_dashboards(made, ws.folder)
+        if online:
+            for url in upload_dashboards(made):
+                log.info("saved: %s", url)
+            return
+        log.info(
+            "written: %s. No W&B account is configured here: after `wandb login`, task=wandb_push "
+            "uploads the runs, and this command again the workspace and the report",
+            " and ".join(map(str, files)),
+        )

@@ -1,0 +1,78 @@
+"""What a workspace and a report are made of, read back by the library's own models."""
+
+import pandas as pd
+import pytest
+import yaml
+from cli import call
+from finished_runs import write_run
+
+from ood_lab.run.tracking import summary_values
+
+workspaces = pytest.importorskip("wandb_workspaces.workspaces.internal")
+reports = pytest.importorskip("wandb_workspaces.reports.v2.internal")
+
+
+@pytest.fixture
+def made(tmp_path):
+    """Both, read back, of two runs that differ in one setting and log levels of shift."""
+    for place, lr in (("aaaa", 0.1), ("bbbb", 0.2)):
+        run = write_run(tmp_path / "one" / place, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
+        table = pd.read_parquet(run / "results.parquet")
+        level = table[table.metric == "auroc"].assign(semantic_level=1.0, shift_level=None)
+        pd.concat([table, level]).to_parquet(run / "results.parquet")
+        config = {"model": {"lr": lr}, "paths": {"root": place}}
+        (run / "config.yaml").write_text(yaml.safe_dump(config))
+    line = ("task=wandb_dashboard", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
+    assert call("eval.py", *line, "push.wandb.entity=me", "push.wandb.offline=true") == 0
+    (view,) = (tmp_path / "made").rglob("workspace.json")
+    report = view.with_name("report.json")
+    return (
+        workspaces.View.model_validate_json(view.read_text()),
+        reports.ReportViewspec.model_validate_json(report.read_text()),
+        summary_values(pd.read_parquet(run / "results.parquet")),
+    )
+
+
+def shown(panels):
+    """``{title or kind: metrics or table}``."""
+    found = {}
+    for panel in panels:
+        config = panel.config
+        if panel.view_type == "Bar Chart":
+            found[config.chart_title] = config.metrics
+        elif panel.view_type == "Vega2":
+            (query,) = config.user_query.query_fields
+            (table,) = (f.args[0].value for f in query.fields if f.name == "summaryTable")
+            found[table] = config.panel_def_id
+        elif panel.view_type == "Parallel Coordinates Plot":
+            found["sweep"] = [column.accessor for column in config.columns]
+        else:
+            found.setdefault("importance", []).append(config.target_key)
+    return found
+
+
+def test_both_show_what_the_runs_have_logged(made):
+    view, report, values = made
+    assert (view.entity, view.project) == ("me", "ood_lab")
+    sections = view.spec.section.panel_bank_config.sections
+    board, shift, sweep = (shown(section.panels) for section in sections)
+    # The best comes first.
+    assert board["Mean AUROC over the OOD sets"] == ["mean/vim/auroc", "mean/knn/auroc"]
+    bars = [m for found in (board, shift) for m in found.values() if isinstance(m, list)]
+    assert {metric for metrics in bars for metric in metrics} <= values.keys()
+    assert shift["FPR95 on far"] == ["vim/far/fpr95", "knn/far/fpr95"]
+    assert shift["DAD"] == ["vim/dad", "knn/dad"]
+    assert shift["charts/auroc_semantic_level_table"] == "wandb/lineseries/v0"
+    goals = ["mean/vim/auroc", "mean/vim/fpr95"]
+    assert sweep["sweep"] == ["config:model.value.lr", *(f"summary:{goal}" for goal in goals)]
+    assert sweep["importance"] == goals
+    grids = [block for block in report.spec.blocks if block.type == "panel-grid"]
+    of_report = [shown(b.metadata.panel_bank_section_config.panels) for b in grids]
+    assert of_report == [board, shift, sweep]
+
+
+def test_runs_without_a_detector_are_refused(tmp_path, capsys):
+    write_run(tmp_path / "one" / "aaaa", {})
+    line = ("task=wandb_dashboard", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
+    assert call("eval.py", *line, "push.wandb.offline=true") == 1
+    assert "none of these runs has scored a detector" in " ".join(capsys.readouterr().err.split())

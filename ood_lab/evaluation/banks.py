@@ -62,6 +62,10 @@ def split_by_columns(
     for name, detector in detectors.items():
         try:
             for column in (detector.column, detector.second_column):
+                if column is not None and column.needs_input_grad and not backbone.differentiable:
+                    raise UserError(
+                        f"{name} needs gradients at the image, which {backbone.name} does not give"
+                    )
                 if column is not None:
                     column.layers(backbone)
             usable[name] = detector

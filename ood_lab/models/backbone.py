@@ -28,6 +28,8 @@ class Backbone(nn.Module):
         transform: the evaluation transform, PIL image -> ``[3, H, W] float32``.
         transform_overrides: the entries of ``data_config`` that differ from what the weights were
             made with; results are stamped with them.
+        fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
+        differentiable: gradients reach the image, and sub-modules have outputs to be read.
     """
 
     name: str = "backbone"
@@ -35,6 +37,8 @@ class Backbone(nn.Module):
     data_config: dict[str, Any]
     transform: Callable[[Image.Image], Tensor]
     transform_overrides: dict[str, Any]
+    fitted_head: str | None = None
+    differentiable: bool = True
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""

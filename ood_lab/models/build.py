@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import timm
 import torch
@@ -17,6 +17,7 @@ from torch import nn
 from ood_lab.errors import UserError
 from ood_lab.hints import nearest
 from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
+from ood_lab.models.headless import FITTED, WithHead
 from ood_lab.models.hub import one_attempt
 from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
 from ood_lab.models.weights import load_weights, saved_outputs
@@ -51,6 +52,8 @@ def timm_backbone(
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
     data_config: Mapping[str, Any] | None = None,
+    head: Literal["linear", "nearest_mean"] | None = None,
+    classes: Sequence[str] = (),
 ) -> WrappedBackbone:
     """Builds any timm model as a backbone with the transform that its weights expect.
 
@@ -72,6 +75,8 @@ def timm_backbone(
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
         data_config: transform settings of the checkpoint that will be loaded next.
+        head: fit this head on the model's features, in place of its own.
+        classes: of the fitted head.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
@@ -82,17 +87,35 @@ def timm_backbone(
         raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
     if input_size is None:
         input_size = kwargs.get("img_size")
+    if head is not None:
+        return module_backbone(
+            create_timm(name, pretrained=pretrained, **kwargs | {"num_classes": 0}),
+            head,
+            num_classes,
+            weights,
+            new_head,
+            input_size,
+            mean,
+            std,
+            crop_pct,
+            crop_mode,
+            interpolation,
+            allow_transform_mismatch or not (pretrained or weights or data_config),
+            data_config,
+            classes=classes,
+            name=name,
+        )
     overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
     size = overrides.get("input_size", expected["input_size"])
-    head = _timm_head(net, name, size)
+    layer = _timm_head(net, name, size)
     if weights is not None and num_classes is None and not new_head:
         # The file's own number of classes, which need not be the one timm's weights have.
-        saved = saved_outputs(weights, net, head)
-        if saved not in (None, net.get_submodule(head).out_features):
+        saved = saved_outputs(weights, net, layer)
+        if saved not in (None, net.get_submodule(layer).out_features):
             net = create_timm(name, pretrained=False, num_classes=saved, **kwargs)
-    backbone = WrappedBackbone(net, head, name)
+    backbone = WrappedBackbone(net, layer, name)
     if weights is not None:
         expected |= load_weights(net, weights, name, backbone.head_name if new_head else None)
     expected |= _as_saved(data_config)
@@ -118,8 +141,10 @@ def module_backbone(
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
+    classes: Sequence[str] = (),
+    name: str | None = None,
 ) -> WrappedBackbone:
-    """Makes a backbone of any network that ends in a linear layer.
+    """Makes a backbone of any network that ends in a linear layer, or gives features alone.
 
     What ``net`` expects of its images is taken, in this order, from the arguments, from a
     checkpoint of this project, from ``net.pretrained_cfg`` (timm), for the size from the images
@@ -127,8 +152,9 @@ def module_backbone(
     ImageNet mean and std). What nothing states is logged.
 
     Args:
-        net: maps ``[B, 3, H, W]`` to logits ``[B, C]``.
-        head: name of its last linear layer, as in ``net.named_modules()``.
+        net: maps ``[B, 3, H, W]`` to logits ``[B, C]``, or to features ``[B, D]``.
+        head: name of its last linear layer, as in ``net.named_modules()``. Where none has that
+            name, ``linear`` and ``nearest_mean`` are heads to be fitted on features.
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
         new_head: with ``weights``: keep the fresh head of ``net``.
@@ -141,6 +167,8 @@ def module_backbone(
         allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share, up to 512 pixels.
+        classes: of a head that is fitted.
+        name: what messages call the network; its class by default.
 
     Raises:
         UserError: no such layer, other weights, another number of classes, or logits that are not
@@ -148,27 +176,20 @@ def module_backbone(
     """
     if not isinstance(net, nn.Module):
         raise UserError(f"model.net is a {type(net).__name__}, not an nn.Module: give its _target_")
-    backbone = WrappedBackbone(net, head)
-    outputs, argument = backbone.head.out_features, _classes_argument(net)
-    if num_classes is not None and outputs != num_classes:
+    name = name or type(net).__name__
+    fitted = head if head in FITTED and head not in dict(net.named_modules()) else None
+    outputs = num_classes or len(classes)
+    if not fitted:
+        _check_outputs(WrappedBackbone(net, head, name), num_classes, weights, new_head)
+    elif not outputs:
         raise UserError(
-            f"the head '{head}' of {backbone.name} has {outputs} outputs, but the data has "
-            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them; to "
-            "score the head as it is, give its weights to eval.py as model.weights=FILE (or "
-            "model.pretrained=true where the network brings its own)"
+            f"model.head={head}: {name} has no head, and the ID images have no labels to fit one: "
+            "give data.id.train images of several classes"
         )
-    if weights is not None and not new_head:
-        saved = saved_outputs(weights, net, head)
-        if saved not in (None, outputs):
-            raise UserError(
-                f"{weights} is for {saved} classes, and the head '{head}' of {backbone.name} has "
-                f"{outputs} outputs: model.net.{argument}={saved} scores these weights as they are "
-                "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
-            )
     own = getattr(net, "pretrained_cfg", None)
     known = resolve_model_data_config(net) if own else {}
     if weights is not None:
-        known |= load_weights(net, weights, backbone.name, head if new_head else None)
+        known |= load_weights(net, weights, name, head if new_head and not fitted else None)
     known |= _as_saved(data_config)
     overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
@@ -180,13 +201,44 @@ def module_backbone(
     if open_keys:
         _log.warning(
             "%s does not say what images it expects; taking %s",
-            backbone.name,
+            name,
             ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
         )
+    if fitted:
+        size = overrides.get("input_size", expected["input_size"])
+        net, head = WithHead(net, outputs, size, name), "head"
+    backbone = WrappedBackbone(net, head, name)
+    backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)
     stamp_mismatch(backbone, known, overrides, allow_transform_mismatch)
     check_contract(backbone)
     return backbone
+
+
+def _check_outputs(
+    backbone: WrappedBackbone,
+    num_classes: int | None,
+    weights: str | Path | None,
+    new_head: bool,
+) -> None:
+    """Raises :class:`UserError` if the head has other outputs than the data or the weights."""
+    head, name = backbone.head_name, backbone.name
+    outputs, argument = backbone.head.out_features, _classes_argument(backbone.net)
+    if num_classes is not None and outputs != num_classes:
+        raise UserError(
+            f"the head '{head}' of {name} has {outputs} outputs, but the data has "
+            f"{num_classes} classes: model.net.{argument}={num_classes} builds one for them; to "
+            "score the head as it is, give its weights to eval.py as model.weights=FILE (or "
+            "model.pretrained=true where the network brings its own)"
+        )
+    if weights is not None and not new_head:
+        saved = saved_outputs(weights, backbone.net, head)
+        if saved not in (None, outputs):
+            raise UserError(
+                f"{weights} is for {saved} classes, and the head '{head}' of {name} has "
+                f"{outputs} outputs: model.net.{argument}={saved} scores these weights as they are "
+                "in eval.py; in train.py, model.backbone.new_head=true fine-tunes them"
+            )
 
 
 def _classes_argument(net: nn.Module) -> str:

@@ -27,7 +27,7 @@ def check_contract(backbone: Backbone) -> None:
     """
     weight = backbone.head.weight
     image = random_batch(backbone, backbone.data_config["input_size"])
-    with _evaluating(backbone):
+    with evaluating(backbone):
         output = _forward(backbone, image)
         _check_shapes(backbone, output)
         logits, features = output.logits.double(), output.features.double()
@@ -59,7 +59,7 @@ def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
         if isinstance(module, nn.Linear)
     ]
     try:
-        with _evaluating(net):
+        with evaluating(net):
             logits = net(image)
     finally:
         for handle in handles:
@@ -115,7 +115,8 @@ def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:
 
 
 @contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients inside, the mode of every sub-module again outside."""
     modes = {part: part.training for part in module.modules()}
     module.eval()
     try:

@@ -75,7 +75,7 @@ def check_weights(cfg: DictConfig) -> bool:
     """
     if cfg.ckpt:
         return False
-    if not (cfg.model.pretrained or cfg.model.weights):
+    if not (cfg.model.pretrained or cfg.model.get("weights")):
         raise UserError(
             "this backbone has no weights: give ckpt=<run folder or file>, "
             "model.weights=FILE or model.pretrained=true, or train one with train.py"

@@ -27,6 +27,8 @@ NEUTRAL = (
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
     "model.backbone.clip.download",
+    "model.download",
+    "model.backbone.download",
     # Chat models: how requests are sent, not what they say.
     "lvlm.api_key_env",
     "lvlm.batch",

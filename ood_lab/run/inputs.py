@@ -39,6 +39,8 @@ SET = "data.identity."
 _ENTRY = ("path", "bytes", "mtime_ns")
 #: Settings that are names even if a folder happens to be called the same.
 _NAMES = ("name", "_target_")
+#: Folders beside the code of a network that change without it.
+_NO_INPUT = ("__pycache__", ".git")
 #: The parts of a run folder that other runs read.
 _WEIGHTS = ("checkpoints", "laid", "clip")
 
@@ -198,7 +200,7 @@ def _files(path: Path) -> Iterator[Path]:
     whole = not (path / "config.yaml").exists()
     for place in [path] if whole else [path / name for name in _WEIGHTS]:
         for folder, folders, names in os.walk(place):
-            folders.sort()
+            folders[:] = sorted(set(folders) - set(_NO_INPUT))
             yield from (Path(folder, name) for name in sorted(names))
 
 

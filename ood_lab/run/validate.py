@@ -142,7 +142,7 @@ def _backbone(job: Workspace, built: dict[str, Any]) -> None:
     node = {key: job.settings[key] for key in ("model", "ckpt")}
     key = "model" + json.dumps([node, job.data.classes], sort_keys=True, default=str)
     if key not in built:
-        built[key] = job.load_backbone(job.data.classes)
+        built[key] = job.load_backbone(job.data.classes, fit=False)
     job.share(backbone=built[key])
 
 

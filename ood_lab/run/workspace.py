@@ -271,14 +271,23 @@ class Workspace:
         if self.data.held_out:
             _ = self.backbone
 
-    def load_backbone(self, classes: Sequence[str]) -> Backbone:
-        """The backbone with its weights; its head is for ``classes`` unless it keeps its own."""
-        return self._load_backbone(self.cfg, classes)
+    def load_backbone(self, classes: Sequence[str], fit: bool = True) -> Backbone:
+        """The backbone with its weights; its head is for ``classes`` unless it keeps its own.
 
-    def _load_backbone(self, cfg: DictConfig, classes: Sequence[str]) -> Backbone:
+        A network without a head gets one that is fitted on ID train, unless ``fit`` is False.
+        """
+        return self._load_backbone(self.cfg, classes, fit)
+
+    def _load_backbone(self, cfg: DictConfig, classes: Sequence[str], fit: bool = True) -> Backbone:
         from ood_lab.run.networks import load_backbone
 
-        return load_backbone(cfg, classes, lambda: self.data)
+        backbone = load_backbone(cfg, classes, lambda: self.data)
+        if fit and backbone.fitted_head and not cfg.ckpt:
+            from ood_lab.evaluation.head import fit_head
+
+            facts = fit_head(backbone, self.extractor, self.data, self.features_root)
+            self.manifest.setdefault("fitted_head", facts)
+        return backbone
 
     def backbone_of(self, run: str) -> Backbone:
         """The backbone of another run, with its weights, for the classes of this job's data.

@@ -310,8 +310,10 @@ class Score(Task):
 def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str, Any]:
     """What the manifest says of any run over images, whatever is scored."""
     data, model = ws.data, str(ws.model["name"])
+    head = ws.manifest.get("fitted_head")
+    shown = f"{model} ({head['kind'].replace('_', ' ')} head fitted on ID train)" if head else model
     return {
-        "title": f"{model} on {data.title}, seed {ws.model_seed}",
+        "title": f"{shown} on {data.title}, seed {ws.model_seed}",
         "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
         "protocol": ws.metrics["protocol"],
         "model": model,

@@ -45,6 +45,8 @@ ELSEWHERE = {
     "root",
     "download",
     "ckpt_openood",
+    "model.download",
+    "model.backbone.download",
     "model.backbone.clip.cache_dir",
     "model.backbone.clip.download",
     "data.segmenter.download",

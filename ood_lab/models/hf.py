@@ -1,0 +1,218 @@
+"""Image classifiers of Hugging Face, with their own image processor as the transform."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.build import module_backbone
+from ood_lab.models.contract import linear_layers_giving_logits, random_batch
+from ood_lab.models.headless import FITTED
+from ood_lab.models.hub import model_folder
+from ood_lab.models.wrapped import WrappedBackbone
+
+#: Files that say what an image processor does.
+_PROCESSORS = ("preprocessor_config.json", "processor_config.json")
+
+
+def hf_backbone(
+    path: str,
+    download: bool = False,
+    head: str | None = None,
+    num_classes: int | None = None,
+    classes: Sequence[str] = (),
+) -> WrappedBackbone:
+    """Makes a backbone of a model of ``transformers``.
+
+    Args:
+        path: a folder as ``save_pretrained`` writes it, or ``OWNER/NAME`` of the hub.
+        download: fetch a model that is not in the hub's cache.
+        head: ``linear`` or ``nearest_mean`` = the features of the model (``pooler_output``, or the
+            first token) with such a head, to be fitted; a name = that layer of the classifier;
+            None = the layer that makes its logits.
+        num_classes: outputs of the head, which is fresh where the model has others; None = its own.
+        classes: of a head that is fitted.
+
+    Raises:
+        UserError: no such model, no classifier, no image processor or that of another model, or
+            logits that are not those of one linear layer.
+    """
+    folder, named = model_folder(path, "model.path", download), f"model.path={path}"
+    transformers = _transformers()
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{named} holds no config.json: name the folder of a model")
+    transform = ProcessorTransform(_processor(transformers, folder, named))
+    config = transform.data_config(named)
+    if head in FITTED:
+        net: _Classifier = _features(transformers, folder, named)
+        _try(net, config, named)
+    else:
+        net, fresh = _classifier(transformers, folder, named, num_classes)
+        layers = _try(net, config, named)
+        if head is None and not layers:
+            raise UserError(
+                f"the logits of {named} ({type(net.model).__name__}) are not those of one linear "
+                "layer on one vector: choose another family, or model.head=linear, which fits one "
+                "on its features"
+            )
+        head = head or layers[-1]
+        if lost := [k for k in fresh if num_classes is None or not f"model.{k}".startswith(head)]:
+            raise UserError(
+                f"{named} is not an image classifier: its files lack {lost[0]}. "
+                "model.head=linear|nearest_mean fits a head on its features"
+            )
+    backbone = module_backbone(
+        net, head, num_classes, data_config=config, classes=classes, name=Path(path).name
+    )
+    backbone.transform = transform
+    return backbone
+
+
+class ProcessorTransform:
+    """An image processor of ``transformers``: PIL image -> ``[3, H, W] float32``.
+
+    Args:
+        processor: of ``AutoImageProcessor``.
+    """
+
+    def __init__(self, processor: Any) -> None:
+        self.processor = processor
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        """The image as the model takes it."""
+        pixels = self.processor(images=image.convert("RGB"), return_tensors="pt")["pixel_values"]
+        found: Tensor = pixels[0]
+        return found
+
+    def __repr__(self) -> str:
+        """All settings: they key the features."""
+        settings = json.dumps(self.processor.to_dict(), sort_keys=True, default=str)
+        return f"{type(self.processor).__name__}({settings})"
+
+    def data_config(self, named: str) -> dict[str, Any]:
+        """Size, mean and standard deviation of its images.
+
+        Raises:
+            UserError: they are of several sizes, or not ``[3, H, W]``.
+        """
+        with _one_line(named):
+            sizes = {tuple(self(Image.new("RGB", size)).shape) for size in ((64, 48), (48, 64))}
+        size = next(iter(sizes))
+        if len(sizes) > 1 or len(size) != 3 or size[0] != 3:
+            shown = " and ".join(str(list(size)) for size in sorted(sizes))
+            raise UserError(
+                f"{named}: its image processor makes {shown} of two images, but a batch needs "
+                "[3, H, W] of one size: set size and crop_size in its preprocessor_config.json"
+            )
+        normalised = getattr(self.processor, "do_normalize", False)
+        mean, std = (
+            tuple(getattr(self.processor, f"image_{key}")) if normalised else (default,) * 3
+            for key, default in (("mean", 0.0), ("std", 1.0))
+        )
+        return {"input_size": size, "mean": mean, "std": std}
+
+
+class _Classifier(nn.Module):
+    """The logits alone of a model for image classification."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, image: Tensor) -> Tensor:
+        logits: Tensor = self.model(pixel_values=image).logits
+        return logits
+
+
+class _Features(_Classifier):
+    """One vector per image of a model without a head."""
+
+    def forward(self, image: Tensor) -> Tensor:
+        output = self.model(pixel_values=image)
+        pooled = getattr(output, "pooler_output", None)
+        found: Tensor = output.last_hidden_state[:, 0] if pooled is None else pooled.flatten(1)
+        return found
+
+
+_OPTIONS = {"local_files_only": True, "dtype": torch.float32, "output_loading_info": True}
+
+
+def _features(transformers: ModuleType, folder: Path, named: str) -> _Features:
+    """The model without a head; a pooling layer whose weights its files lack is taken out."""
+    with _one_line(named):
+        model, told = transformers.AutoModel.from_pretrained(folder, **_OPTIONS)
+    lost = sorted(told["missing_keys"])
+    if any(key.startswith("pooler.") for key in lost):
+        model.pooler = None
+    if others := [key for key in lost if not key.startswith("pooler.")]:
+        raise UserError(f"{named} is not whole: its files lack {others[0]}")
+    return _Features(model)
+
+
+def _classifier(
+    transformers: ModuleType, folder: Path, named: str, num_classes: int | None
+) -> tuple[_Classifier, list[str]]:
+    """The classifier, and the weights that its files lack."""
+    outputs = {} if num_classes is None else {"num_labels": num_classes}
+    auto = transformers.AutoModelForImageClassification
+    with _one_line(named, " (is it an image classifier?)"):
+        model, told = auto.from_pretrained(
+            folder, ignore_mismatched_sizes=True, **outputs, **_OPTIONS
+        )
+    return _Classifier(model), sorted(told["missing_keys"])
+
+
+def _processor(transformers: ModuleType, folder: Path, named: str) -> Any:
+    if not any((folder / name).is_file() for name in _PROCESSORS):
+        raise UserError(
+            f"{named} has no image processor: put the preprocessor_config.json beside it that it "
+            "was trained with"
+        )
+    with _one_line(named, " (is its preprocessor_config.json that of an image processor?)"):
+        return transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+
+
+def _try(net: nn.Module, config: dict[str, Any], named: str) -> list[str]:
+    """The linear layers that give its logits for images of its own processor."""
+    try:
+        return linear_layers_giving_logits(net, random_batch(net, config["input_size"]))
+    except Exception as error:  # every family has its own
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{named}: its image processor makes {list(config['input_size'])} of every image, "
+            f"which the network refuses ({reason}): put the preprocessor_config.json beside it "
+            "that it was trained with"
+        ) from error
+
+
+def _transformers() -> ModuleType:
+    try:
+        import transformers
+    except ImportError as error:
+        raise UserError("model=hf needs transformers: pip install 'ood_lab[lvlm]'") from error
+    transformers.logging.disable_progress_bar()
+    return transformers
+
+
+@contextmanager
+def _one_line(named: str, hint: str = "") -> Iterator[None]:
+    level = _transformers().logging.get_verbosity()
+    _transformers().logging.set_verbosity_error()  # it reports fresh weights, which is done here
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # every family and file format has its own
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"{named} cannot be used: {reason}{hint}") from error
+    finally:
+        _transformers().logging.set_verbosity(level)

@@ -1,0 +1,262 @@
+"""Classifiers in ONNX files, for inference: features from the file, and its last linear layer."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ood_lab.errors import UserError
+from ood_lab.hints import suggestion
+from ood_lab.models.build import module_backbone
+from ood_lab.models.contract import random_batch
+from ood_lab.models.wrapped import WrappedBackbone
+
+#: The type of a tensor of float32 in ONNX.
+_FLOAT = 1
+
+
+def onnx_backbone(
+    path: str | Path,
+    logits: str | None = None,
+    features: str | None = None,
+    num_classes: int | None = None,
+    input_size: int | Sequence[int] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    interpolation: str | None = None,
+    image_size: Sequence[int] | None = None,
+) -> WrappedBackbone:
+    """Makes a backbone of an ONNX file whose logits are those of one linear layer.
+
+    The file computes the features, PyTorch the last layer, with the weights that lie in the file.
+    No gradient reaches the image, and no other layer can be read.
+
+    Args:
+        path: the file.
+        logits: name of the output with the logits ``[B, C]``; not needed where there is one output.
+        features: name of the tensor ``[B, D]`` from which the last layer makes them; None = as
+            the graph says.
+        num_classes: expected number of outputs, checked.
+        input_size: as in :func:`~ood_lab.models.module_backbone`, like all that follow; by default
+            the file's own.
+        mean: per channel.
+        std: per channel.
+        crop_pct: share kept by the centre crop.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+        image_size: width and height that all images of the data share.
+
+    Raises:
+        UserError: onnxruntime is missing, no such file, no such output, logits that are not those
+            of one linear layer, or images in another layout.
+    """
+    net = OnnxNet(Path(path), logits, features)
+    name, classes = Path(path).name, net.head.out_features
+    if num_classes not in (None, classes):
+        raise UserError(
+            f"{path} is for {classes} classes, but the data has {num_classes}, and an ONNX file "
+            "keeps its own: eval.py without ckpt scores it as it is"
+        )
+    if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
+        raise UserError(f"input_size={input_size}: {path} takes {list(net.size)} alone")
+    known = {} if net.size is None else {"input_size": net.size}
+    backbone = module_backbone(
+        net,
+        "head",
+        num_classes,
+        None,
+        False,
+        input_size,
+        mean,
+        std,
+        crop_pct,
+        crop_mode,
+        interpolation,
+        data_config=known,
+        image_size=image_size,
+        name=name,
+    )
+    backbone.differentiable = False
+    net.check_logits(random_batch(net, backbone.data_config["input_size"]))
+    return backbone
+
+
+class OnnxNet(nn.Module):
+    """See :func:`onnx_backbone`.
+
+    Attributes:
+        head: the last layer, with the file's weights.
+        size: ``(3, H, W)`` where the file fixes it, else None.
+    """
+
+    def __init__(self, path: Path, logits: str | None, features: str | None) -> None:
+        super().__init__()
+        model = _read(path)
+        self.path, graph = str(path), model.graph
+        self._logits = _output(graph, logits, path)
+        self._input, self._batch, self.size = _input(graph, path)
+        linear = _Linears(graph)
+        found = linear.of(self._logits)
+        if found is None:
+            others = [name for node in graph.node for name in node.output if linear.of(name)]
+            kind = next((n.op_type for n in graph.node if self._logits in n.output), "its input")
+            raise UserError(
+                f"{path}: '{self._logits}' is made by {kind}, not by one linear layer with weights "
+                f"of its own; those that are: {', '.join(others) or 'none'}"
+            )
+        self._features = features or found[0]
+        tensors = [name for node in graph.node for name in node.output]
+        for name in (self._logits, self._features):
+            if name not in tensors:
+                raise UserError(f"{path} has no tensor '{name}': {suggestion(name, tensors)}")
+            if name not in [output.name for output in graph.output]:
+                graph.output.add().name = name
+        self._model = model.SerializeToString()
+        self._sha256 = hashlib.sha256(self._model).hexdigest()
+        self._session: Any = None
+        weight, bias = (torch.from_numpy(array.astype(np.float32)) for array in found[1:])
+        self.head = nn.Linear(weight.shape[1], weight.shape[0])
+        self.head.weight = nn.Parameter(weight)
+        self.head.bias = nn.Parameter(bias)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Maps ``[B, 3, H, W]`` to logits ``[B, C]``."""
+        logits: Tensor = self.head(self._run(image, self._features))
+        return logits
+
+    def check_logits(self, image: Tensor) -> None:
+        """Raises :class:`UserError` if the head does not make the logits of the file."""
+        with torch.no_grad():
+            own, theirs = self(image), self._run(image, self._logits)
+        if own.shape != theirs.shape or not torch.allclose(own, theirs, rtol=1e-3, atol=1e-4):
+            raise UserError(
+                f"{self.path}: the last layer does not make '{self._logits}' of "
+                f"'{self._features}': leave model.features out, and the graph says of what it does"
+            )
+
+    def extra_repr(self) -> str:
+        """What keys its features: the file's content and the tensors that are read."""
+        return f"sha256={self._sha256}, {self._features} -> {self._logits}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session, which belongs to one process."""
+        return self.__dict__ | {"_session": None}
+
+    def _run(self, image: Tensor, name: str) -> Tensor:
+        if self._session is None:
+            self._session = _session(self._model)
+        pixels = np.ascontiguousarray(image.detach().float().cpu().numpy())
+        step = self._batch or len(pixels)
+        rows = []
+        for start in range(0, len(pixels), step):
+            part = pixels[start : start + step]
+            whole = np.concatenate([part, np.repeat(part[-1:], step - len(part), axis=0)])
+            rows.append(self._session.run([name], {self._input: whole})[0][: len(part)])
+        return torch.from_numpy(np.concatenate(rows)).to(image.device)
+
+
+class _Linears:
+    """The linear layers of a graph, as exporters write them: ``Gemm``, ``MatMul``, and ``Add``."""
+
+    def __init__(self, graph: Any) -> None:
+        from onnx import numpy_helper
+
+        self._makers = {name: node for node in graph.node for name in node.output}
+        self._constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
+        for node in graph.node:
+            for attribute in node.attribute if node.op_type == "Constant" else ():
+                if attribute.name == "value":
+                    self._constants[node.output[0]] = numpy_helper.to_array(attribute.t)
+
+    def of(self, name: str) -> tuple[str, np.ndarray, np.ndarray] | None:
+        """Input, weight ``[C, D]`` and bias ``[C]`` of the layer that makes a tensor."""
+        node = self._makers.get(name)
+        if node is None:
+            return None
+        if node.op_type == "Add":
+            for layer, constant in (node.input, reversed(node.input)):
+                shift = self._constants.get(constant)
+                found = None if shift is None else self.of(layer)
+                if found and shift.size in (1, len(found[2])):
+                    return found[0], found[1], found[2] + shift.reshape(-1)
+            return None
+        if node.op_type not in ("MatMul", "Gemm"):
+            return None
+        weight = self._constants.get(node.input[1])
+        if weight is None or weight.ndim != 2:
+            return None
+        options = {a.name: a.f if a.name in ("alpha", "beta") else a.i for a in node.attribute}
+        weight = weight if options.get("transB") else weight.T
+        shift = self._constants.get(node.input[2]) if len(node.input) > 2 else np.zeros(1)
+        if shift is None or options.get("transA"):
+            return None
+        bias = np.broadcast_to(shift.reshape(-1), len(weight)) * options.get("beta", 1.0)
+        return node.input[0], weight * options.get("alpha", 1.0), bias
+
+
+def _read(path: Path) -> Any:
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401 - needed in the end
+    except ImportError as error:
+        raise UserError(
+            "model=onnx needs onnx and onnxruntime: pip install 'ood_lab[onnx]'"
+        ) from error
+    if not path.is_file():
+        raise UserError(f"model.path={path} does not exist: name an ONNX file")
+    try:
+        model = onnx.load(path)
+        onnx.checker.check_model(model)
+    except Exception as error:  # damaged files fail in many ways
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(f"model.path={path} is not a whole ONNX file: {reason}") from error
+    return model
+
+
+def _session(model: bytes) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    here = onnxruntime.get_available_providers()
+    wanted = [p for p in ("CUDAExecutionProvider", "CPUExecutionProvider") if p in here]
+    return onnxruntime.InferenceSession(model, options, providers=wanted)
+
+
+def _output(graph: Any, logits: str | None, path: Path) -> str:
+    names = [output.name for output in graph.output]
+    if logits is None and len(names) == 1:
+        return str(names[0])
+    if logits is None:
+        raise UserError(f"{path} has the outputs {', '.join(names)}: give model.logits=NAME")
+    known = [name for node in graph.node for name in node.output]
+    if logits not in known:
+        raise UserError(f"{path} has no output '{logits}': {suggestion(logits, names)}")
+    return logits
+
+
+def _input(graph: Any, path: Path) -> tuple[str, int | None, tuple[int, ...] | None]:
+    """Name of the images, their number where it is fixed, and their size where it is."""
+    constants = {i.name for i in graph.initializer}
+    inputs = [i for i in graph.input if i.name not in constants]
+    if len(inputs) != 1:
+        names = ", ".join(i.name for i in inputs)
+        raise UserError(f"{path} takes {len(inputs)} inputs ({names}): one, images, is supported")
+    kind = inputs[0].type.tensor_type
+    shape: list[int | None] = [d.dim_value or None for d in kind.shape.dim]
+    if len(shape) != 4 or shape[1] not in (None, 3) or kind.elem_type != _FLOAT:
+        words = [str(n or "?") for n in shape]
+        raise UserError(
+            f"{path} takes [{', '.join(words)}]: images must be float32 [B, 3, height, width]"
+        )
+    fixed = shape[2] is not None and shape[3] is not None
+    return inputs[0].name, shape[0], (3, shape[2] or 0, shape[3] or 0) if fixed else None

@@ -1,0 +1,171 @@
+"""Networks of torch.hub, from a folder, its cache or GitHub."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch.hub
+from torch import nn
+
+from ood_lab.errors import UserError
+from ood_lab.models.build import module_backbone
+from ood_lab.models.contract import linear_layers_giving_logits, random_batch
+from ood_lab.models.headless import FITTED
+from ood_lab.models.wrapped import WrappedBackbone
+
+#: Branches that torch.hub takes where none is named.
+_BRANCHES = ("main", "master")
+#: Pixels of a side at which the head is looked for where no size is given.
+_SIDE = 224
+
+
+def torch_hub_backbone(
+    repo: str,
+    name: str,
+    source: Literal["github", "local"] = "github",
+    download: bool = False,
+    head: str | None = None,
+    kwargs: dict[str, Any] | None = None,
+    num_classes: int | None = None,
+    weights: str | Path | None = None,
+    input_size: int | Sequence[int] | None = None,
+    mean: float | Sequence[float] | None = None,
+    std: float | Sequence[float] | None = None,
+    crop_pct: float | None = None,
+    crop_mode: str | None = None,
+    interpolation: str | None = None,
+    data_config: Mapping[str, Any] | None = None,
+    image_size: Sequence[int] | None = None,
+    classes: Sequence[str] = (),
+) -> WrappedBackbone:
+    """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.
+
+    Args:
+        repo: ``OWNER/NAME[:BRANCH]``, or a folder with ``source="local"``.
+        name: one of its functions.
+        source: ``github`` or ``local``.
+        download: fetch code and weights that are not in torch.hub's cache.
+        head: ``linear`` or ``nearest_mean`` = such a head on the network's output, to be fitted; a
+            name = that layer; None = the linear layer that makes its output.
+        kwargs: arguments of the function.
+        num_classes: expected number of outputs, checked.
+        weights: a file for the network, before any head is fitted.
+        input_size: as in :func:`~ood_lab.models.module_backbone`, like all that follow.
+        mean: per channel.
+        std: per channel.
+        crop_pct: share kept by the centre crop.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+        data_config: transform settings of the checkpoint that will be loaded next.
+        image_size: width and height that all images of the data share.
+        classes: of a head that is fitted.
+
+    Raises:
+        UserError: code or weights are not here, no such function, or a network without a head.
+    """
+    net = _load(repo, name, source, download, dict(kwargs or {}))
+    if head is None:
+        side = input_size or (data_config or {}).get("input_size", _SIDE)
+        head = _head(net, name, (3, side, side) if isinstance(side, int) else tuple(side))
+    if head not in FITTED and num_classes is not None:
+        outputs = getattr(dict(net.named_modules()).get(head), "out_features", num_classes)
+        if outputs != num_classes:
+            raise UserError(
+                f"the head '{head}' of {name} has {outputs} outputs, but the data has "
+                f"{num_classes} classes: eval.py scores it as it is; model.kwargs={{num_classes: "
+                f"{num_classes}}} builds one for them if the function takes that"
+            )
+    return module_backbone(
+        net,
+        head,
+        num_classes,
+        weights,
+        False,
+        input_size,
+        mean,
+        std,
+        crop_pct,
+        crop_mode,
+        interpolation,
+        data_config=data_config,
+        image_size=image_size,
+        classes=classes,
+        name=name,
+    )
+
+
+def _load(
+    repo: str, name: str, source: str, download: bool, arguments: dict[str, Any]
+) -> nn.Module:
+    folder = Path(repo) if source == "local" else _cached(repo)
+    if source == "local" and not (folder / "hubconf.py").is_file():
+        raise UserError(f"model.repo={repo} holds no hubconf.py: name the folder of a clone")
+    if folder is None and not download:
+        raise UserError(
+            f"model.repo={repo} is not in the cache of torch.hub ({torch.hub.get_dir()}): give "
+            "model.download=true to fetch it, or model.source=local and the folder of a clone"
+        )
+    try:
+        with _allowed(download, name):
+            if folder is None:
+                options = {"source": "github", "skip_validation": True, "trust_repo": True}
+                net = torch.hub.load(repo, name, verbose=False, **options, **arguments)
+            else:
+                net = torch.hub.load(str(folder), name, source="local", **arguments)
+    except UserError:
+        raise
+    except Exception as error:  # its code is anybody's, and the network's failures are many
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"model.name={name} of {repo} cannot be made: {type(error).__name__}: {reason}"
+        ) from error
+    if not isinstance(net, nn.Module):
+        raise UserError(f"model.name={name} of {repo} is a {type(net).__name__}, not an nn.Module")
+    return net
+
+
+def _cached(repo: str) -> Path | None:
+    """The folder in torch.hub's cache; None where it is not there."""
+    place, _, branch = repo.partition(":")
+    stem = place.replace("/", "_")
+    branches = (branch.replace("/", "_"),) if branch else _BRANCHES
+    found = [Path(torch.hub.get_dir()) / f"{stem}_{branch}" for branch in branches]
+    return next((path for path in found if (path / "hubconf.py").is_file()), None)
+
+
+@contextmanager
+def _allowed(download: bool, name: str) -> Iterator[None]:
+    """Inside, torch.hub fetches weights that are not in its cache only with ``download``."""
+
+    def refuse(url: str, place: str, *_: Any, **__: Any) -> None:
+        raise UserError(
+            f"the weights of {name} are not in the cache of torch.hub: give model.download=true, "
+            f"or fetch {url} elsewhere and put it at {place}"
+        )
+
+    fetch = torch.hub.download_url_to_file
+    torch.hub.download_url_to_file = fetch if download else refuse
+    try:
+        yield
+    finally:
+        torch.hub.download_url_to_file = fetch
+
+
+def _head(net: nn.Module, name: str, size: tuple[int, ...]) -> str:
+    try:
+        layers = linear_layers_giving_logits(net, random_batch(net, size))
+    except Exception as error:  # the network is anybody's
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{name} cannot process images {list(size)} ({reason}): set "
+            "model.backbone.input_size to what it was made for"
+        ) from error
+    if not layers:
+        raise UserError(
+            f"no linear layer makes the output of {name}. If it gives features, "
+            "model.head=linear|nearest_mean fits a head on ID train"
+        )
+    return layers[-1]

@@ -1,0 +1,114 @@
+"""Runs of each kind of network by command, against the same network as a plain module."""
+
+import json
+
+import pandas as pd
+import pytest
+import torch
+from cli import call, run_folders
+from photos import write_photos
+from PIL import Image
+from tiny_net import write_hub, write_onnx
+
+SMALL = ("metrics.draws=20", "logger=none", "data.num_workers=0", "trainer=cpu")
+NO_PAGE = "task.report=false"
+SIZE = ("model.backbone.input_size=32", "model.backbone.mean=0.5", "model.backbone.std=0.5")
+MODULE = ("model=module", "model.pretrained=true", *SIZE)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("sources")
+    return root, write_photos(root, (36, 34), "png")
+
+
+@pytest.fixture
+def run(photos):
+    root, data = photos
+
+    def run(*arguments, detectors="msp,mds"):
+        outputs = root / str(len(list(root.iterdir())))
+        given = (*data, *SMALL, f"detector=[{detectors}]", f"paths.outputs={outputs}")
+        assert call("eval.py", *given, f"paths.features={outputs}/features", *arguments) == 0
+        (folder,) = run_folders(outputs)
+        return folder
+
+    return run
+
+
+def same_numbers(ours, theirs):
+    a, b = (pd.read_parquet(folder / "results.parquet") for folder in (ours, theirs))
+    assert a["value"].notna().any()
+    pd.testing.assert_frame_equal(
+        a.drop(columns="model"), b.drop(columns="model"), rtol=0, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("head", ["linear", "nearest_mean"])
+def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head):
+    hub = photos[0] / "hub"
+    hub = hub if hub.exists() else write_hub(hub)
+    model = ("model=torch_hub", "model.source=local", f"model.repo={hub}", "model.name=features")
+    line = (*model, *SIZE, f"model.head={head}", NO_PAGE)
+    fitted = run(*line)
+    words = " ".join(capsys.readouterr().out.split())
+    kind = head.replace("_", " ")
+    assert f"features has no head: a {kind} head was fitted on the" in words
+    manifest = json.loads((fitted / "manifest.json").read_text())
+    assert manifest["fitted_head"]["kind"] == head
+    assert manifest["fitted_head"]["train_accuracy"] > 0.9
+    assert manifest["id_accuracy"] > 0.9
+    assert manifest["title"].startswith(f"features ({kind} head fitted on ID train) on")
+    plain = run(*MODULE, "model.net._target_=tiny_net.bare", f"model.head={head}", NO_PAGE)
+    same_numbers(fitted, plain)
+    # The same command finds its results, though Python has compiled the repository meanwhile.
+    outputs = [f"paths.outputs={fitted.parents[2]}", f"paths.features={fitted.parents[2]}/features"]
+    assert call("eval.py", *photos[1], *SMALL, "detector=[msp,mds]", *line, *outputs) == 0
+    assert "already done" in capsys.readouterr().out
+
+
+def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    file = write_onnx(photos[0] / "tiny.onnx")
+    model = ("model=onnx", f"model.path={file}", "model.logits=logits", "model.features=pooled")
+    from_file = run(*model, *SIZE[1:], NO_PAGE, detectors="msp,mds,odin,gram")
+    words = " ".join(capsys.readouterr().out.split())
+    assert "odin needs gradients at the image, which tiny.onnx does not give" in words
+    assert "refused gram" in words
+    plain = run(*MODULE, "model.net._target_=tiny_net.TinyNet", "model.head=fc", NO_PAGE)
+    same_numbers(from_file, plain)
+
+
+def test_a_classifier_of_hugging_face_scores_as_its_own_pipeline(photos, run, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 3}
+    config = transformers.ResNetConfig(layer_type="basic", **sizes)
+    model = transformers.ResNetForImageClassification(config).eval()
+    model.save_pretrained(tmp_path)
+    processor = transformers.ViTImageProcessor(size={"height": 24, "width": 24})
+    processor.save_pretrained(tmp_path)
+    folder = run("model=hf", f"model.path={tmp_path}", NO_PAGE)
+    scores = pd.read_parquet(folder / "scores.parquet")
+    paths = pd.read_csv(folder / "splits" / "noise.csv")["path"]
+    images = [Image.open(path).convert("RGB") for path in paths]
+    with torch.no_grad():
+        logits = model(**processor(images=images, return_tensors="pt")).logits
+    ours = torch.tensor(scores[scores["dataset"] == "noise"]["msp"].to_numpy()).float()
+    torch.testing.assert_close(ours, -logits.softmax(dim=1).amax(dim=1), rtol=0, atol=1e-5)
+
+
+def test_what_cannot_be_is_said_before_any_work(photos, capsys):
+    root, data = photos
+    line = (*data, *SMALL, f"paths.outputs={root}/refused")
+    wrong = {
+        "model.download=true": ("model=hf", "model.path=nobody/nothing"),
+        "model.download=true to fetch": ("model=torch_hub", "model.repo=no/thing", "model.name=a"),
+    }
+    for says, model in wrong.items():
+        assert call("eval.py", *line, *model) == 1
+        error = capsys.readouterr().err.strip()
+        assert says in error
+        assert len(error.splitlines()) == 1
+    assert not run_folders(root / "refused")

@@ -1,0 +1,280 @@
+"""Networks of Hugging Face, torch.hub and ONNX files are those that they are as plain modules."""
+
+import copy
+import json
+import pickle
+
+import pytest
+import torch
+from PIL import Image
+from tiny_net import TinyNet, write_hub, write_onnx
+from torch import nn
+
+from ood_lab.detectors import MSP, ODIN
+from ood_lab.errors import UserError
+from ood_lab.evaluation.banks import split_by_columns
+from ood_lab.models import (
+    hf_backbone,
+    module_backbone,
+    onnx_backbone,
+    timm_backbone,
+    torch_hub_backbone,
+)
+from ood_lab.models.headless import linear_head, nearest_mean_head
+
+IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+PLAIN = {"input_size": 32, "mean": 0.5, "std": 0.5}
+
+
+def same_outputs(backbone, other, images=IMAGES):
+    with torch.no_grad():
+        ours, theirs = backbone.eval()(images), other.eval()(images)
+    torch.testing.assert_close(ours.logits, theirs.logits, rtol=0, atol=1e-5)
+    torch.testing.assert_close(ours.features, theirs.features, rtol=0, atol=1e-5)
+
+
+def one_line(make, *says):
+    with pytest.raises(UserError) as refusal:
+        make()
+    message = str(refusal.value)
+    assert "\n" not in message
+    for part in says:
+        assert part in message
+
+
+# Hugging Face
+
+
+@pytest.fixture(scope="module")
+def transformers():
+    return pytest.importorskip("transformers")
+
+
+def saved(model, folder, transformers, size=32, **options):
+    """The folder of a model and its processor."""
+    model.save_pretrained(folder)
+    square = {"height": size, "width": size}
+    transformers.ViTImageProcessor(size=square, **options).save_pretrained(folder)
+    return str(folder)
+
+
+def vit_config(transformers, **options):
+    small = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    rest = {"intermediate_size": 32, "image_size": 32, "patch_size": 8, "num_labels": 4}
+    return transformers.ViTConfig(**small, **rest | options)
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory, transformers):
+    torch.manual_seed(0)
+    model = transformers.ViTForImageClassification(vit_config(transformers))
+    return saved(model, tmp_path_factory.mktemp("vit"), transformers), model
+
+
+def resnet(transformers):
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "num_labels": 4}
+    return transformers.ResNetForImageClassification(
+        transformers.ResNetConfig(layer_type="basic", **sizes)
+    )
+
+
+def swin(transformers):
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 8, "depths": [1, 1], "window_size": 4}
+    return transformers.SwinForImageClassification(
+        transformers.SwinConfig(num_heads=[1, 2], num_labels=4, **sizes)
+    )
+
+
+@pytest.mark.parametrize("make", [resnet, swin])
+def test_classifiers_of_hugging_face_are_themselves(tmp_path, transformers, make):
+    model = make(transformers).eval()
+    backbone = hf_backbone(saved(model, tmp_path, transformers))
+    with torch.no_grad():
+        expected = model(pixel_values=IMAGES)
+        output = backbone.eval()(IMAGES)
+    torch.testing.assert_close(output.logits, expected.logits, rtol=0, atol=1e-5)
+    assert backbone.data_config["input_size"] == (3, 32, 32)
+
+
+def test_their_processor_is_the_transform(vit, transformers):
+    path, model = vit
+    backbone = hf_backbone(path)
+    photo = Image.effect_noise((50, 40), 90)
+    processor = transformers.AutoImageProcessor.from_pretrained(path)
+    pixels = processor(images=photo.convert("RGB"), return_tensors="pt")["pixel_values"]
+    assert torch.equal(backbone.transform(photo), pixels[0])
+    assert '"image_mean": [0.5, 0.5, 0.5]' in repr(backbone.transform)
+    assert backbone.data_config["std"] == (0.5, 0.5, 0.5)
+    with torch.no_grad():
+        tokens = model.eval().vit(pixel_values=pixels).last_hidden_state[:, 0]
+        output = backbone.eval()(backbone.transform(photo)[None])
+    torch.testing.assert_close(output.features, tokens, rtol=0, atol=1e-5)
+    assert (backbone.head.out_features, backbone.fitted_head) == (4, None)
+    assert hf_backbone(path, num_classes=7).head.out_features == 7  # to be trained
+
+
+def test_models_without_a_head_get_one_or_are_refused(tmp_path, transformers):
+    model = transformers.ViTModel(vit_config(transformers), add_pooling_layer=False).eval()
+    path = saved(model, tmp_path, transformers)
+    one_line(lambda: hf_backbone(path), "is not an image classifier: its files lack classifier")
+    backbone = hf_backbone(path, head="nearest_mean", classes=["a", "b", "c"]).eval()
+    assert (backbone.fitted_head, backbone.head.out_features) == ("nearest_mean", 3)
+    with torch.no_grad():
+        tokens = model(pixel_values=IMAGES).last_hidden_state[:, 0]
+        features = backbone(IMAGES).features
+    torch.testing.assert_close(features, tokens, rtol=0, atol=1e-5)
+
+
+def test_wrong_folders_of_hugging_face(vit, tmp_path, transformers):
+    path, model = vit
+    one_line(lambda: hf_backbone("/nowhere"), "/nowhere holds no config.json")
+    one_line(lambda: hf_backbone("nobody/nothing"), "model.download=true")
+    model.save_pretrained(tmp_path / "alone")
+    one_line(lambda: hf_backbone(str(tmp_path / "alone")), "has no image processor")
+    large = saved(model, tmp_path / "large", transformers, size=64)
+    one_line(lambda: hf_backbone(large), "makes [3, 64, 64] of every image", "refuses")
+    sound = saved(model, tmp_path / "sound", transformers)
+    config = {"feature_extractor_type": "Wav2Vec2FeatureExtractor"}
+    (tmp_path / "sound" / "preprocessor_config.json").write_text(json.dumps(config))
+    one_line(lambda: hf_backbone(sound), "is its preprocessor_config.json that of an image")
+    one_line(lambda: hf_backbone(path, head="clasifier"), "nearest: ")
+    text = transformers.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1)
+    text.save_pretrained(tmp_path / "text")
+    transformers.ViTImageProcessor().save_pretrained(tmp_path / "text")
+    one_line(lambda: hf_backbone(str(tmp_path / "text")), "is it an image classifier?")
+
+
+def test_averaged_heads_are_refused(tmp_path, transformers):
+    config = transformers.LevitConfig(
+        image_size=64, hidden_sizes=[16, 16, 16], num_attention_heads=[1, 1, 1],
+        depths=[1, 1, 1], key_dim=[8, 8, 8], num_labels=4,
+    )  # fmt: skip
+    model = transformers.LevitForImageClassificationWithTeacher(config)
+    path = saved(model, tmp_path, transformers, size=64)
+    # transformers itself takes the first head alone, which is one linear layer.
+    assert hf_backbone(path).head.out_features == 4
+    config = transformers.SwiftFormerConfig(
+        image_size=64, depths=[1, 1], embed_dims=[8, 16], downsamples=[True, True], num_labels=4
+    )
+    model = transformers.SwiftFormerForImageClassification(config)
+    path = saved(model, tmp_path / "swift", transformers, size=64)
+    one_line(lambda: hf_backbone(path), "not those of one linear layer", "model.head=linear")
+
+
+# torch.hub
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A folder as torch.hub's cache has it."""
+    monkeypatch.setattr(torch.hub, "_hub_dir", str(tmp_path))
+    return write_hub(tmp_path / "me_tiny_main")
+
+
+def test_networks_of_torch_hub_are_themselves(hub):
+    plain = module_backbone(TinyNet(), "fc", **PLAIN)
+    same_outputs(torch_hub_backbone(str(hub), "whole", "local", **PLAIN), plain)
+    same_outputs(torch_hub_backbone("me/tiny", "whole", **PLAIN), plain)
+    bare = torch_hub_backbone("me/tiny:main", "features", head="linear", classes="abc", **PLAIN)
+    with torch.no_grad():
+        found = bare(IMAGES)
+        torch.testing.assert_close(found.features, plain(IMAGES).features)
+    assert not found.logits.any()
+
+
+def test_wrong_names_of_torch_hub(hub, tmp_path):
+    def make(name, repo="me/tiny", **options):
+        return lambda: torch_hub_backbone(repo, name, **PLAIN | options)
+
+    one_line(make("whole", "me/other"), "not in the cache of torch.hub", "model.download=true")
+    one_line(make("whole", str(tmp_path), source="local"), "holds no hubconf.py")
+    one_line(make("whol"), "model.name=whol of me/tiny cannot be made", "Cannot find callable whol")
+    one_line(make("nothing"), "is a int, not an nn.Module")
+    one_line(make("elsewhere"), "example.invalid/tiny-0123.pth elsewhere", "model.download=true")
+    one_line(make("features"), "no linear layer makes the output", "model.head=linear")
+    one_line(make("whole", kwargs={"depth": 3}), "unexpected keyword argument 'depth'")
+    one_line(make("whole", num_classes=5), "3 outputs, but the data has 5", "model.kwargs=")
+    one_line(make("features", head="linear"), "have no labels to fit one")
+
+
+# ONNX
+
+
+@pytest.fixture(scope="module")
+def onnx():
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+
+
+@pytest.mark.parametrize("options", [{}, {"batch": 2}, {"matmul": True}])
+def test_onnx_files_are_the_network_that_they_were_made_of(tmp_path, onnx, options):
+    file = write_onnx(tmp_path / "tiny.onnx", **options)
+    backbone = onnx_backbone(file, "logits", mean=0.5, std=0.5)
+    plain = module_backbone(TinyNet(), "fc", **PLAIN)
+    same_outputs(backbone, plain)
+    assert repr(backbone.transform) == repr(plain.transform)
+    named = onnx_backbone(file, "logits", "pooled", mean=0.5, std=0.5)
+    for other in (copy.deepcopy(backbone), pickle.loads(pickle.dumps(backbone)), named):
+        same_outputs(other, plain)
+
+
+def test_detectors_that_need_gradients_refuse_onnx(tmp_path, onnx):
+    backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx"), "logits", mean=0.5, std=0.5)
+    usable, refused = split_by_columns({"msp": MSP(), "odin": ODIN()}, backbone)
+    assert list(usable) == ["msp"]
+    assert refused == {"odin": "odin needs gradients at the image, which a.onnx does not give"}
+
+
+def test_wrong_onnx_files(tmp_path, onnx):
+    file = write_onnx(tmp_path / "a.onnx")
+
+    def make(*arguments, **options):
+        return lambda: onnx_backbone(*arguments, **options)
+
+    one_line(make(file), "has the outputs logits, shares: give model.logits=NAME")
+    one_line(make(file, "logit"), "has no output 'logit'", "logits")
+    one_line(make(file, "shares"), "made by Softmax, not by one linear", "those that are: logits")
+    one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
+    one_line(make(file, "logits", num_classes=9), "is for 3 classes, but the data has 9")
+    one_line(make(file, "logits", input_size=48), "input_size=48", "takes [3, 32, 32] alone")
+    one_line(make(tmp_path / "b.onnx"), "does not exist")
+    (tmp_path / "c.onnx").write_bytes(b"\x00 no such thing")
+    one_line(make(tmp_path / "c.onnx"), "is not a whole ONNX file")
+
+
+# Heads
+
+
+def test_the_linear_head_is_that_of_scikit_learn():
+    from sklearn.linear_model import LogisticRegression
+
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(90) % 3
+    x = torch.randn(90, 6, generator=generator) + 0.8 * nn.functional.one_hot(labels, 6) + 5
+    weight, bias = linear_head(x, labels, 3)
+    other = LogisticRegression(C=1.0, tol=1e-9, max_iter=10_000).fit(x.double(), labels)
+    torch.testing.assert_close(weight, torch.from_numpy(other.coef_), rtol=0, atol=1e-5)
+    ours, theirs = x.double() @ weight.T + bias, torch.from_numpy(other.decision_function(x))
+    centred = [z - z.mean(dim=1, keepdim=True) for z in (ours, theirs)]
+    torch.testing.assert_close(*centred, rtol=0, atol=1e-5)
+
+
+def test_the_nearest_mean_head_chooses_the_nearest_mean():
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)).double()
+    labels = torch.arange(60) % 4
+    weight, bias = nearest_mean_head(x, labels, 4)
+    means = torch.stack([x[labels == c].mean(dim=0) for c in range(4)])
+    distances = torch.cdist(x, means).square()
+    logits = x @ weight.T + bias
+    torch.testing.assert_close(x.square().sum(1, keepdim=True) - 2 * logits, distances)
+
+
+def test_any_features_get_a_head():
+    small = {"layers": (1, 1, 1, 1), "channels": (8, 8, 8, 8)}
+    backbone = timm_backbone("resnet18", 3, input_size=32, kwargs=small, head="linear")
+    assert (backbone.fitted_head, backbone.head.weight.shape) == ("linear", (3, 8))
+    bare = TinyNet()
+    bare.fc = nn.Identity()
+    assert module_backbone(bare, "linear", 3, **PLAIN).fitted_head == "linear"
+    maps = nn.Sequential(nn.Conv2d(3, 4, 3))
+    one_line(lambda: module_backbone(maps, "linear", 3, **PLAIN), "gives [2, 4, 30, 30] for two")

@@ -1,0 +1,99 @@
+"""A small network with weights of its own: as a class, in a hubconf.py, in an ONNX file."""
+
+from pathlib import Path
+
+import torch
+from torch import nn
+
+#: A hubconf.py that offers it, whole and without its head, and weights that are elsewhere.
+HUBCONF = """
+dependencies = ["torch"]
+import torch
+from tiny_net import TinyNet
+
+
+def whole(num_classes=3):
+    return TinyNet(num_classes)
+
+
+def features():
+    net = TinyNet()
+    net.fc = torch.nn.Identity()
+    return net
+
+
+def elsewhere():
+    torch.hub.load_state_dict_from_url("https://example.invalid/tiny-0123.pth")
+
+
+def nothing():
+    return 5
+"""
+
+
+class TinyNet(nn.Module):
+    """A convolution, its mean, a linear layer; the same weights every time."""
+
+    def __init__(self, num_classes: int = 3) -> None:
+        super().__init__()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(3)
+            self.conv = nn.Conv2d(3, 8, 3, stride=2)
+            self.fc = nn.Linear(8, num_classes)
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        return self.fc(torch.relu(self.conv(image)).mean((2, 3)))
+
+
+def write_hub(folder: Path) -> Path:
+    """A repository of torch.hub."""
+    folder.mkdir()
+    (folder / "hubconf.py").write_text(HUBCONF)
+    return folder
+
+
+def write_onnx(file: Path, batch: int | str = "n", matmul: bool = False, side: int = 32) -> Path:
+    """The network as exporters write it, once more after a softmax."""
+    from onnx import TensorProto, checker, helper, numpy_helper, save
+
+    net = TinyNet()
+    arrays = {name: value.detach().numpy() for name, value in net.state_dict().items()}
+    if matmul:
+        arrays["fc.weight"] = arrays["fc.weight"].T.copy()
+    node = helper.make_node
+    last = (
+        [
+            node("MatMul", ["pooled", "fc.weight"], ["product"]),
+            node("Add", ["fc.bias", "product"], ["logits"]),
+        ]
+        if matmul
+        else [node("Gemm", ["pooled", "fc.weight", "fc.bias"], ["logits"], transB=1)]
+    )
+    graph = helper.make_graph(
+        [
+            node("Conv", ["image", "conv.weight", "conv.bias"], ["maps"], strides=[2, 2]),
+            node("Relu", ["maps"], ["rectified"]),
+            node("GlobalAveragePool", ["rectified"], ["mean"]),
+            node("Flatten", ["mean"], ["pooled"]),
+            *last,
+            node("Softmax", ["logits"], ["shares"]),
+        ],
+        "tiny",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, 3, side, side])],
+        [
+            helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, 3])
+            for name in ("logits", "shares")
+        ],
+        [numpy_helper.from_array(array, name) for name, array in arrays.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    checker.check_model(model)
+    save(model, file)
+    return file
+
+
+def bare() -> nn.Module:
+    """The network without its head."""
+    net = TinyNet()
+    net.fc = nn.Identity()
+    return net

@@ -205,8 +205,8 @@ def module_backbone(
             ", ".join(f"{key}={_words(key, expected[key], own)}" for key in open_keys),
         )
     if fitted:
-        size = overrides.get("input_size", expected["input_size"])
-        net, head = WithHead(net, outputs, size, name), "head"
+        net = WithHead(net, outputs, (expected | overrides)["input_size"], name)
+        head = "head"
     backbone = WrappedBackbone(net, head, name)
     backbone.fitted_head = fitted
     set_transform(backbone, expected, overrides)

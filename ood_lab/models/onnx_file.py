@@ -184,8 +184,9 @@ class _Linears:
         if node.op_type == "Add":
             for layer, constant in (node.input, reversed(node.input)):
                 shift = self._constants.get(constant)
-                found = None if shift is None else self.of(layer)
-                if found and shift.size in (1, len(found[2])):
+                if shift is None or (found := self.of(layer)) is None:
+                    continue
+                if shift.size in (1, len(found[2])):
                     return found[0], found[1], found[2] + shift.reshape(-1)
             return None
         if node.op_type not in ("MatMul", "Gemm"):

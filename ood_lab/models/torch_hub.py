@@ -101,7 +101,7 @@ def _load(
     repo: str, name: str, source: str, download: bool, arguments: dict[str, Any]
 ) -> nn.Module:
     folder = Path(repo) if source == "local" else _cached(repo)
-    if source == "local" and not (folder / "hubconf.py").is_file():
+    if source == "local" and not Path(repo, "hubconf.py").is_file():
         raise UserError(f"model.repo={repo} holds no hubconf.py: name the folder of a clone")
     if folder is None and not download:
         raise UserError(
@@ -147,11 +147,11 @@ def _allowed(download: bool, name: str) -> Iterator[None]:
         )
 
     fetch = torch.hub.download_url_to_file
-    torch.hub.download_url_to_file = fetch if download else refuse
+    vars(torch.hub)["download_url_to_file"] = fetch if download else refuse
     try:
         yield
     finally:
-        torch.hub.download_url_to_file = fetch
+        vars(torch.hub)["download_url_to_file"] = fetch
 
 
 def _head(net: nn.Module, name: str, size: tuple[int, ...]) -> str:

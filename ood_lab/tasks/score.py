@@ -58,6 +58,8 @@ _OF_SCORING = re.compile(
     r"(experiment=how_far|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force)\b"
     r"|data\.(ood|csid|levels|shift_order|ood_groups)\b|graded=corruptions"
 )
+#: A run as the command line's checks have quoted it, for the = in its name.
+_QUOTED_RUN = re.compile(r"^ckpt='([^']*)'$")
 
 
 @dataclass(frozen=True)
@@ -352,8 +354,9 @@ def predict_command(run: Path | None, detector: str | None) -> str | None:
     more = [f"detector=[{detector}]", "task=predict", "task.images=DIR"]
     if run is not None:
         return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {' '.join(more)}"
-    own = [shlex.quote(o) for o in running_overrides() if not _OF_SCORING.match(o.lstrip("+~"))]
-    return " ".join([command("eval"), *own, *more])
+    own = [o for o in running_overrides() if not _OF_SCORING.match(o.lstrip("+~"))]
+    typed = [shlex.quote(_QUOTED_RUN.sub(r"ckpt=\1", override)) for override in own]
+    return " ".join([command("eval"), *typed, *more])
 
 
 def threshold_of(

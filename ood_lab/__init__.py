@@ -6,7 +6,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ood_lab.notebook import Outcome, bank_from_arrays, bank_from_module, evaluate
+    from ood_lab.notebook import (
+        Outcome,
+        bank_from_arrays,
+        bank_from_module,
+        evaluate,
+        load_detector,
+    )
 
 __version__ = "0.1.0"
 
@@ -15,7 +21,7 @@ __version__ = "0.1.0"
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 #: What a notebook needs. Loaded when first asked for: the command line starts without torch.
-__all__ = ["Outcome", "bank_from_arrays", "bank_from_module", "evaluate"]
+__all__ = ["Outcome", "bank_from_arrays", "bank_from_module", "evaluate", "load_detector"]
 
 
 def __getattr__(name: str) -> Any:

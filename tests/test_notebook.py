@@ -22,7 +22,8 @@ from ood_lab.run.resolvers import detector_names
 PAGE = Path(__file__).parents[1] / "docs" / "python.md"
 
 
-def test_the_examples_of_the_page():
+def test_the_examples_of_the_page(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # one of them writes a file
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     failed, tried = doctest.testfile(str(PAGE), module_relative=False, optionflags=flags)
     assert not failed

@@ -113,7 +113,8 @@ def test_the_commands_do_what_the_scripts_do(installed, tmp_path):
         assert "Traceback" not in found.stderr
         return found
 
-    assert call("ood-lab-train", *TINY).returncode == 0
+    assert "\npredict " in call("ood-lab", "tasks").stdout
+    assert call("ood-lab", "train", *TINY).returncode == 0
     (run,) = run_folders(tmp_path)
     assert run.relative_to(tmp_path).parts[:2] == ("outputs", "smoke")
     assert (run / "report.html").stat().st_size > 100_000

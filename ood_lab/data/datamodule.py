@@ -30,7 +30,16 @@ from ood_lab.data.replacement import Replacement
 from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
-from ood_lab.data.steps import Checking, Cut, Division, FewShots, Loading, taken
+from ood_lab.data.steps import (
+    OUTLIERS,
+    Checking,
+    Cut,
+    Division,
+    Exposure,
+    FewShots,
+    Loading,
+    taken,
+)
 from ood_lab.data.unresized import without_resize
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -64,7 +73,7 @@ class OODDataModule(L.LightningDataModule):
 
     Attributes:
         splits: ``train``, ``val``, ``test``, then the sets with shifted covariates (csID), the OOD
-            sets in order, and those that only choose settings.
+            sets in order, those that only choose settings, and the outliers to train with.
         csid_names: sets of ID classes that join ID test (full-spectrum evaluation).
         val_ood_names: OOD sets on which settings are chosen, and which are never evaluated.
         report: what the check found; print it with rich.
@@ -77,6 +86,7 @@ class OODDataModule(L.LightningDataModule):
         Loading,
         Checking,
         FewShots,
+        Exposure,
         Cut,
         Division,
         Replacement,
@@ -111,6 +121,7 @@ class OODDataModule(L.LightningDataModule):
         self.loading = taken(Loading, options)
         self.checking = taken(Checking, options)
         self.few = taken(FewShots, options)
+        self.exposure = taken(Exposure, options)
         self.cut = taken(Cut, options)
         self.division = taken(Division, options)
         self.replacement = taken(Replacement, options)
@@ -175,6 +186,7 @@ class OODDataModule(L.LightningDataModule):
             if not (self.shift_order or self.ood_groups):
                 self.shift_order = self.graded.order(splits)
         self.notes += self.few.apply(splits)
+        self.notes += self.exposure.add(splits, self.checking, self.remark)
         names = [*splits, *(self.graded.names if self.graded else ())]
         self._check_names(names)
         if not self.is_whole:
@@ -202,6 +214,7 @@ class OODDataModule(L.LightningDataModule):
         )
         if self.graded:
             splits = self._with_corrupted(splits, self.graded, report)
+        self.exposure.check(splits)
         ood = {name: splits[name] for name in self._ood_of(splits)}
         self.notes += self.division.apply(ood, self.cut)
         report.notes[:0] = self.notes
@@ -241,6 +254,7 @@ class OODDataModule(L.LightningDataModule):
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
         others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
+        others += (OUTLIERS,) if self.exposure.outliers else ()
         return [name for name in splits if name not in others]
 
     @property
@@ -287,7 +301,8 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         for name, data in self.splits.items():
             data.transform = without_resize(eval) if name in self.unresized else eval
-        self._train_view = TrainingView(self.splits["train"], train or eval)
+        outliers = self.splits[OUTLIERS] if self.exposure.outliers else None
+        self._train_view = TrainingView(self.splits["train"], train or eval, outliers)
 
     def use_batch(self, keys: Sequence[str] | None) -> None:
         """Makes batches of training and validation tuples of these entries; None = the whole dict.

@@ -32,6 +32,8 @@ def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
 def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
     sizes = {d.name: pd.Series([d.store.stat(p)[0] for p in d.paths]) for d in (first, second)}
     common = set(sizes[first.name]) & set(sizes[second.name])
+    if not common:
+        return None
     tables = []
     for data in (first, second):
         paths = pd.Series(data.paths)[sizes[data.name].isin(common)]

@@ -65,6 +65,7 @@ class TrainingView(Dataset[dict[str, Any]]):
     Args:
         data: the images; not changed.
         transform: with the augmentation, which may draw from torch, numpy or ``random``.
+        outliers: gives every sample an ``outlier``, the image of a random row, transformed alike.
 
     Attributes:
         images: False = samples have no ``image``, and none is loaded.
@@ -72,10 +73,15 @@ class TrainingView(Dataset[dict[str, Any]]):
 
     images = True
 
-    def __init__(self, data: ImageDataset, transform: Transform) -> None:
+    def __init__(
+        self, data: ImageDataset, transform: Transform, outliers: ImageDataset | None = None
+    ) -> None:
         # A second view of the same table: features of train are extracted without augmentation.
         self.data = copy.copy(data)
         self.data.transform = transform
+        self.outliers = copy.copy(outliers)
+        if self.outliers is not None:
+            self.outliers.transform = transform
 
     def __len__(self) -> int:
         return len(self.data)
@@ -95,7 +101,11 @@ class TrainingView(Dataset[dict[str, Any]]):
         torch.default_generator.manual_seed(seed)
         np.random.seed(seed)
         random.seed(seed)
-        return self.data[row]
+        sample = self.data[row]
+        if self.outliers is None:
+            return sample
+        # The seed is itself drawn anew for every image of every epoch.
+        return sample | {"outlier": self.outliers[seed % len(self.outliers)]["image"]}
 
 
 def class_chances(labels: Tensor) -> Tensor:

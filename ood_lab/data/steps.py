@@ -19,8 +19,15 @@ from ood_lab.data.checks import Mode
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
+from ood_lab.data.files import FileDataset
+from ood_lab.data.manifest import read_manifest
+from ood_lab.data.overlap import shared_content
+from ood_lab.data.remarks import Tell
+from ood_lab.errors import UserError
 
 _Part = TypeVar("_Part")
+#: Name of the set of :class:`Exposure`.
+OUTLIERS = "outliers"
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,46 @@ class FewShots:
             f"train: {len(splits['train']):,} of {len(train):,} images, {self.shots} a class; "
             "detectors that are fitted on train see these alone"
         ]
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """Other images that training sees, and that nothing is evaluated on.
+
+    Args:
+        outliers: source of them, without labels; None = none.
+    """
+
+    outliers: str | os.PathLike[str] | Mapping[str, str] | None = None
+
+    def add(self, splits: dict[str, ImageDataset], checking: Checking, tell: Tell) -> list[str]:
+        """Adds the set :data:`OUTLIERS`.
+
+        Raises:
+            UserError: there is such a set already, or the source cannot be read.
+        """
+        if self.outliers is None:
+            return []
+        if OUTLIERS in splits:
+            raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
+        given = self.outliers
+        source = given if isinstance(given, Mapping) else {"path": given}
+        table, _ = read_manifest(source["path"], source.get("root"), [], tell)
+        table = table[["path", "label"]]
+        splits[OUTLIERS] = FileDataset(OUTLIERS, table, [], cache_dir=checking.cache_dir)
+        return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
+
+    @staticmethod
+    def check(splits: Mapping[str, ImageDataset]) -> None:
+        """Raises :class:`UserError` where outliers are among the images of another set."""
+        if OUTLIERS not in splits:
+            return
+        others = [data for name, data in splits.items() if name != OUTLIERS]
+        if found := shared_content(others, splits[OUTLIERS]):
+            raise UserError(
+                "training would see, as outliers, images that are ID or evaluated: "
+                f"{'; '.join(map(str, found))}. Remove them from data.outliers"
+            )
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector
+from ood_lab.detectors.base import Detector, checked_score
 from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
 
 #: The largest false alarm rate on ID images, where the user names none.
 DEFAULT_ALPHA = 0.05
@@ -100,6 +101,14 @@ class CalibratedDetector:
         """The held-out score above which an image is OOD: p ≤ alpha for scores above it alone."""
         ordered = self.id_scores
         return float(ordered[~self.is_ood(ordered)][-1])
+
+    def score(self, bank: FeatureBank) -> Tensor:
+        """Scores of the rows of a bank, ``[N] float64``, higher = more OOD.
+
+        Raises:
+            UserError: see :func:`~ood_lab.detectors.base.checked_score`.
+        """
+        return checked_score(self.detector, bank)
 
     def p_values(self, scores: Tensor) -> Tensor:
         """Conformal p-values (see the class) of scores ``[N]``: ``[N] float64`` in (0, 1]."""

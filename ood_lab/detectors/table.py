@@ -15,7 +15,7 @@ import yaml
 
 from ood_lab.detectors.base import Detector, Reads
 from ood_lab.doc_tables import with_table
-from ood_lab.scripts import CONF
+from ood_lab.scripts import CONF, conf_files
 
 PAGE = Path(__file__).parents[2] / "docs" / "detectors.md"
 #: Arguments that have a column of their own, or none.
@@ -32,6 +32,16 @@ def detector_tables() -> dict[Reads, str]:
         + "\n".join(row for kind, row in rows if kind == reads)
         for reads in get_args(Reads)
     }
+
+
+def sources() -> Iterator[tuple[str, str, str]]:
+    """Key, what is read, and source of every detector, those of the user's own folder too."""
+    for file in conf_files("detector"):
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        node = (content.get("detector") or {}).get(file.stem)
+        if node:
+            found = cast("type[Detector]", locate(node["_target_"]))
+            yield file.stem, found.reads, found.source
 
 
 def with_tables(page: str) -> str:

@@ -8,6 +8,7 @@ from ood_lab.models.epoch_seed import EpochSeed
 from ood_lab.models.headless import FITTED
 from ood_lab.models.hf import hf_backbone
 from ood_lab.models.length import epochs_for
+from ood_lab.models.losses import LogitNorm, OutlierExposure
 from ood_lab.models.onnx_file import onnx_backbone
 from ood_lab.models.openood import ResNet18For32
 from ood_lab.models.output import Output
@@ -25,6 +26,8 @@ __all__ = [
     "Backbone",
     "Classifier",
     "EpochSeed",
+    "LogitNorm",
+    "OutlierExposure",
     "Output",
     "OwnTraining",
     "ResNet18For32",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from annotated_types import Interval
 from lightning.pytorch import LightningModule
 from torch import Tensor
@@ -17,11 +16,20 @@ from torchmetrics.classification import MulticlassAccuracy
 
 from ood_lab.errors import UserError
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.losses import CrossEntropy, Loss
 from ood_lab.models.output import Output
 
 
+class Exposed(NamedTuple):
+    """The :class:`Output` of a batch, and the logits ``[M, C]`` of its outliers."""
+
+    logits: Tensor
+    features: Tensor
+    outliers: Tensor
+
+
 class Classifier(LightningModule):
-    """Trains a backbone on ``label`` with cross-entropy.
+    """Trains a backbone on ``label`` with cross-entropy, or another loss of the logits.
 
     Logs ``train|val|test/loss`` and ``/acc`` (top-1 over all samples), reduced over all processes.
     A method with more heads, labels or losses overrides :meth:`outputs`, :meth:`losses` and
@@ -42,9 +50,10 @@ class Classifier(LightningModule):
         channels_last: the weights lie as ``[C, H, W, C_in]`` in memory: convolutional networks
             train up to 1.5 times faster, transformers as fast. It moves the last digits of every
             step, and so is a setting of the run and not chosen by measurement.
+        loss: see :mod:`ood_lab.models.losses`; None = cross-entropy.
     """
 
-    not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler")
+    not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler", "loss")
     #: Whether the training images need class labels, of two classes or more.
     needs_labels = True
 
@@ -56,6 +65,7 @@ class Classifier(LightningModule):
         scheduler_interval: Literal["step", "epoch"] = "epoch",
         label_smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0,
         channels_last: bool = False,
+        loss: Loss | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters(ignore=list(self.not_saved), logger=False)
@@ -64,6 +74,7 @@ class Classifier(LightningModule):
         self.scheduler_factory = scheduler
         self.scheduler_interval = scheduler_interval
         self.label_smoothing = label_smoothing
+        self.loss = loss or CrossEntropy()
         if channels_last:  # a convolution takes its images as its weights lie
             backbone.to(memory_format=torch.channels_last)
         classes = backbone.head.out_features
@@ -92,14 +103,22 @@ class Classifier(LightningModule):
         return self.backbone(image)
 
     def outputs(self, batch: dict[str, Any]) -> Any:
-        """What :meth:`losses` needs of the network; must have ``logits [B, C]``."""
-        return self(batch["image"])
+        """What :meth:`losses` needs of the network; must have ``logits [B, C]``.
+
+        ID images and outliers, where the batch has some, pass together, as their batch norm should.
+        """
+        images = batch["image"]
+        if not self.loss.needs_outliers or "outlier" not in batch:
+            return self(images)
+        logits, features = self(torch.cat([images, batch["outlier"]]))
+        n = len(images)
+        return Exposed(logits[:n], features[:n], logits[n:])
 
     def losses(self, outputs: Any, batch: dict[str, Any]) -> dict[str, Tensor]:
         """The weighted loss terms by name, scalars; their sum is minimised."""
         smoothing = self.label_smoothing if self.training else 0.0
-        loss = F.cross_entropy(outputs.logits, batch["label"], label_smoothing=smoothing)
-        return {"ce": loss}
+        outliers = outputs.outliers if isinstance(outputs, Exposed) else None
+        return self.loss(outputs.logits, batch["label"], outliers, smoothing)
 
     def parameter_groups(self) -> list[dict[str, Any]]:
         """The optimiser's parameter groups; one group of all trainable parameters."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ def write_predictions_page(
     file: Path,
     table: pd.DataFrame,
     id_scores: Mapping[str, NDArray[np.float64]],
-    summary: list[Block],
+    summary: Sequence[Block],
     manifest: Mapping[str, Any],
     load_image: LoadImage,
     command: str,

@@ -76,6 +76,9 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
 
 
 def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: Namespace) -> int:
+    if arguments.shell_completion:  # what follows is Hydra's: install=bash, query=bash
+        _call(main, line)
+        return 0
     check_secrets(arguments.overrides)
     overrides = [o for o in arguments.overrides if not asks_for_validation(o)]
     dry = len(overrides) < len(arguments.overrides)

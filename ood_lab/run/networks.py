@@ -128,6 +128,8 @@ def make_classifier(
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier) and make.func.needs_labels:
         data.require_labels()
+    if "loss" in cfg.model.classifier and "loss" not in inspect.signature(make.func).parameters:
+        raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
     backbone: Backbone = nodes.build(
         cfg, "model.backbone", num_classes=len(data.classes), **asked_for
@@ -144,7 +146,23 @@ def make_classifier(
     module = make(backbone=backbone)
     if isinstance(module, Classifier):
         module.check_optimizer()
+        _check_outliers(module, data)
     return module, None
+
+
+def _check_outliers(module: Classifier, data: OODDataModule) -> None:
+    """Raises :class:`UserError` where one of loss and data has no use for the other."""
+    needed, given = module.loss.needs_outliers, data.exposure.outliers
+    if needed and not given:
+        raise UserError(
+            "loss=outlier_exposure trains with images that are neither ID nor evaluated: give "
+            "them with data.outliers=DIR"
+        )
+    if given and not needed:
+        raise UserError(
+            f"data.outliers={given} is read by loss=outlier_exposure alone: choose it, or leave "
+            "the outliers out"
+        )
 
 
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:

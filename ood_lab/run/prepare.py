@@ -190,6 +190,7 @@ def _places(ws: Workspace) -> Iterator[str]:
     # Saved detectors need no data.
     passes = {"data", "extractor"} <= ws.uses and not task.get("detector_file")
     data = ws.settings["data"] if ws.trains or passes else {}
+    yield from _paths(data.get("outliers"))
     if "id" in data:  # not data whose sources lie under a root of their own
         for group in _SOURCES:
             if group != "csid" or data.get("full_spectrum"):

@@ -12,7 +12,7 @@ from hydra.errors import HydraException
 from ood_lab.errors import UserError
 
 #: Keys of paths; below each of ``_PATHS_BELOW``, every key is one.
-_PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "task.images")
+_PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "data.outliers", "task.images")
 _PATHS_BELOW = ("data.id.", "data.ood.", "data.ood_val.", "data.csid.", "paths.")
 _CLOSING = {"[": "]", "{": "}", "(": ")", "'": "'", '"': '"'}
 

@@ -22,7 +22,6 @@ from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
-    checked_score,
     save_detector,
 )
 from ood_lab.errors import UserError
@@ -177,7 +176,7 @@ def predictions(
     predicted = [classes[i] if named else f"class {i}" for i in bank.predictions.tolist()]
     columns: dict[str, Any] = {"predicted": predicted}
     for name, calibrated in ready.items():
-        scores = checked_score(calibrated.detector, bank)
+        scores = calibrated.score(bank)
         columns[f"{name}_score"] = scores.numpy()
         columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
         columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")

@@ -126,7 +126,7 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
     }
     if runs.swept:
         goals = [f"mean/{runs.detectors[0]}/{metric}" for metric in runs.metrics]
-        axes = [*map(wr.Config, runs.swept[:_MOST]), *map(wr.SummaryMetric, goals)]
+        axes: list[Any] = [*map(wr.Config, runs.swept[:_MOST]), *map(wr.SummaryMetric, goals)]
         found["Sweep"] = [
             wr.ParallelCoordinatesPlot(
                 title="Settings and what came of them",
@@ -210,6 +210,7 @@ def default_entity() -> str:
 def write_dashboards(made: tuple[Workspace, Report], folder: Path) -> list[Path]:
     """Writes ``workspace.json`` and ``report.json``: what W&B's server would be sent."""
     files = [folder / "workspace.json", folder / "report.json"]
+    each: Any
     for file, each in zip(files, made, strict=True):
         # The library has no public way to see a specification without a server.
         content = each._to_model().model_dump(mode="json", by_alias=True, exclude_none=True)

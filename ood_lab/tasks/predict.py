@@ -40,6 +40,7 @@ from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, weights_sha256
+from ood_lab.report.blocks import Block
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
 from ood_lab.report.predictions import verdict_table, write_predictions_page
@@ -208,7 +209,7 @@ def _show(
     title = f"{counted(len(table), 'image')}, {unreadable:,} of them unreadable"
     if manifest["images"]["passed_over"]:
         title += "; other files were passed over (see the warning above)"
-    blocks = [verdict_table(title, manifest["detectors"])]
+    blocks: list[Block] = [verdict_table(title, manifest["detectors"])]
     write_summary(blocks, folder, "predict")
     Console().print(Printed(blocks))
     log.info("predictions: %s", folder / "predictions.csv")

@@ -13,6 +13,7 @@ HIDDEN = {
     "generator",
     "hydra/help",
     "judge",
+    "loss",
     "reader",
     "recipe/model",
     "recipe/prompt",

@@ -38,7 +38,7 @@ CASES = {
     "not chosen": (["detector=[msp]", "detector.knn.k=3"], "It belongs to detector=knn"),
     "a sweep": (["data.batch_size=8,16"], "data.batch_size has several values: add -m"),
     "an endless sweep": (["-m", "seed=interval(0,1)"], "cannot sweep over 'seed=interval(0,1)'"),
-    "no choice": (["data="], "data= is unknown. Valid: folder"),
+    "no choice": (["data="], "data= is unknown. Valid: cifar10"),
     "a number": (["trainer=3"], "trainer=3 is unknown. Valid: cpu"),
     "left out": (["~seed"], "~seed: this setting is needed"),
     "a group left out": (["~logger"], "a group cannot be left out; choose another file"),

@@ -65,7 +65,7 @@ def test_answers_are_accepted_from_the_least_doubtful_on():
     p_yes = np.array([0.99, 0.01] * 10 + [0.6, 0.4] * 10)
     correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
     rows = pd.DataFrame(uncertainty_rows(judged(p_yes, correct, ["id"] * 40), draws=100))
-    found = rows[rows["split"] == "pooled"].set_index("metric")
+    found = rows[rows["split"] == "id_and_ood"].set_index("metric")
     names = ["aurc", "augrc", "accuracy_at_80"]
     expected = by_thresholds(doubt(p_yes), ~correct)
     assert found.loc[names, "value"].to_numpy() == pytest.approx(expected, abs=3e-3)
@@ -86,10 +86,10 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     rows = pd.DataFrame(uncertainty_rows(table, draws=50))
     found = rows.set_index(["split", "metric"])
     assert found.loc[("ood_h", "auroc_ood"), "value"] == 1.0
-    errors = found.loc[("pooled", "auroc_errors")]
+    errors = found.loc[("id_and_ood", "auroc_errors")]
     assert errors["value"] == pytest.approx(0.8 + 0.2 / 2)
     assert errors["ci_low"] < 0.9 < errors["ci_high"]
-    assert set(rows["split"]) == {"id", "ood_h", "pooled"}
+    assert set(rows["split"]) == {"id", "ood_h", "id_and_ood"}
     assert set(rows.loc[rows["metric"] == "auroc_ood", "split"]) == {"ood_h"}
     # No ID answer is wrong: there is nothing to tell apart.
     assert np.isnan(found.loc[("id", "auroc_errors"), "value"])
@@ -217,12 +217,11 @@ def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
         for task, good in right.items():
             answer, parser = ("3", "number") if task == "bap_counting" else ("yes", "default")
             meta = {"split": "id" if int(sample) % 2 else "ood_h", "image": sample}
+            row = {"file": "1.png", "pair_id": sample, "task": task, "correct": good, **meta}
             about = {"answer": answer, "parser": parser, "pair_id": sample, "meta": meta}
             asked.append(Question(f"{sample}/{task}", task, "1.png", "?", **about))
             replies.append(answer if good else {"3": "5", "yes": "no"}[answer])
-            rows.append(
-                {"pair_id": sample, "task": task, "correct": good, "status": "parsed"} | meta
-            )
+            rows.append(row | {"status": "parsed"})
     ours = bap_table(pd.DataFrame(rows), gate)
     wholes = {name: Whole(needs) for name, needs in bap_needs(gate).items()}
     _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", wholes)

@@ -25,8 +25,12 @@ CASES = [
     ("eval", Path("detector/all.yaml")),
 ]
 CASES = [(script, f) for script, f in CASES if f.parent.name != "detector" or f.stem == "all"]
+#: OOD sets come together, too.
+OOD_SETS = sorted(CONF.glob("data/ood/*.yaml"))
+CASES = [(s, f) for s, f in CASES if f.parent != Path("data/ood") or f.stem == OOD_SETS[0].stem]
 #: A task is asked for by eval.py, an experiment by either; the other script is the slow suite's.
-SLOW = [("train", f) for script, f in CASES if script == "train" and f.parts[0] == "task"]
+OTHER = {"task": "train", "experiment": "eval"}
+SLOW = [(script, f) for script, f in CASES if OTHER.get(f.parts[0]) == script]
 QUICK = [case for case in CASES if case not in SLOW]
 REQUIRED = {  # what the user has to fill in
     "annotations/cityscapes.yaml": ["annotations.root=DIR"],
@@ -96,9 +100,7 @@ OPENOOD = ("cifar10", "cifar100", "imagenet200", "imagenet")
 REQUIRED |= {f"data/openood_{name}.yaml": ["openood=DIR"] for name in OPENOOD}
 PUBLISHED = ("cifar10", "cifar100", "cub", "stanford_cars", "fgvc_aircraft")
 REQUIRED |= {f"data/{name}.yaml": ["root=DIR"] for name in PUBLISHED}
-REQUIRED |= {
-    f"data/ood/{file.name}": ["data=folder", "root=DIR"] for file in CONF.glob("data/ood/*.yaml")
-}
+REQUIRED |= {f"data/ood/{file.name}": ["data=folder", "root=DIR"] for file in OOD_SETS}
 REQUIRED |= {
     f"experiment/openood_{name}.yaml": ["openood=DIR", "ckpt_openood=DIR"]
     for name in ("cifar10_seed", "cifar100_seed", "imagenet200_seed", "imagenet")
@@ -128,6 +130,8 @@ def composed_file(primary: str, file: Path) -> DictConfig:
         method, _, preset = file.stem.rpartition("_")
         return composed(primary, [f"{file.parent.name}={method}", f"preset={preset}", *few])
     choice = f"[{file.stem}]" if group == "detector" else file.stem
+    if group == "data/ood":
+        choice = f"[{','.join(each.stem for each in OOD_SETS)}]"
     return composed(primary, [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])])
 
 

@@ -2,12 +2,14 @@
 
 import json
 
+import pytest
 from cli import call, run_folders
 from clip_towers import CONFIGS, network
 from photos import write_photos
 from safetensors.torch import save_file
 
 
+@pytest.mark.slow
 def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys):
     folder = tmp_path / "clip"
     folder.mkdir()

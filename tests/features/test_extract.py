@@ -215,6 +215,7 @@ def test_an_error_in_a_loader_worker_stays_one_line(trainer, backbone, tmp_path)
         extract(trainer, backbone, Broken(), tmp_path, num_workers=1)
 
 
+@pytest.mark.slow
 def test_trainers_that_cannot_give_every_image(backbone, images, tmp_path):
     with pytest.raises(UserError, match=r"limit_predict_batches=1.0"):
         extract(make_trainer(limit_predict_batches=1), backbone, images, tmp_path)

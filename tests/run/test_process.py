@@ -30,10 +30,10 @@ with quick_exit():
     ("end", "status"),
     [
         ("pass", 0),
-        ("sys.exit(0)", 0),
-        ("sys.exit()", 0),
+        pytest.param("sys.exit(0)", 0, marks=pytest.mark.slow),
+        pytest.param("sys.exit()", 0, marks=pytest.mark.slow),
         ("sys.exit(3)", 3),
-        ("sys.exit('no')", 1),
+        pytest.param("sys.exit('no')", 1, marks=pytest.mark.slow),
         ("1 / 0", 1),
     ],
 )

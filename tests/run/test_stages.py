@@ -148,7 +148,10 @@ def test_a_failing_stage_is_noted_and_others_go_on(sources, capsys):
     assert "sweep finished" in out
 
 
-@pytest.mark.parametrize("name", ["vessels_bronzes", "background_study", "shots_study"])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param("vessels_bronzes", marks=pytest.mark.slow), "background_study", "shots_study"],
+)
 def test_every_stage_of_the_experiments_composes(name):
     register_resolvers()
     stages = read_stages(composed("train", [f"experiment={name}"]), ["trainer.max_epochs=1"])

@@ -184,6 +184,7 @@ answers_to(asked, folder, model, AnswerStore(folder / "answers.jsonl"))
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_waits_submits_nothing_twice(folder, server):
     server.done = False
     process = subprocess.Popen([sys.executable, "-c", SCRIPT, folder, server.url], cwd=ROOT)

@@ -123,6 +123,7 @@ def test_an_oracle_makes_nothing_up(finished):
     assert (results["n_failed"] == 0).all()
 
 
+@pytest.mark.slow
 def test_released_candidates_come_twice_and_every_question_is_answered(tmp_path):
     more = ("task.released=true", "task.construction.limit=40", NO_PAGE)
     assert run(tmp_path, "lvlm=oracle", *more) == 0

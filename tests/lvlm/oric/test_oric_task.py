@@ -153,6 +153,7 @@ def test_replies_that_are_not_matched_are_read_by_the_judge(finished, tmp_path, 
     assert (before["status"] == "unparsed").all()
 
 
+@pytest.mark.slow
 def test_what_a_judge_does_not_answer_is_asked_again_before_anything_is_built(tmp_path, capsys):
     """Its replies decide on the questions, which a chat model would then be paid to answer."""
 

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
         bank_from_arrays,
         bank_from_module,
         evaluate,
+        export_onnx,
         load_detector,
     )
 
@@ -21,7 +22,14 @@ __version__ = "0.1.0"
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 #: What a notebook needs. Loaded when first asked for: the command line starts without torch.
-__all__ = ["Outcome", "bank_from_arrays", "bank_from_module", "evaluate", "load_detector"]
+__all__ = [
+    "Outcome",
+    "bank_from_arrays",
+    "bank_from_module",
+    "evaluate",
+    "export_onnx",
+    "load_detector",
+]
 
 
 def __getattr__(name: str) -> Any:

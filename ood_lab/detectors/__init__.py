@@ -28,6 +28,7 @@ from ood_lab.detectors.nci import NCI
 from ood_lab.detectors.neco import NECO
 from ood_lab.detectors.nnguide import NNGuide
 from ood_lab.detectors.odin import ODIN
+from ood_lab.detectors.onnx_export import cannot_export, save_onnx
 from ood_lab.detectors.openmax import OpenMax
 from ood_lab.detectors.pnml import PNML
 from ood_lab.detectors.rankfeat import RankFeat
@@ -86,9 +87,11 @@ __all__ = [
     "Residual",
     "TempScaling",
     "ViM",
+    "cannot_export",
     "check_memory",
     "checked_score",
     "load_detector",
     "save_detector",
+    "save_onnx",
     "too_few",
 ]

@@ -125,6 +125,8 @@ class KNN(Detector):
     def score(self, bank: FeatureBank) -> Tensor:
         """Distance to the k-th neighbour, ``[N]`` in [0, 2]."""
         search = self._search()
+        if torch.jit.is_tracing():  # see map_rows
+            return _distance(bank.features, search)
         parts = [_distance(queries, search) for queries in bank.features.split(QUERIES)]
         return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64)
 

@@ -75,6 +75,8 @@ def inverse_norm(features: Tensor) -> Tensor:
 
 def map_queries(function: Callable[..., Tensor], *queries: Tensor) -> Tensor:
     """``function`` of chunks ``[b, ...]`` of the queries, joined on the CPU: ``[N] float64``."""
+    if torch.jit.is_tracing():  # see map_rows
+        return function(*queries)
     found = torch.empty(len(queries[0]), dtype=torch.float64)
     with full_float32():  # TF32 would round the similarities to three digits
         for start in range(0, len(found), QUERIES):
@@ -103,7 +105,7 @@ def largest_products(
         scale: ``[M]``.
         offset: ``[M]``.
     """
-    best = queries.new_full((len(queries), k), -torch.inf)
+    best = queries.new_full((queries.shape[0], k), -torch.inf)
     for rows, factor, less in bank_chunks(bank, scale, offset):
         scaled = rows.to(queries.dtype) * factor.to(queries.dtype)[:, None]
         near = torch.addmm(-less.to(queries.dtype), queries, scaled.T)
@@ -113,7 +115,7 @@ def largest_products(
 
 def _largest(values: Tensor, k: int) -> Tensor:
     """The k largest of every row, unsorted; reorders ``values``, which spares a copy."""
-    if values.device.type != "cpu":
+    if values.device.type != "cpu" or torch.jit.is_tracing():
         return values.topk(k, dim=1, sorted=False).values
     # NumPy's partition takes the same time for any k; torch.topk is four times slower at 1000.
     values.numpy().partition(values.shape[1] - k, axis=1)

@@ -45,6 +45,8 @@ def map_rows(function: Callable[..., Tensor], *tensors: Tensor, width: int = 0) 
     Returns:
         ``[N] float64``.
     """
+    if torch.jit.is_tracing():  # an exported graph takes any number of rows, all at once
+        return function(*(tensor.double() for tensor in tensors))
     widest = max(width, *(tensor[:1].numel() for tensor in tensors))
     out = torch.empty(len(tensors[0]), dtype=torch.float64)
     for rows in row_chunks(len(out), widest):

@@ -82,7 +82,7 @@ class Relation(CappedBankDetector):
 
     def _similarity(self, x: Tensor, z: Tensor) -> Tensor:
         x, p = unit(x.double()), z.double().softmax(dim=1)
-        total = x.new_zeros(len(x))
+        total = x.new_zeros(x.shape[0])
         for features, logits in bank_chunks(self.fitted["features"], self.fitted["logits"]):
             kernel = (x @ unit(features.double()).T).clamp_(min=0)
             kernel *= p @ logits.double().softmax(dim=1).T

@@ -45,6 +45,7 @@ def head_energy(bank: FeatureBank, shape: Callable[[Tensor], Tensor]) -> Tensor:
 
 def kept_count(d: int, percentile: float) -> int:
     """K = D - round(D p / 100), the entries that remain of D; at least one."""
+    d = int(d)  # a tensor where a graph is traced
     return max(1, d - round(d * percentile / 100))
 
 

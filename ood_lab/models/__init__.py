@@ -9,7 +9,7 @@ from ood_lab.models.headless import FITTED
 from ood_lab.models.hf import hf_backbone
 from ood_lab.models.length import epochs_for
 from ood_lab.models.losses import LogitNorm, OutlierExposure
-from ood_lab.models.onnx_file import onnx_backbone
+from ood_lab.models.onnx_file import onnx_backbone, onnx_session, require_onnx
 from ood_lab.models.openood import ResNet18For32
 from ood_lab.models.output import Output
 from ood_lab.models.own_training import OwnTraining, own_steps
@@ -40,7 +40,9 @@ __all__ = [
     "load_weights",
     "module_backbone",
     "onnx_backbone",
+    "onnx_session",
     "own_steps",
+    "require_onnx",
     "saved_entry",
     "saved_labels",
     "timm_backbone",

@@ -152,7 +152,7 @@ class OnnxNet(nn.Module):
 
     def _run(self, image: Tensor, name: str) -> Tensor:
         if self._session is None:
-            self._session = _session(self._model)
+            self._session = onnx_session(self._model)
         pixels = np.ascontiguousarray(image.detach().float().cpu().numpy())
         step = self._batch or len(pixels)
         rows = []
@@ -203,14 +203,21 @@ class _Linears:
         return node.input[0], weight * options.get("alpha", 1.0), bias
 
 
-def _read(path: Path) -> Any:
+def require_onnx(what: str) -> None:
+    """Raises :class:`UserError` where the packages that read and run ONNX files are missing."""
     try:
-        import onnx
+        import onnx  # noqa: F401
         import onnxruntime  # noqa: F401 - needed in the end
     except ImportError as error:
         raise UserError(
-            "model=onnx needs onnx and onnxruntime: pip install 'ood_lab[onnx]'"
+            f"{what} needs onnx and onnxruntime: pip install 'ood_lab[onnx]'"
         ) from error
+
+
+def _read(path: Path) -> Any:
+    require_onnx("model=onnx")
+    import onnx
+
     if not path.is_file():
         raise UserError(f"model.path={path} does not exist: name an ONNX file")
     try:
@@ -222,7 +229,8 @@ def _read(path: Path) -> Any:
     return model
 
 
-def _session(model: bytes) -> Any:
+def onnx_session(model: bytes) -> Any:
+    """What runs the graph: on a GPU where onnxruntime has one."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

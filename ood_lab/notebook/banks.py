@@ -100,7 +100,7 @@ def bank_from_module(
     first = next(batches, None)
     if first is None:
         raise UserError("there is no image in images")
-    backbone = _backbone(module, first["image"], head, std)
+    backbone = as_backbone(module, first["image"], head, std)
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
     columns = {d.column.key: d.column for d in chosen.values() if d.column is not None}
     extractor = Extractor(backbone, list(columns.values()))
@@ -139,7 +139,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
     )
 
 
-def _backbone(
+def as_backbone(
     module: nn.Module, image: Tensor, head: str | None, std: float | Sequence[float]
 ) -> Backbone:
     """The module as a backbone, its head found and checked."""

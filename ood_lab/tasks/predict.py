@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import pandas as pd
+import torch
 from annotated_types import Interval
 from rich.console import Console
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.fewshot import even_rows
 from ood_lab.data.files import load_rgb
 from ood_lab.data.sources import Given
 from ood_lab.data.stores import Store
@@ -22,7 +24,9 @@ from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
     Detector,
+    cannot_export,
     save_detector,
+    save_onnx,
 )
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import check_sizes, columns_for, moments_for, split_by_columns
@@ -39,7 +43,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extract import extract
 from ood_lab.features.identity import transform_text
 from ood_lab.io import write_csv
-from ood_lab.models import Backbone, weights_sha256
+from ood_lab.models import Backbone, require_onnx, weights_sha256
 from ood_lab.report.blocks import Block
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
@@ -51,16 +55,19 @@ from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
+#: Images of which an exported graph is compared with PyTorch.
+COMPARED = 16
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Task):
     """Writes ``predictions.csv``, ``predictions.html`` and, once fitted, ``detectors/``.
 
-    A fitted detector is ``detectors/<name>.safetensors``. The table has a row per image: ``path,
-    predicted``, for every detector ``<name>_score``
-    (higher = more OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha), and ``error``
-    (why an image could not be read). Held-out ID images are the val split, see
+    A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
+    where that is asked for (:func:`~ood_lab.detectors.onnx_export.save_onnx`). The table has a row
+    per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more OOD),
+    ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha), and ``error`` (why an image could
+    not be read). Held-out ID images are the val split, see
     :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are those of
     :class:`~ood_lab.detectors.calibration.CalibratedDetector`.
 
@@ -69,6 +76,7 @@ class Predict(Task):
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.
+        onnx: write ONNX files; what cannot be one is named in the log and in ``manifest.json``.
         batch_size: images a forward.
         num_workers: loader processes.
         memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
@@ -81,6 +89,7 @@ class Predict(Task):
     images: Given
     detector_file: str | Sequence[str] | None
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
+    onnx: bool
     batch_size: BatchSize
     num_workers: Workers
     memory_limit_gb: Positive | None
@@ -88,6 +97,8 @@ class Predict(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
+        if self.onnx:
+            require_onnx("task.onnx=true")
         limit = memory_limit(self.memory_limit_gb)
         most = None if self.max_batches is None else self.max_batches * self.batch_size
         pictures = read_images(self.images, most)
@@ -102,6 +113,8 @@ class Predict(Task):
         usable, refused = split_by_columns(wanted, backbone)
         if not usable:
             raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
+        if self.onnx:
+            _check_onnx(usable, backbone)
         alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
         if data:
             usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
@@ -147,6 +160,10 @@ class Predict(Task):
             "refused": refused,
             **second.describe(),
         }
+        if self.onnx:
+            given = {name: ready[name] for name in ready if name in usable}
+            not_exported = _export(given, backbone, pictures, ws.folder / "detectors")
+            ws.manifest["not_exported"] = not_exported
         _show(table, ws.manifest, ready, ws.folder, pictures.readable.store)
 
 
@@ -183,6 +200,32 @@ def predictions(
         columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
     found = pd.DataFrame(columns, index=pd.Index(images.rows))
     return images.table[["path"]].join(found).assign(error=images.table["error"])
+
+
+def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
+    """Raises :class:`UserError` where none of the detectors can be exported."""
+    reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
+    known = [reason for reason in reasons if reason]
+    if len(known) == len(reasons):
+        raise UserError(f"task.onnx=true: {known[0]}; leave it out, or choose detector=[knn,msp]")
+
+
+def _export(
+    ready: Mapping[str, CalibratedDetector], backbone: Backbone, images: Images, folder: Path
+) -> dict[str, str]:
+    """Writes what can be an ONNX file; says why the others cannot."""
+    readable, refused = images.readable, {}
+    rows = even_rows(len(readable), COMPARED)
+    batch = torch.stack([readable[int(row)]["image"] for row in rows])
+    for name, calibrated in ready.items():
+        try:
+            save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch)
+        except UserError as error:
+            refused[name] = str(error)
+            log.warning("%s", error)
+    written = [name for name in ready if name not in refused]
+    log.info("%s in %s", counted(len(written), "ONNX file"), folder)
+    return refused
 
 
 def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> dict[str, Any]:

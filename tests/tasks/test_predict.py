@@ -6,11 +6,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from cli import call, run_folders
+from PIL import Image
+from timm.data import create_transform
 
+import ood_lab
 from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.images import read_images
+from ood_lab.models import saved_entry
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -165,6 +170,39 @@ def test_saved_detectors_need_no_id_images(fitted, predict, pictures):
     before = table(fitted)
     pd.testing.assert_frame_equal(table(again)[before.columns], before, rtol=1e-6)
     assert not (again / "detectors").exists()
+
+
+def test_an_exported_detector_gives_the_scores_of_the_table(fitted, predict, pictures, trained):
+    session = pytest.importorskip("onnxruntime").InferenceSession
+    pytest.importorskip("onnx")
+    saved = ",".join(f"{fitted}/detectors/{name}.safetensors" for name in ("knn", "klm", "odin"))
+    images = f"task.images={pictures}/second"
+    found = predict(images, f"task.detector_file=[{saved}]", "task.onnx=true", *NO_DATA)
+    assert {file.name for file in (found / "detectors").iterdir()} == {"knn.onnx", "klm.onnx"}
+    manifest = json.loads((found / "manifest.json").read_text())
+    assert "odin reads gradients or inner layers" in manifest["not_exported"]["odin"]
+    weights = next((trained / "checkpoints").glob("*.ckpt"))
+    transform = create_transform(**saved_entry(weights, "data_config"))
+    expected = table(found)
+    pixels = torch.stack([transform(Image.open(path).convert("RGB")) for path in expected.path])
+    for name in ("knn", "klm"):
+        graph = session(found / "detectors" / f"{name}.onnx")
+        logits, scores = graph.run(["logits", "score"], {"image": pixels.numpy()})
+        np.testing.assert_allclose(scores, expected[f"{name}_score"], rtol=0, atol=1e-4)
+        facts = graph.get_modelmeta().custom_metadata_map
+        names = json.loads(facts["classes"])
+        assert [names[i] for i in logits.argmax(axis=1)] == expected.predicted.tolist()
+        loaded = ood_lab.load_detector(fitted / "detectors" / f"{name}.safetensors")
+        assert float(facts["threshold"]) == loaded.threshold
+        assert (facts["transform"], float(facts["alpha"])) == (loaded.transform, 0.05)
+        verdict = expected[f"{name}_is_ood"].astype(bool)
+        assert (scores > float(facts["threshold"])).tolist() == verdict.tolist()
+
+
+def test_an_export_that_cannot_be_is_said_before_any_pass(predict, pictures, capsys):
+    arguments = (f"task.images={pictures}/first", "detector=[odin,gram]", "task.onnx=true")
+    assert predict(*arguments) is None
+    assert "task.onnx=true: odin reads gradients or inner layers" in capsys.readouterr().err
 
 
 def test_a_list_of_images_at_another_rate(fitted, predict, pictures, tmp_path):

@@ -1,0 +1,200 @@
+"""A network together with a fitted detector as one ONNX file."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import os
+import warnings
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from ood_lab.detectors.base import Detector
+from ood_lab.detectors.calibration import CalibratedDetector
+from ood_lab.detectors.device import computing_on
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.io import replaced, share
+from ood_lab.models import Backbone, onnx_session, require_onnx
+
+#: Operators that PyTorch 2.8 and onnxruntime 1.20 both know.
+OPSET = 17
+#: Images that the graph is traced with; it takes any number.
+TRACED = 2
+#: Largest difference of a score from PyTorch's, as a share of the score and of the spread of the
+#: held-out ID scores.
+TOLERANCE = 1e-4
+
+
+def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
+    """Why a detector of this network cannot be an ONNX graph, as far as is known beforehand."""
+    if not backbone.differentiable:
+        return f"{backbone.name} is an ONNX file itself, and no graph of PyTorch"
+    if detector.column is not None:
+        return f"{detector.name} reads gradients or inner layers, which such a graph does not give"
+    return None
+
+
+def save_onnx(
+    path: str | os.PathLike[str],
+    backbone: Backbone,
+    calibrated: CalibratedDetector,
+    images: Tensor,
+) -> None:
+    r"""Writes ``image [B, 3, H, W] float32 -> logits [B, C] float32, score [B] float64``.
+
+    ``score`` is that of ``calibrated.score``, and an image is OOD where it is above ``threshold``.
+    The file's metadata say ``threshold``, ``alpha``, ``detector``, ``classes``, ``weights_sha256``
+    and ``transform``, which the file leaves to its reader: images go in as the transform makes
+    them. The written graph is run by onnxruntime and compared with PyTorch.
+
+    Args:
+        path: of the file.
+        backbone: that the detector was fitted on.
+        calibrated: the fitted detector.
+        images: ``[N, 3, H, W]``, N > 0, transformed, to compare the graph with.
+
+    Raises:
+        UserError: onnx or onnxruntime is missing, the detector or the network has no such graph,
+            or the graph gives other scores than PyTorch.
+    """
+    require_onnx("an exported detector")
+    detector, place = calibrated.detector, Path(path)
+    if reason := cannot_export(detector, backbone):
+        raise UserError(f"{detector.name} cannot be exported: {reason}")
+    scored = _Scored(copy.deepcopy(backbone).cpu().float(), detector).eval()
+    images = images.detach().float().cpu()
+    while len(images) <= TRACED:  # compared with another number than the traced one
+        images = torch.cat([images, images])
+    with torch.no_grad(), computing_on("cpu"):
+        logits, scores = scored(images)
+        graph = _traced(scored, images[:TRACED], detector.name)
+    content = _described(graph, calibrated)
+    found = _run(content, images, detector.name)
+    _compare("logits", found[0], logits, float(logits.std()), detector.name)
+    spread = float(calibrated.id_scores[-1] - calibrated.id_scores[0])
+    _compare("score", found[1], scores, spread, detector.name)
+    try:
+        with replaced(place) as file:
+            file.write_bytes(content)
+            share(file)
+    except OSError as error:
+        raise UserError(f"'{place}' cannot be written: {error}") from error
+
+
+class _Scored(nn.Module):
+    """Logits and score of images, as one function of them."""
+
+    def __init__(self, backbone: Backbone, detector: Detector) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.detector = detector
+
+    def forward(self, image: Tensor) -> tuple[Tensor, Tensor]:
+        output, head = self.backbone(image), self.backbone.head
+        n, bias = len(image), head.bias
+        bank = FeatureBank(
+            output.features,
+            output.logits,
+            torch.full((n,), -1),
+            torch.arange(n),
+            head.weight,
+            head.weight.new_zeros(head.out_features) if bias is None else bias,
+        )
+        return output.logits, self.detector.score(bank).double()
+
+
+class _WithinRange(TorchFunctionMode):
+    """log Σ exp without overflow: onnxruntime's own gives infinity where a logit exceeds 709."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if func not in (torch.logsumexp, Tensor.logsumexp):
+            return func(*args, **(kwargs or {}))
+        x, dim, keepdim = _arguments(*args, **(kwargs or {}))
+        largest = x.amax(dim, keepdim=True)
+        found = largest + (x - largest).exp().sum(dim, keepdim=True).log()
+        return found if keepdim else found.squeeze(dim)
+
+
+def _arguments(input: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, int, bool]:
+    return input, dim, keepdim
+
+
+def _traced(scored: _Scored, images: Tensor, name: str) -> bytes:
+    names = ["logits", "score"]
+    file = io.BytesIO()
+    try:
+        # It warns of all that is traced, and prints the graph that it fails at.
+        with warnings.catch_warnings(), redirect_stdout(None), _WithinRange():
+            warnings.simplefilter("ignore")
+            torch.onnx.export(
+                scored,
+                (images,),
+                file,  # type: ignore[arg-type]  # this exporter takes a file, too
+                input_names=["image"],
+                output_names=names,
+                dynamic_axes={key: {0: "n"} for key in ("image", *names)},
+                opset_version=OPSET,
+                dynamo=False,  # the other one needs onnxscript
+            )
+    except Exception as error:  # networks and detectors are anybody's
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{name} on {scored.backbone.name} cannot be exported: PyTorch makes no ONNX graph of "
+            f"it ({reason}); {_REMEDY}"
+        ) from error
+    return file.getvalue()
+
+
+def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
+    """The graph with what its scores mean."""
+    import onnx
+
+    model = onnx.load_from_string(graph)
+    facts = {
+        "detector": f"{calibrated.detector.name} {json.dumps(calibrated.detector.describe())}",
+        "threshold": repr(calibrated.threshold),
+        "alpha": repr(calibrated.alpha),
+        "classes": json.dumps(calibrated.classes, ensure_ascii=False),
+        "weights_sha256": calibrated.weights_sha256,
+        "transform": calibrated.transform,
+    }
+    onnx.helper.set_model_props(model, facts)
+    content: bytes = model.SerializeToString()
+    return content
+
+
+def _run(content: bytes, images: Tensor, name: str) -> list[Tensor]:
+    """Logits and scores of onnxruntime."""
+    try:
+        found = onnx_session(content).run(["logits", "score"], {"image": images.numpy()})
+    except Exception as error:  # onnxruntime has several, of no common class
+        reason = " ".join(str(error).split())[:200]
+        raise UserError(
+            f"{name} cannot be exported: onnxruntime does not run its graph ({reason}); {_REMEDY}"
+        ) from error
+    return [torch.from_numpy(values) for values in found]
+
+
+def _compare(what: str, found: Tensor, wanted: Tensor, spread: float, name: str) -> None:
+    """Raises :class:`UserError` where the graph computes something else than PyTorch."""
+    if found.shape == wanted.shape and torch.allclose(
+        found.double(), wanted.double(), rtol=TOLERANCE, atol=TOLERANCE * spread
+    ):
+        return
+    gap = (found - wanted).abs().max() if found.shape == wanted.shape else torch.inf
+    raise UserError(
+        f"{name} cannot be exported: its {what} as an ONNX graph differs from PyTorch's by up to "
+        f"{float(gap):.2g}; {_REMEDY}"
+    )
+
+
+_REMEDY = "take another detector, or load its .safetensors with ood_lab.load_detector"

@@ -34,6 +34,7 @@ class Detector(ABC):
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
             (:meth:`learning_from`): an extraction gathers them as it goes.
+        sums_alone: besides them ``fit`` reads labels and head of the bank, and no other row of it.
         costs: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
@@ -48,6 +49,7 @@ class Detector(ABC):
     source: str = ""
     labels: bool = False
     moments: tuple[str, ...] = ()
+    sums_alone: bool = False
     costs: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]

@@ -38,6 +38,7 @@ class DICE(Detector):
 
     name = "dice"
     moments = ("means",)
+    sums_alone = True
     reads = "head"
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"

@@ -38,6 +38,7 @@ class FDBD(Detector):
 
     name = "fdbd"
     moments = ("means",)
+    sums_alone = True
     reads = "head"
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"

@@ -45,6 +45,7 @@ class MDS(Detector):
     source = "1807.03888"
     labels = True
     moments = ("means", "within")
+    sums_alone = True
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)

@@ -31,6 +31,7 @@ class NCI(Detector):
 
     name = "nci"
     moments = ("means",)
+    sums_alone = True
     reads = "head"
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"

@@ -36,6 +36,7 @@ class NECO(Detector):
 
     name = "neco"
     moments = ("means", "within")
+    sums_alone = True
     reads = "head"
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"

@@ -39,6 +39,7 @@ class PNML(Detector):
 
     name = "pnml"
     moments = ("gram",)
+    sums_alone = True
     reads = "head"
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"

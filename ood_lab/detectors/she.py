@@ -47,6 +47,7 @@ class SHE(Detector):
 
     name = "she"
     moments = ("means",)
+    sums_alone = True
     reads = "head"
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"

@@ -15,10 +15,14 @@ from torch import Tensor
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.detectors import Detector, DetectorRefusal
 from ood_lab.errors import UserError
+from ood_lab.evaluation.in_passing import Scored, ScoreSink, identity_of, read_scored
+from ood_lab.evaluation.parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.extract import extract
+from ood_lab.features.extract import extract, made_from
+from ood_lab.features.passing import Parts, pass_through
+from ood_lab.features.sums import sums_bank
 from ood_lab.models import Backbone, weights_sha256
 from ood_lab.stages import Stages
 
@@ -169,6 +173,81 @@ class Extraction:
         )
         made.over(banks, {split: partial(self._bank, split) for split in scored})
         return made
+
+    def for_fits(
+        self, detectors: Mapping[str, Detector], selection: Sequence[str] = ()
+    ) -> dict[str, FeatureBank]:
+        """The banks that detectors are fitted on, and those of ``selection``.
+
+        Where all that are fitted on train learn nothing but sums from it, it is not kept.
+        """
+        banks = {}
+        for split in dict.fromkeys(["train", "val", *selection]):
+            on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
+            moments = moments_for(on_it, split)
+            rows = [name for name, d in on_it.items() if not d.sums_alone]
+            if split == "train" and on_it and not rows and split not in selection:
+                bank = self._sums(split, moments)
+            elif on_it or split in selection:
+                if rows:
+                    log.info("the features of '%s' are kept: %s need them", split, ", ".join(rows))
+                bank = self._bank(split, columns_for(on_it, split, False), moments)
+            else:
+                continue
+            if bank is not None:
+                banks[split] = bank
+        return banks
+
+    def scored(
+        self,
+        split: str,
+        detectors: Mapping[str, Detector],
+        folder: Path,
+        kept: Sequence[BankColumn] = (),
+    ) -> Scored | None:
+        """Scores a set by fitted detectors while it passes, and keeps nothing else but ``kept``.
+
+        Parts that lie in ``folder`` from an earlier attempt are not made again.
+        """
+        images = self.data.predict_dataset(split)
+        manifest = made_from(self.trainer, self.backbone, images, weights=self._weights)
+        fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
+        by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
+        parts = Parts(len(images), self.data.loading.evaluated, PART)
+        files = PartFiles(folder / split, parts, lambda rows: f"{manifest['key']} {by}")
+        own = [c for d in detectors.values() for c in (d.column, d.second_column) if c is not None]
+        with self.stages("extract") as stage:
+            missing = files_to_make(self.trainer, files)
+            stage.found = not missing
+            if missing:
+                pass_through(
+                    self.trainer,
+                    self.backbone,
+                    images,
+                    [*own, *kept],
+                    parts,
+                    missing,
+                    partial(ScoreSink, files, detectors, kept),
+                    num_workers=self.data.loading.num_workers,
+                )
+        if self.trainer.global_rank != 0:
+            return None
+        facts = {"manifest": manifest | {"n": len(images)}}
+        head = {"head_weight": weight_and_bias(self.backbone.head)[0]}
+        return read_scored(files, facts | head, images.labels, kept)
+
+    def _sums(self, split: str, moments: Collection[str]) -> FeatureBank | None:
+        with self.stages("extract"):
+            return sums_bank(
+                self.trainer,
+                self.backbone,
+                self.data.predict_dataset(split),
+                moments,
+                self.root,
+                batch_size=self.data.loading.evaluated,
+                num_workers=self.data.loading.num_workers,
+                weights=self._weights,
+            )
 
     def features(self, splits: Sequence[str]) -> dict[str, Tensor]:
         """Features of sets, ``[n, D]`` each."""

@@ -65,7 +65,7 @@ def check_id_accuracy(
     Raises:
         UserError: the accuracy is more than 2 points below ``expected``.
     """
-    heads, accuracy = bank.logits.shape[1], _accuracy(bank)
+    heads, accuracy = len(bank.head_weight), _accuracy(bank)
     if accuracy is None:
         log.warning("the ID test set has no labels: ID accuracy cannot be checked")
         return None

@@ -43,8 +43,8 @@ def write_page(
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
-    ``banks`` give features to draw, ``data`` images to show; ``best`` says which detectors are not
-    significantly worse than the best, and is None without detectors.
+    ``banks`` give features to draw, as far as there are any, ``data`` images to show; ``best`` says
+    which detectors are not significantly worse than the best, and is None without detectors.
     """
     evaluated = [name for name in scores["dataset"].unique() if name not in data.csid_names]
     figures = write_figures(
@@ -54,7 +54,7 @@ def write_page(
         scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
         protocol=manifest["protocol"],
         significance=best,
-        features={name: banks[name].features.numpy() for name in evaluated},
+        features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         classes=data.classes,
     )
     drawn = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ood_lab.features.derived import Derived
 
@@ -71,3 +71,10 @@ class FeatureBank:
             index=self.index[picked],
             columns={key: value[picked] for key, value in self.columns.items()},
         )
+
+
+def weight_and_bias(head: nn.Linear) -> tuple[Tensor, Tensor]:
+    """``[C, D]`` and ``[C]``, as a bank holds them."""
+    weight = head.weight.detach().float().cpu().contiguous()
+    bias = torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
+    return weight, bias

@@ -28,6 +28,7 @@ class Derived:
         labels: ``[N]``.
         file: where moments are kept; None = nowhere.
         of: identity of the rows, so that a file of others is not read.
+        moments: of the rows, where they have been gathered.
     """
 
     def __init__(
@@ -37,10 +38,11 @@ class Derived:
         labels: Tensor,
         file: Path | None = None,
         of: str = "",
+        moments: Moments | None = None,
     ) -> None:
         self.rows = (features, logits, labels)
         self._file, self._of = file, of
-        self._moments: Moments | None = None
+        self._moments = moments
 
     @cached_property
     def predictions(self) -> Tensor:

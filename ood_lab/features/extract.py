@@ -75,7 +75,7 @@ def extract(
             the disk is full or read-only, a column cannot be served by the backbone, or the
             trainer's precision would alter the weights.
     """
-    manifest = _manifest(trainer, backbone, dataset, dtype, weights)
+    manifest = made_from(trainer, backbone, dataset, dtype, weights)
     store = BankStore(Path(root), manifest["key"])
     wanted = {column.key: column for column in columns}
     main = trainer.global_rank == 0
@@ -116,8 +116,12 @@ def _whole(store: BankStore, columns: list[str]) -> FeatureBank | None:
         return None  # under the lock it is looked at again, and named
 
 
-def _manifest(
-    trainer: Trainer, backbone: Backbone, dataset: Images, dtype: str, weights: str | None
+def made_from(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Images,
+    dtype: str = "float32",
+    weights: str | None = None,
 ) -> dict[str, Any]:
     """What the bank is made from; its ``key`` hashes all of it but the dataset's name."""
     if trainer.precision not in PRECISIONS:

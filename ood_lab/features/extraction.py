@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 import torch
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, default_collate
 
@@ -35,7 +35,7 @@ class Images(Protocol):
     def __getitem__(self, index: int) -> dict[str, Any]: ...
 
 
-def _collate(samples: list[dict[str, Any]]) -> dict[str, Tensor]:
+def collate(samples: list[dict[str, Any]]) -> dict[str, Tensor]:
     """Batches what the pass reads; the other entries of a sample are found by its index."""
     keys = ("image", "index", "label")
     batch: dict[str, Tensor] = default_collate([{k: sample[k] for k in keys} for sample in samples])
@@ -50,7 +50,7 @@ def build_loader(
         dataset,  # type: ignore[arg-type]  # a protocol, as this package does not import data
         batch_size=batch_size,
         num_workers=num_workers,
-        collate_fn=_collate,
+        collate_fn=collate,
         pin_memory=trainer.strategy.root_device.type == "cuda",
     )
 
@@ -69,7 +69,7 @@ def run_extraction(
     writer = FeatureWriter(staging, dataset, getattr(torch, manifest["dtype"]), moments)
     start = time.perf_counter()
     try:
-        _predict(trainer, extractor, loader, writer)
+        predict(trainer, extractor, loader, writer)
         if trainer.global_rank == 0:
             head = extractor.backbone.head if extractor.base else None
             chosen = extractor.chunk.describe() if extractor.chunk else {}
@@ -89,12 +89,13 @@ def run_extraction(
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _predict(
+def predict(
     trainer: Trainer,
     extractor: Extractor,
     loader: DataLoader[dict[str, Any]],
-    writer: FeatureWriter,
+    writer: Callback,
 ) -> None:
+    """The pass itself; ``writer`` takes what it gives."""
     loop = trainer.predict_loop
     inference_mode = loop.inference_mode
     loop.inference_mode = False  # the extractor enters it wherever no gradient is wanted

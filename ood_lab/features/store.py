@@ -28,14 +28,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ood_lab.errors import UserError
 from ood_lab.features import shards
-from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.derived import MOMENTS, Derived
 from ood_lab.features.disk import try_lock, writing
 from ood_lab.features.identity import bank_key
@@ -227,10 +226,7 @@ class BankStore:
         for key in columns:
             shards.seal(staging / COLUMNS / column_folder(key), n, {"key": key} | made)
         if head is not None:
-            weight = head.weight.detach().float().cpu().contiguous()
-            bias = (
-                torch.zeros(len(weight)) if head.bias is None else head.bias.detach().float().cpu()
-            )
+            weight, bias = weight_and_bias(head)
             save_tensors({"weight": weight, "bias": bias}, staging / HEAD)
             shards.seal(staging, n, manifest)
             merge_files(staging / PARTIAL, staging / MOMENTS, _identity(shards.check(staging)))

@@ -112,15 +112,8 @@ class FeatureWriter(BasePredictionWriter):
     def _require_finite(self, rows: slice) -> None:
         base = self._buffer.get("", {})
         for name in ("logits", "features"):
-            if name in base and not torch.isfinite(base[name][rows]).all():
-                bad = ~torch.isfinite(base[name][rows]).all(dim=1)
-                index = base["index"][rows][bad][:3].tolist()
-                table = getattr(self.dataset, "table", None)
-                paths = f" ({', '.join(table['path'].iloc[index])})" if table is not None else ""
-                raise UserError(
-                    f"{name} of '{self.dataset.name}' are not finite in rows {index}{paths}: check "
-                    "the weights of the backbone, these images, and the precision"
-                )
+            if name in base:
+                require_finite(name, base[name][rows], base["index"][rows], self.dataset)
 
     def _flush(self, trainer: Trainer) -> None:
         if not self._filled:
@@ -136,6 +129,19 @@ class FeatureWriter(BasePredictionWriter):
                 self._moments.update(x, z, y, trainer.strategy.root_device)
         self._part += 1
         self._filled = 0
+
+
+def require_finite(name: str, values: Tensor, index: Tensor, dataset: Any) -> None:
+    """Raises :class:`UserError` where ``values [n, D]`` of rows ``index [n]`` are not finite."""
+    if torch.isfinite(values).all():
+        return
+    rows = index[~torch.isfinite(values).all(dim=1)][:3].tolist()
+    table = getattr(dataset, "table", None)
+    paths = f" ({', '.join(table['path'].iloc[rows])})" if table is not None else ""
+    raise UserError(
+        f"{name} of '{dataset.name}' are not finite in rows {rows}{paths}: check the weights of "
+        "the backbone, these images, and the precision"
+    )
 
 
 def _by_folder(prediction: dict[str, Any]) -> dict[str, dict[str, Tensor]]:

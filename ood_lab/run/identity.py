@@ -48,6 +48,7 @@ NEUTRAL = (
     "task.accept_failed",  # whether a run counts as finished
     "task.download",
     "task.foreign_clip",  # what it allows is named by other keys
+    "task.keep_features",  # the same scores, of features that are kept or not
     "task.num_workers",
     # Sums are float64 on any device, so scores differ by rounding alone. trainer.accelerator, the
     # device that extracts the features, is hashed: there, every layer rounds to float32.

@@ -92,6 +92,11 @@ class HowFar(Score):
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where CLIP, chat model and data clash; see the scoring too."""
+        if not self.keep_features:
+            raise UserError(
+                "task.keep_features=false: the distance of an image compares its features with all "
+                "of ID train, so that they are kept: leave it out, or take task=score"
+            )
         if self.distance == "clip" and (said := foreign(ws.clip, ws.data)):
             raise UserError(f"task.distance=clip: {said}")
         if ws.settings.get("lvlm"):

@@ -42,4 +42,4 @@ class IsOOD(Divide):
 
     @property
     def _score(self) -> Score:
-        return Score(memory_limit_gb=self.memory_limit_gb, report=self.report)
+        return Score(memory_limit_gb=self.memory_limit_gb, report=self.report, keep_features=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shlex
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -27,9 +28,11 @@ from ood_lab.evaluation.distance import Distances, pooled
 from ood_lab.evaluation.doubts import doubtful_fits, suspicious
 from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
+from ood_lab.evaluation.in_passing import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
 from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.belongs import Asked, said_results
 from ood_lab.metrics import (
@@ -53,6 +56,8 @@ from ood_lab.scripts import command
 from ood_lab.shift import shift_results
 
 log = logging.getLogger(__name__)
+#: Folder of the scores of sets that pass, as long as the run is not finished.
+PASSED = "passed"
 #: Overrides that a prediction does not read; those of OOD sets name images that it does not need.
 _OF_SCORING = re.compile(
     r"(experiment=how_far|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force)\b"
@@ -71,14 +76,16 @@ class Passed:
         extraction: made the passes.
         usable: detectors that the network can serve.
         refused: why it cannot serve the others.
-        banks: features of the sets, by name.
+        banks: features of the sets, by name; with ``fitted``, what is left of the evaluated ones.
+        fitted: the detectors, where they were fitted before the images passed.
     """
 
     limit: int
     extraction: Extraction
     usable: Mapping[str, Detector]
     refused: dict[str, str]
-    banks: dict[str, FeatureBank]
+    banks: dict[str, Any]
+    fitted: Fitted | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +99,8 @@ class Score(Task):
     Args:
         memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
         report: write figures and ``report.html`` too.
+        keep_features: False: the evaluated sets are scored while they pass, and of the sets that
+            detectors are fitted on features are kept where one of them needs more than sums.
 
     Raises:
         UserError: see the checks; a detector that refuses this backbone is left out and listed.
@@ -99,6 +108,7 @@ class Score(Task):
 
     memory_limit_gb: Positive | None
     report: bool
+    keep_features: bool
 
     def check(self, ws: Workspace) -> None:
         """Raises :class:`UserError` where data, detectors, metrics, shift and tuning clash."""
@@ -129,6 +139,9 @@ class Score(Task):
         heads = heads_to_read(ws.data, ws.backbone)
         evaluated = [*ws.data.csid_names, *ood_sets]
         selection = [*ws.tuning.splits, *more]
+        if not self.keep_features:
+            kept = [heads] if heads else []
+            return _in_passing(ws, extraction, usable, refused, evaluated, limit, kept)
         banks = extraction.banks(usable, evaluated, selection, [heads] if heads else [])
         return Passed(limit, extraction, usable, refused, banks)
 
@@ -147,10 +160,13 @@ class Score(Task):
         """
         passed = passed or self.passed(ws)
         ood_sets = self._evaluated(ws)
-        limit, banks, usable = passed.limit, passed.banks, passed.usable
+        limit, banks = passed.limit, passed.banks
         scored = ["test", *ws.data.csid_names, *ood_sets]
         with ws.stages("score"):
-            second = passed.extraction.second_pass(usable, banks, scored, limit)
+            if passed.fitted is None:
+                second = passed.extraction.second_pass(passed.usable, banks, scored, limit)
+            else:
+                second = passed.fitted.second_pass
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
@@ -160,16 +176,19 @@ class Score(Task):
         with ws.stages("score"):
             if ood_sets:
                 fitted = second.fit_seconds
-                return self._with_detectors(ws, banks, usable, ood_sets, limit, fitted, distances)
-            return self._of_id_alone(ws, banks)
+                results: pd.DataFrame | None = self._with_detectors(
+                    ws, passed, ood_sets, fitted, distances
+                )
+            else:
+                results = self._of_id_alone(ws, banks)
+        shutil.rmtree(ws.folder / PASSED, ignore_errors=True)  # scores.parquet has all of it
+        return results
 
     def _with_detectors(
         self,
         ws: Workspace,
-        banks: Mapping[str, FeatureBank],
-        usable: Mapping[str, Detector],
+        passed: Passed,
         ood_sets: Sequence[str],
-        limit: int,
         fitted: Mapping[str, float],
         distances: Distances | None,
     ) -> pd.DataFrame:
@@ -177,16 +196,21 @@ class Score(Task):
 
         Those ``fitted`` for a second pass are fitted, in so many seconds.
         """
-        manifest, accuracy = ws.manifest, ws.manifest["id_accuracy"]
+        manifest, accuracy, banks = ws.manifest, ws.manifest["id_accuracy"], passed.banks
         if ws.model_seed != ws.seed:
             log.info("seed=%d draws here; the weights have seed %d", ws.seed, ws.model_seed)
         val_labels = ws.data.splits["val"].labels
         lost, doubts = accuracy_warnings(banks, val_labels, ws.backbone, manifest)
-        selection = ws.tuning.select(usable, banks, limit, ws.seed)
-        usable = with_tuned(usable, selection.detectors)
         evaluated = ["test", *ws.data.csid_names, *ood_sets]
         rows = {name: rows_of(ws.data.splits[name], banks[name]) for name in evaluated}
-        scores, timing = score_banks(rows, banks, usable, manifest["refused"], limit)
+        if passed.fitted is not None:
+            selection, usable = passed.fitted.selection, passed.fitted.detectors
+            seconds = passed.fitted.seconds
+            scores, timing = joined_scores(rows, banks, usable, manifest["refused"], seconds)
+        else:
+            selection = ws.tuning.select(passed.usable, banks, passed.limit, ws.seed)
+            usable = with_tuned(passed.usable, selection.detectors)
+            scores, timing = score_banks(rows, banks, usable, manifest["refused"], passed.limit)
         for name in timing.keys() & fitted.keys():
             timing[name]["fit_seconds"] = fitted[name]
         asked = self.asked(ws, evaluated)
@@ -303,10 +327,31 @@ class Score(Task):
         show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
         if self.report:
             with ws.stages("report"), optional("report.html"):
+                features = {n: b for n, b in banks.items() if isinstance(b, FeatureBank)}
                 write_page(
-                    ws.folder, ws.data, banks, scores, results, best, manifest, dating, distances
+                    ws.folder, ws.data, features, scores, results, best, manifest, dating, distances
                 )
         return results
+
+
+def _in_passing(
+    ws: Workspace,
+    extraction: Extraction,
+    usable: Mapping[str, Detector],
+    refused: dict[str, str],
+    evaluated: Sequence[str],
+    limit: int,
+    kept: Sequence[BankColumn],
+) -> Passed:
+    """Fits first, and then scores the evaluated sets while they pass."""
+    banks: dict[str, Any] = dict(extraction.for_fits(usable, ws.tuning.splits))
+    with ws.stages("score"):
+        fitted = fit_before(extraction.trainer, usable, banks, ws.tuning, limit, ws.seed)
+    for split in ["test", *evaluated]:
+        of_test = kept if split == "test" else ()
+        left = extraction.scored(split, fitted.detectors, ws.folder / PASSED, of_test)
+        banks |= {} if left is None else {split: left}
+    return Passed(limit, extraction, usable, refused | fitted.refused, banks, fitted)
 
 
 def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str, Any]:

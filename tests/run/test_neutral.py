@@ -21,6 +21,7 @@ OTHER = {
     "detector_table": "detector_table=all",
     "data.info": "data.info.licence=other",
     "data.num_workers": "data.num_workers=1",
+    "task.keep_features": "task.keep_features=false",
     "trainer.enable_model_summary": "trainer.enable_model_summary=true",
     "trainer.log_every_n_steps": "trainer.log_every_n_steps=1",
 }

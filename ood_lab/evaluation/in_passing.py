@@ -1,0 +1,238 @@
+"""Sets that are scored while their images pass: nothing is kept of them but scores."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from lightning import Trainer
+from torch import Tensor
+
+from ood_lab.detectors import Detector, DetectorRefusal, checked_score
+from ood_lab.errors import UserError
+from ood_lab.evaluation.fitting import each_that_works, fit_within
+from ood_lab.evaluation.parts import PartFiles, PartSink
+from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.tuning import Selection, Tuning, with_tuned
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.processes import told_by_main
+
+
+@dataclass(frozen=True)
+class Scored:
+    """What is left of a set, ``N`` rows in dataset order: a bank without features and logits.
+
+    Attributes:
+        index: ``[N] int64``, ``labels`` and ``predictions`` too; see
+            :class:`~ood_lab.features.bank.FeatureBank`.
+        head_weight: of the network.
+        manifest: of the bank that it would be.
+        scores: by detector, ``[N] float64``.
+        refused: detectors that could not score some of the images, and why.
+        seconds: that the detectors took.
+        columns: of the pass, that are read otherwise than by detectors.
+    """
+
+    index: Tensor
+    labels: Tensor
+    predictions: Tensor
+    head_weight: Tensor
+    manifest: Mapping[str, Any]
+    scores: Mapping[str, Tensor]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    columns: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+
+class ScoreSink(PartSink):
+    """Columns ``index``, ``pred``, a score of every detector, and values of kept columns.
+
+    Args:
+        files: to write.
+        detectors: fitted.
+        kept: columns of the pass whose values ``[N, K]`` are kept.
+        trainer: of the pass.
+    """
+
+    def __init__(
+        self,
+        files: PartFiles,
+        detectors: Mapping[str, Detector],
+        kept: Sequence[BankColumn],
+        trainer: Trainer,
+    ) -> None:
+        super().__init__(files)
+        self._detectors, self._kept = detectors, kept
+        self._refused: dict[str, str] = {}
+        self._seconds: dict[str, float] = {}
+
+    def rows(self, block: FeatureBank) -> pd.DataFrame:
+        """See the base class."""
+        table = {"index": block.index.numpy(), "pred": block.predictions.numpy()}
+        for name, detector in self._detectors.items():
+            if name in self._refused:
+                continue
+            start = time.perf_counter()
+            try:
+                table[f"score_{name}"] = checked_score(detector, block).numpy()
+            except DetectorRefusal as refusal:
+                self._refused[name] = str(refusal)
+            spent = time.perf_counter() - start
+            self._seconds[name] = self._seconds.get(name, 0.0) + spent
+        for number, column in enumerate(self._kept):
+            for place, values in enumerate(block.columns[column.key].T):
+                table[f"column_{number}_{place}"] = values.numpy()
+        return pd.DataFrame(table)
+
+    def facts(self) -> dict[str, Any]:
+        """Who refused, and the seconds since the last part."""
+        seconds, self._seconds = self._seconds, {}
+        return {"refused": self._refused, "seconds": seconds}
+
+
+def read_scored(
+    files: PartFiles, bank_of: Mapping[str, Any], labels: Tensor, kept: Sequence[BankColumn]
+) -> Scored:
+    """What the parts hold; ``bank_of`` has ``head_weight`` and ``manifest``.
+
+    Raises:
+        UserError: a part is missing or damaged, or its rows are not those of the set.
+    """
+    refused: dict[str, str] = {}
+    seconds: dict[str, float] = {}
+    for part in files.parts.numbers:
+        facts = files.facts(part)
+        refused |= facts["refused"]
+        for name, spent in facts["seconds"].items():
+            seconds[name] = seconds.get(name, 0.0) + spent
+    table = pa.concat_tables(list(files.tables()), promote_options="default")
+    values = {name: table[name].to_numpy() for name in table.column_names}
+    index = torch.from_numpy(values["index"].copy())
+    if not torch.equal(index, torch.arange(len(labels))):
+        raise UserError(f"'{files.folder}' does not hold every image once: delete it")
+    scores = {
+        name.removeprefix("score_"): torch.from_numpy(found.astype(np.float64))
+        for name, found in values.items()
+        if name.startswith("score_") and name.removeprefix("score_") not in refused
+    }
+    columns = {
+        column.key: torch.from_numpy(
+            np.stack([v for n, v in values.items() if n.startswith(f"column_{number}_")], axis=1)
+        )
+        for number, column in enumerate(kept)
+    }
+    predictions = torch.from_numpy(values["pred"].copy())
+    return Scored(
+        *(index, labels, predictions, bank_of["head_weight"], bank_of["manifest"], scores),
+        *(refused, seconds, columns),
+    )
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """Detectors that are ready before the images pass; the same on all processes.
+
+    Attributes:
+        detectors: by name, with those whose settings were chosen.
+        seconds: that the fits took.
+        selection: of the settings.
+        refused: detectors that cannot be fitted, and why.
+    """
+
+    detectors: dict[str, Detector]
+    seconds: dict[str, float]
+    selection: Selection
+    refused: dict[str, str]
+
+    @property
+    def second_pass(self) -> SecondPass:
+        """What others ask of the network once they are fitted: here, in the same pass."""
+        return SecondPass({n: d for n, d in self.detectors.items() if d.second_column is not None})
+
+
+def fit_before(
+    trainer: Trainer,
+    detectors: Mapping[str, Detector],
+    banks: Mapping[str, FeatureBank],
+    tuning: Tuning,
+    limit: int,
+    seed: int,
+) -> Fitted:
+    """Chooses settings and fits, within ``limit`` bytes each, on the main process, for all.
+
+    Raises:
+        UserError: on all processes: no detector works, or one needs too much memory.
+    """
+    found: Fitted | UserError | None = None
+    if trainer.global_rank == 0:
+        try:
+            found = _fitted(detectors, banks, tuning, limit, seed)
+        except UserError as error:
+            found = error
+    told = told_by_main(trainer, found)
+    if isinstance(told, UserError):
+        raise told
+    assert told is not None
+    return told
+
+
+def _fitted(
+    detectors: Mapping[str, Detector],
+    banks: Mapping[str, FeatureBank],
+    tuning: Tuning,
+    limit: int,
+    seed: int,
+) -> Fitted:
+    selection = tuning.select(detectors, banks, limit, seed)
+    both, refused = with_tuned(detectors, selection.detectors), dict[str, str]()
+
+    def fit(name: str, detector: Detector) -> float:
+        start = time.perf_counter()
+        if detector.fit_split is not None:
+            fit_within(detector, banks[detector.fit_split], limit)
+        return time.perf_counter() - start
+
+    seconds = each_that_works(both, fit, refused) if both else {}
+    return Fitted({name: both[name] for name in seconds}, seconds, selection, refused)
+
+
+def identity_of(detectors: Mapping[str, Detector], fitted_on: Mapping[str, str]) -> str:
+    """What scores are made by: settings of detectors, and identities of the sets by split."""
+    described = {
+        name: [f"{type(d).__module__}.{type(d).__qualname__}", repr(d), d.fit_split]
+        for name, d in detectors.items()
+    }
+    return json.dumps([described, dict(fitted_on)], sort_keys=True)
+
+
+def joined_scores(
+    parts: dict[str, pd.DataFrame],
+    sets: Mapping[str, Scored],
+    detectors: Mapping[str, Detector],
+    refused: dict[str, str],
+    fit_seconds: Mapping[str, float],
+) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
+    """As :func:`~ood_lab.evaluation.fitting.score_banks`, of sets that have been scored."""
+
+    def of_all_sets(name: str, detector: Detector) -> dict[str, float]:
+        for split in parts:
+            if name in sets[split].refused:
+                raise DetectorRefusal(sets[split].refused[name])
+        for split, rows in parts.items():
+            rows[name] = sets[split].scores[name].numpy()
+        score_seconds = sum(sets[split].seconds.get(name, 0.0) for split in parts)
+        return {"fit_seconds": fit_seconds.get(name, 0.0), "score_seconds": score_seconds}
+
+    timing = each_that_works(detectors, of_all_sets, refused)
+    return pd.concat(parts.values(), ignore_index=True), timing

@@ -1,0 +1,146 @@
+"""Tables of images that are scored as they pass: one Parquet file for every part of a set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from lightning.pytorch import Trainer
+
+from ood_lab.errors import UserError
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.passing import Parts
+from ood_lab.features.processes import agreed, join
+from ood_lab.io import replaced
+
+_METADATA = b"ood_lab"
+#: Images of a part, where nobody says otherwise.
+PART = 100_000
+
+
+@dataclass(frozen=True)
+class PartFiles:
+    """Where the parts of a set lie; each appears by one rename, so it is whole or absent.
+
+    Attributes:
+        folder: of the files, on several nodes a shared one.
+        parts: of the set.
+        key_of: what rows of the set are made from; a file with another key is made again.
+    """
+
+    folder: Path
+    parts: Parts
+    key_of: Callable[[range], str]
+
+    def path(self, part: int) -> Path:
+        """The file of a part."""
+        return self.folder / f"part-{part:05d}.parquet"
+
+    def missing(self) -> list[int]:
+        """Numbers of the parts that are not there, or were made from something else."""
+        return [part for part in self.parts.numbers if not self._is_made(part)]
+
+    def _is_made(self, part: int) -> bool:
+        try:
+            return bool(self.facts(part)["key"] == self._key(part))
+        except UserError:
+            return False
+
+    def _key(self, part: int) -> str:
+        rows = self.parts.rows(part)
+        text = f"{self.key_of(rows)} {rows.start} {rows.stop}"
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def facts(self, part: int) -> dict[str, Any]:
+        """What was written beside the rows of a part.
+
+        Raises:
+            UserError: the file is missing or damaged.
+        """
+        try:
+            found = pq.read_schema(self.path(part)).metadata or {}
+            return dict(json.loads(found[_METADATA]))
+        except (OSError, KeyError, ValueError) as error:
+            raise UserError(f"'{self.path(part)}' is missing or damaged") from error
+
+    def write(self, part: int, table: pa.Table, facts: dict[str, Any]) -> None:
+        """Writes the rows of a part, whole or not at all."""
+        text = json.dumps(facts | {"key": self._key(part)})
+        table = table.replace_schema_metadata(
+            {**(table.schema.metadata or {}), _METADATA: text.encode()}
+        )
+        with replaced(self.path(part)) as file:
+            pq.write_table(table, file, write_page_checksum=True)
+
+    def tables(self, columns: list[str] | None = None) -> Iterator[pa.Table]:
+        """The parts in order, one at a time, with some columns or all.
+
+        Raises:
+            UserError: a file is missing or damaged.
+        """
+        for part in self.parts.numbers:
+            try:
+                yield pq.read_table(
+                    self.path(part), columns=columns, page_checksum_verification=True
+                )
+            except (OSError, ValueError) as error:
+                raise UserError(
+                    f"'{self.path(part)}' is missing or damaged: delete it, and the same command "
+                    "makes it again"
+                ) from error
+
+    def remove_others(self) -> None:
+        """Removes parts of an earlier list that was longer."""
+        known = {self.path(part) for part in self.parts.numbers}
+        for file in self.folder.glob("part-*.parquet"):
+            if file not in known:
+                file.unlink()
+
+
+def files_to_make(trainer: Trainer, files: PartFiles) -> list[int]:
+    """The parts that are missing, as the main process finds them, on all processes.
+
+    Before the first pass has connected the processes each looks for itself, and as nobody writes
+    before, finds the same.
+    """
+    join(trainer)
+    return agreed(trainer, files.missing())
+
+
+class PartSink(ABC):
+    """Collects the rows of a part, and writes them when it is complete."""
+
+    def __init__(self, files: PartFiles) -> None:
+        self.files = files
+        self._rows: list[pd.DataFrame] = []
+
+    @abstractmethod
+    def rows(self, block: FeatureBank) -> pd.DataFrame:
+        """What is kept of some images."""
+
+    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pd.DataFrame:
+        """The rows of a part (its row numbers in the set: ``part``) as they are written."""
+        return rows
+
+    def facts(self) -> dict[str, Any]:
+        """What is written beside the rows."""
+        return {}
+
+    def take(self, block: FeatureBank) -> None:
+        """See :class:`~ood_lab.features.passing.Sink`."""
+        self._rows.append(self.rows(block))
+
+    def close(self, part: int, errors: dict[int, str]) -> None:
+        """See :class:`~ood_lab.features.passing.Sink`."""
+        rows = pd.concat(self._rows, ignore_index=True) if self._rows else pd.DataFrame()
+        self._rows = []
+        table = self.complete(rows, self.files.parts.rows(part), errors)
+        self.files.write(part, pa.Table.from_pandas(table, preserve_index=False), self.facts())

@@ -1,0 +1,94 @@
+"""The bank of a set of which nothing but sums is gathered while its images pass."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch import Trainer
+
+from ood_lab.features.bank import FeatureBank, weight_and_bias
+from ood_lab.features.derived import Derived
+from ood_lab.features.extract import made_from
+from ood_lab.features.extraction import Images
+from ood_lab.features.moments import FILE, Moments
+from ood_lab.features.passing import Parts, pass_through
+from ood_lab.features.store import BankStore
+from ood_lab.models.backbone import Backbone
+
+
+class _Sums:
+    """The moments of every part, as a file."""
+
+    def __init__(self, folder: Path, wanted: Collection[str], trainer: Trainer) -> None:
+        # Every process of a script that ddp started has named a folder of its own.
+        self._folder = Path(trainer.strategy.broadcast(str(folder)))
+        self._wanted, self._device = {"means", *wanted}, trainer.strategy.root_device
+        self._moments = Moments(self._wanted)
+
+    def take(self, block: FeatureBank) -> None:
+        self._moments.update(block.features, block.logits, block.labels, self._device)
+
+    def close(self, part: int, errors: dict[int, str]) -> None:
+        made = self._moments.gathered()
+        FILE.write(self._folder / f"{part:05d}.safetensors", made.sums, made.description(""))
+        self._moments = Moments(self._wanted)
+
+
+def sums_bank(
+    trainer: Trainer,
+    backbone: Backbone,
+    dataset: Any,
+    moments: Collection[str],
+    root: Path,
+    *,
+    batch_size: int,
+    num_workers: int = 0,
+    weights: str | None = None,
+) -> FeatureBank | None:
+    """A bank for detectors that learn from sums alone: moments, labels and head, without rows.
+
+    Args:
+        trainer: its processes share the images out.
+        backbone: left as it was.
+        dataset: with ``labels [N]`` and its transform set.
+        moments: parts of the :class:`~ood_lab.features.moments.Moments` to gather.
+        root: folder of all banks, where the processes leave their sums for a moment.
+        batch_size: images a forward, on each process.
+        num_workers: loader processes, for each process.
+        weights: see :func:`~ood_lab.features.extract.extract`.
+
+    Returns:
+        The bank, its ``features`` and ``logits`` without content (PyTorch's ``meta`` device), on
+        the main process; None on the others.
+
+    Raises:
+        UserError: see :func:`~ood_lab.features.passing.pass_through`.
+    """
+    images: Images = dataset
+    manifest = made_from(trainer, backbone, images, weights=weights)
+    n, folder = len(images), BankStore(root, manifest["key"]).stage()
+    parts = Parts(n, batch_size, -(-n // trainer.world_size) + batch_size - 1)  # one a process
+    try:
+        sums = partial(_Sums, folder, moments)
+        pass_through(
+            *(trainer, backbone, images, (), parts, parts.numbers, sums), num_workers=num_workers
+        )
+        if trainer.global_rank != 0:
+            return None
+        found = [FILE.read(file) for file in sorted(folder.glob("*.safetensors"))]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    gathered = Moments.merged(Moments(of["parts"]).holding(sums) for of, sums in found)
+    weight, bias = weight_and_bias(backbone.head)
+    features = torch.empty((n, weight.shape[1]), device="meta")
+    logits = torch.empty((n, len(weight)), device="meta")
+    rows = features, logits, dataset.labels
+    derived = Derived(*rows, moments=gathered)
+    return FeatureBank(
+        *rows, torch.arange(n), weight, bias, manifest=manifest | {"n": n}, derived=derived
+    )

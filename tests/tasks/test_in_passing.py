@@ -1,0 +1,122 @@
+"""``task.keep_features=false``: scores while the images pass are those of kept features."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from cli import call, run_folders
+
+from ood_lab.evaluation import banks, parts
+from ood_lab.features import passing
+
+SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}
+SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
+LINE = (*SMALL, "data.eval_batch_size=8", "logger=none", "shift=sets", "trainer.accelerator=cpu")
+OF_SUMS = "detector=[msp,mds,fdbd,nci,neco,pnml,dice]"
+OF_ROWS = "detector=[msp,odin,knn,vim,klm,react,mds_ensemble]"
+STEP = "detector.mds_ensemble.noise=0.0014"  # needs a second pass
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    outputs = tmp_path_factory.mktemp("trained")
+    line = ("task=score", "task.report=false", "detector=[msp]", f"paths.outputs={outputs}")
+    assert call("train.py", "experiment=smoke", *LINE, *line) == 0
+    return run_folders(outputs)[-1]
+
+
+@pytest.fixture
+def run(trained, tmp_path, monkeypatch):
+    """Parts of three batches, and blocks of at most some 20 rows."""
+    monkeypatch.setattr(banks, "PART", 24)
+    monkeypatch.setattr(passing, "MOST_BYTES", 20 * 4 * 300)
+
+    def call_it(name, *arguments):
+        line = (f"ckpt={trained}", *LINE, f"paths.outputs={tmp_path}/{name}", "name=scored")
+        assert call("eval.py", "task=score", *line, "task.report=false", *arguments) == 0
+        return run_folders(tmp_path / name)[-1]
+
+    return call_it
+
+
+def scores(folder):
+    return pd.read_parquet(folder / "scores.parquet")
+
+
+def kept(folder):
+    """Names of the sets whose features were written."""
+    found = (folder.parents[2] / "features").glob("*/manifest.json")
+    return sorted(json.loads(file.read_text())["dataset"] for file in found)
+
+
+def same(one, other):
+    ours, theirs = scores(one), scores(other)
+    assert list(ours) == list(theirs)
+    for column in ours:
+        if ours[column].dtype == np.float64:
+            # Neighbours are searched in float32, where a block of few rows has other products.
+            near = 2e-5 if column.startswith("knn") else 1e-9
+            np.testing.assert_allclose(ours[column], theirs[column], rtol=near, atol=1e-12)
+        else:
+            pd.testing.assert_series_equal(ours[column], theirs[column])
+    results = [pd.read_parquet(folder / "results.parquet") for folder in (one, other)]
+    pd.testing.assert_frame_equal(*results, rtol=1e-9)
+
+
+def test_detectors_of_sums_keep_nothing(run):
+    bank = run("bank", OF_SUMS)
+    passed = run("passed", OF_SUMS, "task.keep_features=false")
+    same(bank, passed)
+    assert bank.parent.name == passed.parent.name  # one identity
+    assert len(kept(bank)) == 7
+    assert kept(passed) == []
+    assert not (passed / "passed").exists()
+
+
+def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
+    line = (OF_ROWS, STEP, "tuning=id_only")
+    bank, passed = run("bank", *line), run("passed", *line, "task.keep_features=false")
+    same(bank, passed)
+    assert "knn_tuned" in scores(passed)
+    assert kept(passed) == ["train", "val"]
+    log = (passed / "log.txt").read_text()
+    assert "the features of 'train' are kept: knn, vim, mds_ensemble need them" in log
+    manifests = [json.loads((f / "manifest.json").read_text()) for f in (bank, passed)]
+    for key in ("threshold", "tuning", "answer", "id_accuracy", "refused", "warnings"):
+        assert manifests[0][key] == manifests[1][key]
+
+
+def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
+    whole = run("whole", OF_SUMS, "task.keep_features=false")
+    written = []
+    write = parts.PartFiles.write
+
+    def until_the_fourth(files, part, *rest):
+        if len(written) == 4:
+            raise MemoryError  # as good as killed: nothing of it is caught
+        written.append(files.path(part))
+        write(files, part, *rest)
+
+    monkeypatch.setattr(parts.PartFiles, "write", until_the_fourth)
+    with pytest.raises(MemoryError):
+        run("killed", OF_SUMS, "task.keep_features=false")
+    first = [*written]
+    written[:] = [None] * 5
+    again = run("killed", OF_SUMS, "task.keep_features=false")
+    assert not set(first) & set(written)
+    assert len(first) + len(written[5:]) == 8  # three parts of test, one of each other set
+    same(whole, again)
+
+
+def test_two_processes_give_the_same_rows(run):
+    line = (OF_ROWS, STEP, "task.keep_features=false")
+    one = run("one", *line)
+    two = run("two", *line, "trainer=ddp_cpu", "trainer.strategy=ddp_fork")
+    same(one, two)
+
+
+def test_distances_need_features(run, capsys):
+    with pytest.raises(AssertionError):
+        run("far", "task=how_far", "task.keep_features=false")
+    assert "task.keep_features=false: the distance" in capsys.readouterr().err

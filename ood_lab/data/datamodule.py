@@ -254,7 +254,7 @@ class OODDataModule(L.LightningDataModule):
 
     def _ood_of(self, splits: Iterable[str]) -> list[str]:
         others = (*ID_SPLITS, *self.csid_names, *self.val_ood_names)
-        others += (OUTLIERS,) if self.exposure.outliers else ()
+        others += (OUTLIERS,) if self.exposure.outliers is not None else ()
         return [name for name in splits if name not in others]
 
     @property
@@ -301,8 +301,7 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         for name, data in self.splits.items():
             data.transform = without_resize(eval) if name in self.unresized else eval
-        outliers = self.splits[OUTLIERS] if self.exposure.outliers else None
-        self._train_view = TrainingView(self.splits["train"], train or eval, outliers)
+        self._train_view = TrainingView(self.splits["train"], train or eval)
 
     def use_batch(self, keys: Sequence[str] | None) -> None:
         """Makes batches of training and validation tuples of these entries; None = the whole dict.
@@ -319,6 +318,10 @@ class OODDataModule(L.LightningDataModule):
                 f"model.batch names '{missing[0]}': {suggestion(missing[0], ['image', *known])}"
             )
         self._batch_keys = keys
+
+    def use_outliers(self, per_image: int) -> None:
+        """Adds so many images of ``data.outliers`` to each training image, from here on."""
+        self._view().expose(self.splits[OUTLIERS], per_image)
 
     def leave_out_images(self) -> None:
         """Leaves images out of later training batches, for a module that keeps what it needs."""
@@ -344,9 +347,7 @@ class OODDataModule(L.LightningDataModule):
         """Training images in random order, with the train transform."""
         self.setup()
         chances = class_chances(self.splits["train"].labels) if self.loading.balanced else None
-        if self._train_view is None:
-            raise RuntimeError("the training images have no transform: call use_transform first")
-        data = self._train_view
+        data = self._view()
         return self._loader(
             data,
             self.loading.batch_size,
@@ -355,6 +356,11 @@ class OODDataModule(L.LightningDataModule):
             persistent=True,
             keys=self._batch_keys,
         )
+
+    def _view(self) -> TrainingView:
+        if self._train_view is None:
+            raise RuntimeError("the training images have no transform: call use_transform first")
+        return self._train_view
 
     def batches_per_epoch(self, devices: int = 1) -> int:
         """Training batches that each of ``devices`` sees in an epoch."""

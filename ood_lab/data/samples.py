@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from PIL import Image
+from torch.utils.data import IterableDataset
 
 from ood_lab.axes import LEVELS
 from ood_lab.data.filefacts import Facts, file_facts
@@ -84,6 +85,12 @@ class Samples:
     ) -> None:
         if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
             raise UserError(f"{name}: {type(dataset).__name__} is not map-style: it needs len, [i]")
+        if isinstance(dataset, IterableDataset):
+            raise UserError(
+                f"{name}: {type(dataset).__name__} is not map-style: it deals its samples out to "
+                "processes by itself, so that each would see a part; streaming.LocalDataset reads "
+                "the shards of MosaicML's streaming"
+            )
         if len(dataset) == 0:
             raise UserError(f"{name} contains no images")
         self.name = name

@@ -65,7 +65,6 @@ class TrainingView(Dataset[dict[str, Any]]):
     Args:
         data: the images; not changed.
         transform: with the augmentation, which may draw from torch, numpy or ``random``.
-        outliers: gives every sample an ``outlier``, the image of a random row, transformed alike.
 
     Attributes:
         images: False = samples have no ``image``, and none is loaded.
@@ -73,15 +72,18 @@ class TrainingView(Dataset[dict[str, Any]]):
 
     images = True
 
-    def __init__(
-        self, data: ImageDataset, transform: Transform, outliers: ImageDataset | None = None
-    ) -> None:
+    def __init__(self, data: ImageDataset, transform: Transform) -> None:
         # A second view of the same table: features of train are extracted without augmentation.
         self.data = copy.copy(data)
         self.data.transform = transform
-        self.outliers = copy.copy(outliers)
-        if self.outliers is not None:
-            self.outliers.transform = transform
+        self._outliers: ImageDataset | None = None
+        self._per_image = 0
+
+    def expose(self, outliers: ImageDataset, per_image: int) -> None:
+        """Gives every sample ``outliers [per_image, 3, H, W]``, random ones, transformed alike."""
+        self._outliers = copy.copy(outliers)
+        self._outliers.transform = self.data.transform
+        self._per_image = per_image
 
     def __len__(self) -> int:
         return len(self.data)
@@ -102,10 +104,10 @@ class TrainingView(Dataset[dict[str, Any]]):
         np.random.seed(seed)
         random.seed(seed)
         sample = self.data[row]
-        if self.outliers is None:
+        if self._outliers is None:
             return sample
-        # The seed is itself drawn anew for every image of every epoch.
-        return sample | {"outlier": self.outliers[seed % len(self.outliers)]["image"]}
+        rows = torch.randint(len(self._outliers), (self._per_image,)).tolist()
+        return sample | {"outliers": torch.stack([self._outliers[row]["image"] for row in rows])}
 
 
 def class_chances(labels: Tensor) -> Tensor:

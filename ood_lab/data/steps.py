@@ -20,9 +20,9 @@ from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
 from ood_lab.data.files import FileDataset
-from ood_lab.data.manifest import read_manifest
 from ood_lab.data.overlap import shared_content
 from ood_lab.data.remarks import Tell
+from ood_lab.data.sources import Given, source_of
 from ood_lab.errors import UserError
 
 _Part = TypeVar("_Part")
@@ -110,10 +110,10 @@ class Exposure:
     """Other images that training sees, and that nothing is evaluated on.
 
     Args:
-        outliers: source of them, without labels; None = none.
+        outliers: source of them, whose labels are not read; None = none.
     """
 
-    outliers: str | os.PathLike[str] | Mapping[str, str] | None = None
+    outliers: Given | None = None
 
     def add(self, splits: dict[str, ImageDataset], checking: Checking, tell: Tell) -> list[str]:
         """Adds the set :data:`OUTLIERS`.
@@ -125,11 +125,10 @@ class Exposure:
             return []
         if OUTLIERS in splits:
             raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
-        given = self.outliers
-        source = given if isinstance(given, Mapping) else {"path": given}
-        table, _ = read_manifest(source["path"], source.get("root"), [], tell)
+        source, cache = source_of(self.outliers, "data.outliers"), checking.cache_dir
+        table, _, store = source.read([], tell, cache)
         table = table[["path", "label"]]
-        splits[OUTLIERS] = FileDataset(OUTLIERS, table, [], cache_dir=checking.cache_dir)
+        splits[OUTLIERS] = FileDataset(OUTLIERS, table, [], cache_dir=cache, store=store)
         return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
 
     @staticmethod

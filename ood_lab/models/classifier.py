@@ -108,9 +108,9 @@ class Classifier(LightningModule):
         ID images and outliers, where the batch has some, pass together, as their batch norm should.
         """
         images = batch["image"]
-        if not self.loss.needs_outliers or "outlier" not in batch:
+        if not self.loss.outliers_per_image or "outliers" not in batch:
             return self(images)
-        logits, features = self(torch.cat([images, batch["outlier"]]))
+        logits, features = self(torch.cat([images, batch["outliers"].flatten(0, 1)]))
         n = len(images)
         return Exposed(logits[:n], features[:n], logits[n:])
 

@@ -2,7 +2,7 @@
 
 ``loss(logits [B, C], labels [B], outlier_logits [M, C] or None, smoothing)`` returns the weighted
 terms by name, scalars whose sum is minimised. Any object that can be called so, and that says in
-``needs_outliers`` whether it reads outliers, may be ``model.classifier.loss``.
+``outliers_per_image`` how many outliers it reads, may be ``model.classifier.loss``.
 """
 
 from __future__ import annotations
@@ -14,13 +14,15 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor
 
-from ood_lab.arguments import Positive
+from ood_lab.arguments import Count, Positive
 
 
 class Loss(Protocol):
     """What a classifier minimises."""
 
-    needs_outliers: ClassVar[bool]
+    @property
+    def outliers_per_image(self) -> int:
+        """M / B in training; 0 = it reads none."""
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
@@ -32,7 +34,7 @@ class Loss(Protocol):
 class CrossEntropy:
     """``CE(z, y)``, with label smoothing."""
 
-    needs_outliers: ClassVar[bool] = False
+    outliers_per_image: ClassVar[int] = 0
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
@@ -53,7 +55,7 @@ class LogitNorm:
     """
 
     tau: Positive = 0.04
-    needs_outliers: ClassVar[bool] = False
+    outliers_per_image: ClassVar[int] = 0
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float
@@ -73,10 +75,12 @@ class OutlierExposure:
 
     Args:
         weight: the paper's lambda, 0.5 for image classification.
+        outliers_per_image: outliers that a batch has for each of its images. The authors' code for
+            CIFAR trains with 256 beside 128.
     """
 
     weight: Annotated[float, Ge(0)] = 0.5
-    needs_outliers: ClassVar[bool] = True
+    outliers_per_image: Count = 2
 
     def __call__(
         self, logits: Tensor, labels: Tensor, outliers: Tensor | None, smoothing: float

@@ -146,13 +146,17 @@ def make_classifier(
     module = make(backbone=backbone)
     if isinstance(module, Classifier):
         module.check_optimizer()
-        _check_outliers(module, data)
+        _give_outliers(module, data)
     return module, None
 
 
-def _check_outliers(module: Classifier, data: OODDataModule) -> None:
-    """Raises :class:`UserError` where one of loss and data has no use for the other."""
-    needed, given = module.loss.needs_outliers, data.exposure.outliers
+def _give_outliers(module: Classifier, data: OODDataModule) -> None:
+    """Adds outliers to the batches where the loss reads some.
+
+    Raises:
+        UserError: one of loss and data has no use for the other.
+    """
+    needed, given = module.loss.outliers_per_image, data.exposure.outliers is not None
     if needed and not given:
         raise UserError(
             "loss=outlier_exposure trains with images that are neither ID nor evaluated: give "
@@ -160,9 +164,11 @@ def _check_outliers(module: Classifier, data: OODDataModule) -> None:
         )
     if given and not needed:
         raise UserError(
-            f"data.outliers={given} is read by loss=outlier_exposure alone: choose it, or leave "
-            "the outliers out"
+            "data.outliers is read by loss=outlier_exposure alone: choose it, or leave the "
+            "outliers out"
         )
+    if needed:
+        data.use_outliers(needed)
 
 
 def _advise(cfg: DictConfig, data: OODDataModule) -> None:

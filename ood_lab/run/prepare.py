@@ -35,6 +35,8 @@ DEBUG_BATCHES = 2
 DEBUG_FOLDER = "debug"
 #: Groups of sources of ``data=folder``. ``csid`` is read for the full spectrum alone.
 _SOURCES = ("id", "ood", "ood_val", "csid")
+#: Tar shards named by a pattern, which is matched where they are read.
+_SHARDS = re.compile(r".*[{*?\[].*\.tar")
 
 
 def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
@@ -174,7 +176,7 @@ def check_places(ws: Workspace) -> None:
         UserError: a file or folder does not exist, or no weights are named.
     """
     for place in _places(ws):
-        if not Path(place).expanduser().exists():
+        if not (Path(place).expanduser().exists() or _SHARDS.fullmatch(place)):
             raise missing_path(place)
     if not ws.trains and "backbone" in ws.uses:
         checkpoints.check_weights(ws.cfg)

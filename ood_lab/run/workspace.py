@@ -215,9 +215,10 @@ class Workspace:
         """A DataModule that makes OOD sets from its ID data if ``graded=...`` says so."""
         # As a node: Hydra would turn a dataclass into a dictionary.
         graded = {"graded": self.cfg.graded} if self.cfg.get("graded") else {}
-        kinds = ("id", "csid", "ood", "ood_val")
-        sources = nodes.left_to_data({kind: self.settings["data"].get(kind) for kind in kinds})
-        return self.build("data", **sources, **graded)
+        data = self.settings["data"]
+        groups = {kind: data.get(kind) for kind in ("id", "csid", "ood", "ood_val")}
+        sources = nodes.left_to_data(groups | {"": {"outliers": data.get("outliers")}})
+        return self.build("data", **sources.pop(""), **sources, **graded)
 
     @cached_property
     def sets(self) -> OODDataModule:

@@ -15,9 +15,11 @@ import pandas as pd
 import pytest
 import torch
 from cli import ROOT, call, run_folders
-from pictures import Pictures, folders, picture, save_huggingface, truncate, write_shards
+from pictures import Pictures, picture, save_huggingface, truncate, write_shards
 from PIL import Image
-from torchvision.datasets import CIFAR10, ImageFolder
+from source_kinds import HUGGING_FACE, MOSAIC, OWN, SHARDS, kinds, write_kinds
+from torch.utils.data import IterableDataset
+from torchvision.datasets import CIFAR10
 from torchvision.transforms.functional import pil_to_tensor
 
 from ood_lab.data.cub import CUB
@@ -25,38 +27,10 @@ from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.images import read_images
 
-SETS = {"train": 0, "test": 10_000, "far": 20_000}
-
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    """Every set as a folder of PNG, as shards and as Hugging Face's."""
-    root = tmp_path_factory.mktemp("sources")
-    for name, seed in SETS.items():
-        folders(root / name, each=8 if name == "train" else 4, first_seed=seed, suffix="png")
-        write_shards(root / name, root / "shards" / name)
-        save_huggingface(root / name, root / "hf" / name)
-    return root
-
-
-def kinds(root, name):
-    """The set as each kind of source."""
-    own = partial(Pictures, root=str(root / name))
-    return {
-        "folder": str(root / name),
-        "pil": own,
-        "array": partial(own, kind="array"),
-        "tensor": partial(own, kind="tensor"),
-        "floats": partial(own, kind="floats"),
-        "dict": partial(own, keys=("img", "target")),
-        "named": {"dataset": partial(own, keys=("a", "b")), "image": "a", "label": "b"},
-        "instance": own(),
-        "image_folder": partial(ImageFolder, root=str(root / name)),
-        "saved": str(root / "hf" / name),
-        "shards": str(root / "shards" / name),
-        "range": str(root / "shards" / name / "part-{000..001}.tar"),
-        "pattern": str(root / "shards" / name / "*.tar"),
-    }
+def root(tmp_path_factory, huggingface_cache):
+    return write_kinds(tmp_path_factory.mktemp("sources"), train=8)
 
 
 def module(root, kind="folder", **options):
@@ -81,10 +55,7 @@ def folder(root):
     return module(root, batch_size=5)
 
 
-OWN = ("pil", "array", "tensor", "floats", "dict", "named", "instance", "image_folder")
-
-
-@pytest.mark.parametrize("kind", [*OWN, "saved", "shards", "range", "pattern"])
+@pytest.mark.parametrize("kind", [*OWN, *HUGGING_FACE, *SHARDS, *MOSAIC])
 def test_every_kind_has_the_images_and_labels_of_the_folder(root, folder, kind, tmp_path):
     data = module(root, kind, cache_dir=tmp_path, batch_size=5)
     assert data.classes == folder.classes == ["cat", "dog", "owl"]
@@ -188,6 +159,7 @@ def test_mistakes_are_named(root, tmp_path):
         "is compressed": str(tmp_path / "a.tar.gz"),
         r"part-004\.tar' does not exist": f"{shards}/part-{{000..004}}.tar",
         "is not map-style": iter([]),
+        "would see a part; streaming.LocalDataset": _Stream(),
         "not with 'lable'": {"path": str(root / "train"), "lable": "x"},
         r"several columns for the image \(one, two\)": _Frame({"one": "", "two": ""}),
     }
@@ -215,6 +187,14 @@ class _Nothing(Pictures):
 
     def __getitem__(self, row):
         return dict.fromkeys(self.keys, 1)
+
+
+class _Stream(_Nothing, IterableDataset):
+    def __init__(self):
+        super().__init__(("image", "label"))
+
+    def __iter__(self):
+        return map(self.__getitem__, range(len(self)))
 
 
 class _Frame(_Nothing):
@@ -264,40 +244,62 @@ def test_a_mixed_run_has_the_digits_of_the_folders(root, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_processes_and_predictions_have_the_digits_of_one_and_of_folders(root, tmp_path):
-    sets = (
-        f"data.id.train={root}/shards/train",
-        f"data.id.test={{_target_:pictures.Pictures,root:{root}/test}}",
-        f"data.ood.far={root}/hf/far",
-    )
+def test_predictions_over_each_kind_are_those_of_the_folder(root, tmp_path):
+    id_sets = [f"data.id.{s}={root}/shards/{n}" for s, n in (("train", "train"), ("val", "test"))]
+    line = ("task=predict", "data=folder", *id_sets, *SMALL, "logger=none", "task.alpha=0.2")
+    far = f"{root}/shards/far"
+    given = {
+        "folder": f"{root}/far",
+        "range": f"{{path:'{far}/part-{{000..001}}.tar',image:png}}",
+        "class": f"{{_target_:pictures.Pictures,root:{root}/far}}",
+        "mixed": f"[{far}/part-000.tar,{far}/part-001.tar]",
+    }
+    found = {}
+    for kind, images in given.items():
+        places = (f"paths.outputs={tmp_path}/{kind}", f"paths.features={tmp_path}/f")
+        assert call("eval.py", *line, f"task.images={images}", *places) == 0
+        (folder,) = run_folders(tmp_path / kind)
+        found[kind] = pd.read_csv(folder / "predictions.csv")
+        assert "data:image/" in (folder / "predictions.html").read_text()
+    names = [f"{far}/part-{row // 7:03}.tar#{row:05}.png" for row in range(12)]
+    rows = [f"task/images/Pictures#{row:02}" for row in range(12)]
+    for kind, expected in (("range", names), ("mixed", names), ("class", rows)):
+        assert found[kind]["path"].tolist() == expected
+    for table in found.values():
+        expected = found["folder"].drop(columns="path")
+        pd.testing.assert_frame_equal(table.drop(columns="path"), expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_two_processes_have_the_digits_of_one(root, tmp_path):
+    """Every kind is an OOD set of the same images, so that each has the folder's numbers, too."""
+    torchrun = ["-m", "torch.distributed.run", "--nproc-per-node=2"]
+    far = {
+        "folder": f"{root}/far",
+        "shards": f"{root}/shards/far",
+        "own": f"{{_target_:pictures.Pictures,root:{root}/far}}",
+        "saved": f"{root}/hf/far",
+        "parquet": f"{{_target_:ood_lab.data.huggingface.load,path:{root}/parquet/far}}",
+    }
+    id_sets = [f"data.id.{name}={root}/shards/{name}" for name in ("train", "test")]
+    sets = [*id_sets, *(f"data.ood.{name}={source}" for name, source in far.items())]
+    line = ["data=folder", *sets, *SMALL, *QUIET, "task.report=false"]
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
     found = []
-    for devices in (1, 2):
-        outputs = tmp_path / str(devices)
+    for run, (processes, starter) in enumerate([(1, []), (2, []), (2, torchrun)]):
+        outputs = tmp_path / str(run)
         places = [f"paths.{p}={outputs}/{p}" for p in ("outputs", "features", "cache")]
-        line = [
-            "data=folder",
-            *sets,
-            *SMALL[2:],
-            *QUIET,
-            "model=clip",
-            "task.report=false",
-            *places,
-        ]
-        ranks = ["trainer=ddp_cpu", f"trainer.devices={devices}"]
-        environment = os.environ | {"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
-        command = [sys.executable, str(ROOT / "eval.py"), *line, *ranks]
-        subprocess.run(command, env=environment, cwd=tmp_path, check=True)
+        ranks = ["trainer=ddp_cpu", f"trainer.devices={processes}"]
+        command = [sys.executable, *starter, str(ROOT / "eval.py"), *line, *places, *ranks]
+        subprocess.run(command, env=environment, cwd=tmp_path, check=True, timeout=500)
         (folder,) = run_folders(outputs)
         found.append(pd.read_parquet(folder / "scores.parquet"))
-    pd.testing.assert_frame_equal(*found, rtol=1e-5, atol=1e-6)
-    data = ("task=predict", "data=folder", *sets, *SMALL, f"paths.features={tmp_path}/f")
-    predicted = []
-    for images in (f"{root}/far", f"{root}/shards/far"):
-        line = (*data, f"task.images={images}", "logger=none", f"paths.outputs={tmp_path}/p")
-        assert call("eval.py", *line) == 0
-        file = run_folders(tmp_path / "p")[-1] / "predictions.csv"
-        predicted.append(pd.read_csv(file).drop(columns="path"))
-    pd.testing.assert_frame_equal(*predicted)
+    for table in found:
+        pd.testing.assert_frame_equal(table, found[0], rtol=1e-5, atol=1e-6)
+        scores = {name: rows[["msp", "knn"]].to_numpy() for name, rows in table.groupby("dataset")}
+        assert set(scores) == {"test", *far}
+        for name in far:
+            np.testing.assert_allclose(scores[name], scores["folder"], rtol=1e-5, atol=1e-6)
 
 
 def test_images_to_predict_come_from_any_source(root):

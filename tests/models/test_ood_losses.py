@@ -39,7 +39,8 @@ def test_outlier_exposure_is_the_formula_of_the_paper(batch):
     expected = 0.3 * cross_entropy(outliers.numpy(), uniform)
     assert terms["exposure"].item() == pytest.approx(expected)
     assert list(OutlierExposure()(logits, labels, None, 0.0)) == ["ce"]
-    assert OutlierExposure().weight == 0.5
+    # The authors' lambda, and their batch of 128 images and 256 outliers.
+    assert OutlierExposure() == OutlierExposure(weight=0.5, outliers_per_image=2)
 
 
 def test_logit_norm_is_the_formula_of_the_paper(batch):
@@ -57,16 +58,22 @@ def test_outliers_follow_from_seed_and_epoch():
     data = VesselsDataModule(**SIZES)
     data.setup()
     train, others = data.splits["train"], data.splits["container"]
-    view = TrainingView(train, lambda image: torch.tensor(np.asarray(image)), others)
+    view = TrainingView(train, lambda image: torch.tensor(np.asarray(image)))
+    view.expose(others, 3)
     pairs = [list(EpochSampler(len(train), 0, lambda epoch=epoch: epoch)) for epoch in (0, 0, 1)]
     drawn = [view.__getitems__(part[:20]) for part in pairs]
     known = [np.asarray(others.load_image(i)) for i in range(len(others))]
     rows = [
-        [next(i for i, k in enumerate(known) if np.array_equal(s["outlier"], k)) for s in part]
+        [
+            next(i for i, k in enumerate(known) if np.array_equal(o, k))
+            for s in part
+            for o in s["outliers"]
+        ]
         for part in drawn
     ]
     assert rows[0] == rows[1] != rows[2]
-    assert len(set(rows[0])) > 4
+    assert len(rows[0]) == 60
+    assert set(rows[0]) == set(range(len(others)))
 
 
 @pytest.fixture(scope="module")

@@ -42,6 +42,9 @@ def main() -> None:
     if name == "--version":
         print(f"ood_lab {__version__}")
         return
+    if name in ("-sc", "--shell-completion"):
+        _complete(*rest)
+        return
     if name not in COMMANDS:
         _stop(f"there is no command '{name}': {suggestion(name, COMMANDS, shown=len(COMMANDS))}")
     run, _ = COMMANDS[name]
@@ -157,8 +160,26 @@ def _help() -> str:
     return (
         f"usage: ood-lab COMMAND ...\n\n{lines}\n\n"
         "ood-lab train --help and ood-lab eval --help show what there is to choose.\n"
-        'Completion in bash: eval "$(ood-lab-eval --shell-completion install=bash)"'
+        'Completion in bash: eval "$(ood-lab --shell-completion install=bash)"'
     )
+
+
+def _complete(action: str = "", *others: str) -> None:
+    """What the shell asks: Hydra's answer, which is about the words after ``train`` or ``eval``."""
+    program, _, words = os.environ.get("COMP_LINE", "").strip("\n").lstrip().partition(" ")
+    command, begun, words = words.lstrip().partition(" ")
+    if action.startswith("query=") and command not in SCRIPTS:
+        print("" if begun else " ".join(COMMANDS))
+        return
+    if action.startswith("query=") and not begun:
+        print(command)
+        return
+    os.environ["COMP_LINE"] = f"{program} {words}"
+    sys.argv[1:] = ["--shell-completion", action, *others]
+    COMMANDS[command if command in SCRIPTS else "eval"][0]()
+    if action == "install=bash":  # Hydra has said it for python train.py and python eval.py alone
+        options, ours = "-o nospace -o default", "ood-lab ood-lab-{train,eval}"
+        print(f"complete {options} -F hydra_bash_completion {ours}")
 
 
 def _stop(message: str) -> None:

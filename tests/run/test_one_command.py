@@ -61,10 +61,31 @@ def test_a_wrong_command_gets_a_suggestion(console):
     assert all(f"\n  {name} " in console()[1] for name in ("train", "eval", "tasks", "doctor"))
 
 
-def test_eval_and_its_completion_are_those_of_the_script():
-    code = "from ood_lab.run.console import main; main()"
-    line = [sys.executable, "-c", code, "train", "-sc", "query=bash"]
-    typed = "ood-lab-train loss="
-    environment = os.environ | {"COMP_LINE": typed, "COMP_POINT": str(len(typed))}
+#: What bash does at a tab: the words so far, and the number of the one that is begun.
+ASK = """
+eval "$(ood-lab --shell-completion install=bash)"
+complete -p ood-lab ood-lab-train ood-lab-eval
+ask() {
+    COMP_LINE="$1" COMP_POINT=${#1} COMP_CWORD=$2 COMPREPLY=()
+    hydra_bash_completion
+    echo "${COMPREPLY[@]}"
+}
+ask "ood-lab tr" 1
+ask "ood-lab train loss=" 2
+"""
+
+
+def test_bash_completes_as_hydra_does(tmp_path):
+    command = tmp_path / "ood-lab"
+    code = "import sys; from ood_lab.run.console import main; sys.argv[0] = 'ood-lab'; main()"
+    command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
+    command.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    line = ["bash", "-c", ASK]
     found = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["loss=logit_norm", "loss=outlier_exposure"]
+    *rules, commands, losses = found.stdout.splitlines()
+    words = ("ood-lab", "ood-lab-train", "ood-lab-eval")
+    for rule, word in zip(rules, words, strict=True):
+        assert rule.endswith(f"-F hydra_bash_completion {word}")
+    assert commands == "train"
+    assert losses == "loss=logit_norm loss=outlier_exposure"

@@ -67,12 +67,22 @@ def _check_kind(file: Path) -> None:
     raise UserError(f"ckpt={file} is not a PyTorch checkpoint: {remedy}")
 
 
+def check_pretrained(cfg: DictConfig) -> None:
+    """Raises :class:`UserError` where the weights of a folder or file are not to be taken."""
+    if (path := cfg.model.get("path")) and not cfg.model.pretrained:
+        raise UserError(
+            f"model.pretrained=false: the weights of model.path={path} are always taken; leave it "
+            "out, or train a network from scratch with model=timm or model=module"
+        )
+
+
 def check_weights(cfg: DictConfig) -> bool:
     """True if the weights come from ``model`` alone, whose head may have other classes.
 
     Raises:
-        UserError: the configuration names no weights at all.
+        UserError: the configuration names no weights at all, or does not want those of its path.
     """
+    check_pretrained(cfg)
     if cfg.ckpt:
         return False
     if not (cfg.model.pretrained or cfg.model.get("weights")):

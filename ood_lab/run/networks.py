@@ -125,6 +125,7 @@ def make_classifier(
 
     The second item belongs to a network that trains itself. Only the main process gives advice.
     """
+    checkpoints.check_pretrained(cfg)
     make = nodes.build(cfg, "model.classifier")
     if issubclass(make.func, Classifier) and make.func.needs_labels:
         data.require_labels()

@@ -67,6 +67,28 @@ def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head)
     assert "already done" in capsys.readouterr().out
 
 
+def test_a_dry_run_fits_no_head(photos, capsys):
+    root, data = photos
+    features = root / "dry" / "features"
+    model = (*MODULE, "model.net._target_=tiny_net.bare", "model.head=linear")
+    given = (*data, *SMALL, f"paths.features={features}", *model)
+    assert call("eval.py", "task=validate", *given) == 0
+    assert call("eval.py", "task=validate", "experiment=how_far", *given) == 0
+    assert capsys.readouterr().out.count("1 of 1 jobs can run; nothing was started") == 2
+    assert not features.exists()
+
+
+@pytest.mark.parametrize("script", ["train.py", "eval.py"])
+def test_weights_of_a_path_are_not_left_out(photos, tmp_path, capsys, script):
+    data = photos[1]
+    model = ("model=hf", f"model.path={tmp_path}", "model.pretrained=false")
+    given = (*data, *SMALL, f"paths.outputs={tmp_path}/outputs", f"paths.features={tmp_path}/f")
+    assert call(script, *given, *model) == 1
+    error = capsys.readouterr().err.strip()
+    assert f"model.pretrained=false: the weights of model.path={tmp_path} are always" in error
+    assert len(error.splitlines()) == 1
+
+
 def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Unpack, get_args, get_origin, get_type_hints
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -112,6 +112,9 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         except (NameError, TypeError, AttributeError, ValueError):  # not to be read from outside
             own, passes_on = {}, False
         hints = (hints if passes_on or groups else {}) | own
+        for hint in own.values():  # of **options: those that a TypedDict names
+            if get_origin(hint) is Unpack:
+                hints |= get_type_hints(get_args(hint)[0], include_extras=True)
     return hints
 
 

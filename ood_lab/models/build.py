@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import timm
 import torch
@@ -19,7 +19,12 @@ from ood_lab.hints import nearest
 from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
 from ood_lab.models.headless import FITTED, WithHead
 from ood_lab.models.hub import one_attempt
-from ood_lab.models.transform import set_transform, stamp_mismatch, transform_options
+from ood_lab.models.transform import (
+    TransformSettings,
+    set_transform,
+    stamp_mismatch,
+    transform_options,
+)
 from ood_lab.models.weights import load_weights, saved_outputs
 from ood_lab.models.wrapped import WrappedBackbone
 
@@ -43,17 +48,12 @@ def timm_backbone(
     pretrained: bool = False,
     weights: str | Path | None = None,
     new_head: bool = False,
-    input_size: int | Sequence[int] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
     data_config: Mapping[str, Any] | None = None,
     head: Literal["linear", "nearest_mean"] | None = None,
     classes: Sequence[str] = (),
+    **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Builds any timm model as a backbone with the transform that its weights expect.
 
@@ -65,18 +65,13 @@ def timm_backbone(
         pretrained: take timm's weights (downloaded by timm unless they are in its cache).
         weights: take the weights of this file instead (see :func:`load_weights`).
         new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
-        input_size: side in pixels, or ``(3, H, W)``.
-        mean: per channel, of images in [0, 1].
-        std: per channel, of images in [0, 1].
-        crop_pct: share of the resized image that the centre crop keeps.
-        crop_mode: ``center``, ``squash`` or ``border``.
-        interpolation: ``bilinear``, ``bicubic``, ...
         allow_transform_mismatch: accept transform settings other than those of the weights; they
             are kept in ``backbone.transform_overrides``.
         kwargs: passed to ``timm.create_model`` (``layers``, ``channels``, ``img_size``, ...).
         data_config: transform settings of the checkpoint that will be loaded next.
         head: fit this head on the model's features, in place of its own.
         classes: of the fitted head.
+        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
@@ -85,8 +80,8 @@ def timm_backbone(
     kwargs = dict(kwargs or {})
     if pretrained and weights is not None:
         raise UserError(f"{name}: pretrained=true and weights={weights} exclude each other")
-    if input_size is None:
-        input_size = kwargs.get("img_size")
+    if transform.get("input_size") is None:
+        transform["input_size"] = kwargs.get("img_size")
     if head is not None:
         return module_backbone(
             create_timm(name, pretrained=pretrained, **kwargs | {"num_classes": 0}),
@@ -94,18 +89,13 @@ def timm_backbone(
             num_classes,
             weights,
             new_head,
-            input_size,
-            mean,
-            std,
-            crop_pct,
-            crop_mode,
-            interpolation,
             allow_transform_mismatch or not (pretrained or weights or data_config),
             data_config,
             classes=classes,
             name=name,
+            **transform,
         )
-    overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+    overrides = transform_options(**transform)
     net = create_timm(name, pretrained=pretrained, num_classes=num_classes, **kwargs)
     expected = resolve_model_data_config(net)
     size = overrides.get("input_size", expected["input_size"])
@@ -132,17 +122,12 @@ def module_backbone(
     num_classes: int | None = None,
     weights: str | Path | None = None,
     new_head: bool = False,
-    input_size: int | Sequence[int] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
     name: str | None = None,
+    **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of any network that ends in a linear layer, or gives features alone.
 
@@ -158,17 +143,13 @@ def module_backbone(
         num_classes: expected number of outputs, checked.
         weights: file with the weights of ``net`` (see :func:`load_weights`).
         new_head: with ``weights``: keep the fresh head of ``net``.
-        input_size: as in :func:`timm_backbone`, like all that follow.
-        mean: per channel.
-        std: per channel.
-        crop_pct: share kept by the centre crop; 1 where only the size is known.
-        crop_mode: ``center``, ``squash`` or ``border``.
-        interpolation: ``bilinear``, ``bicubic``, ...
         allow_transform_mismatch: accept other settings than a checkpoint or ``pretrained_cfg`` has.
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share, up to 512 pixels.
         classes: of a head that is fitted.
         name: what messages call the network; its class by default.
+        transform: see :class:`~ood_lab.models.transform.TransformSettings`; ``crop_pct`` is 1 where
+            only the size is known.
 
     Raises:
         UserError: no such layer, other weights, another number of classes, or logits that are not
@@ -191,7 +172,7 @@ def module_backbone(
     if weights is not None:
         known |= load_weights(net, weights, name, head if new_head and not fitted else None)
     known |= _as_saved(data_config)
-    overrides = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+    overrides = transform_options(**transform)
     open_keys = [k for k in ("input_size", "mean", "std") if k not in known and k not in overrides]
     habit = _IMAGENET | ({} if "input_size" in open_keys else {"crop_pct": 1.0})
     own = image_size is not None and max(image_size) <= LARGEST_TAKEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.models.build import module_backbone
 from ood_lab.models.contract import random_batch
+from ood_lab.models.transform import TransformSettings
 from ood_lab.models.wrapped import WrappedBackbone
 
 #: The type of a tensor of float32 in ONNX.
@@ -26,13 +27,8 @@ def onnx_backbone(
     logits: str | None = None,
     features: str | None = None,
     num_classes: int | None = None,
-    input_size: int | Sequence[int] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     image_size: Sequence[int] | None = None,
+    **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of an ONNX file whose logits are those of one linear layer.
 
@@ -45,14 +41,9 @@ def onnx_backbone(
         features: name of the tensor ``[B, D]`` from which the last layer makes them; None = as
             the graph says.
         num_classes: expected number of outputs, checked.
-        input_size: as in :func:`~ood_lab.models.module_backbone`, like all that follow; by default
-            the file's own.
-        mean: per channel.
-        std: per channel.
-        crop_pct: share kept by the centre crop.
-        crop_mode: ``center``, ``squash`` or ``border``.
-        interpolation: ``bilinear``, ``bicubic``, ...
         image_size: width and height that all images of the data share.
+        transform: see :class:`~ood_lab.models.transform.TransformSettings`; the size is the
+            file's own where it fixes one.
 
     Raises:
         UserError: onnxruntime is missing, no such file, no such output, logits that are not those
@@ -65,6 +56,7 @@ def onnx_backbone(
             f"{path} is for {classes} classes, but the data has {num_classes}, and an ONNX file "
             "keeps its own: eval.py without ckpt scores it as it is"
         )
+    input_size = transform.get("input_size")
     if net.size is not None and input_size not in (None, net.size[1], list(net.size), net.size):
         raise UserError(f"input_size={input_size}: {path} takes {list(net.size)} alone")
     known = {} if net.size is None else {"input_size": net.size}
@@ -72,17 +64,10 @@ def onnx_backbone(
         net,
         "head",
         num_classes,
-        None,
-        False,
-        input_size,
-        mean,
-        std,
-        crop_pct,
-        crop_mode,
-        interpolation,
         data_config=known,
         image_size=image_size,
         name=name,
+        **transform,
     )
     backbone.differentiable = False
     net.check_logits(random_batch(net, backbone.data_config["input_size"]))

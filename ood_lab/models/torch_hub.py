@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch.hub
 from torch import nn
@@ -14,6 +14,7 @@ from ood_lab.errors import UserError
 from ood_lab.models.build import module_backbone
 from ood_lab.models.contract import linear_layers_giving_logits, random_batch
 from ood_lab.models.headless import FITTED
+from ood_lab.models.transform import TransformSettings
 from ood_lab.models.wrapped import WrappedBackbone
 
 #: Branches that torch.hub takes where none is named.
@@ -31,15 +32,10 @@ def torch_hub_backbone(
     kwargs: dict[str, Any] | None = None,
     num_classes: int | None = None,
     weights: str | Path | None = None,
-    input_size: int | Sequence[int] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),
+    **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Makes a backbone of what a ``hubconf.py`` offers, whose code is run.
 
@@ -53,22 +49,17 @@ def torch_hub_backbone(
         kwargs: arguments of the function.
         num_classes: expected number of outputs, checked.
         weights: a file for the network, before any head is fitted.
-        input_size: as in :func:`~ood_lab.models.module_backbone`, like all that follow.
-        mean: per channel.
-        std: per channel.
-        crop_pct: share kept by the centre crop.
-        crop_mode: ``center``, ``squash`` or ``border``.
-        interpolation: ``bilinear``, ``bicubic``, ...
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share.
         classes: of a head that is fitted.
+        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
 
     Raises:
         UserError: code or weights are not here, no such function, or a network without a head.
     """
     net = _load(repo, name, source, download, dict(kwargs or {}))
     if head is None:
-        side = input_size or (data_config or {}).get("input_size", _SIDE)
+        side = transform.get("input_size") or (data_config or {}).get("input_size", _SIDE)
         head = _head(net, name, (3, side, side) if isinstance(side, int) else tuple(side))
     if head not in FITTED and num_classes is not None:
         outputs = getattr(dict(net.named_modules()).get(head), "out_features", num_classes)
@@ -83,17 +74,11 @@ def torch_hub_backbone(
         head,
         num_classes,
         weights,
-        False,
-        input_size,
-        mean,
-        std,
-        crop_pct,
-        crop_mode,
-        interpolation,
         data_config=data_config,
         image_size=image_size,
         classes=classes,
         name=name,
+        **transform,
     )
 
 

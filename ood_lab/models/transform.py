@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from PIL import Image
 from timm.data import create_transform
@@ -45,28 +45,43 @@ def train_transform(
     return Compose([*geometry, *(augment or []), ToTensor(), normalise])
 
 
-def transform_options(
-    input_size: int | Sequence[int] | None,
-    mean: float | Sequence[float] | None,
-    std: float | Sequence[float] | None,
-    crop_pct: float | None,
-    crop_mode: str | None,
-    interpolation: str | None,
-) -> dict[str, Any]:
+class TransformSettings(TypedDict, total=False):
+    """How an image becomes what a network takes; what is absent or None is as the network says.
+
+    Attributes:
+        input_size: side in pixels, or ``(3, H, W)``.
+        mean: per channel, of images in [0, 1].
+        std: per channel, of images in [0, 1].
+        crop_pct: share of the resized image that the centre crop keeps.
+        crop_mode: ``center``, ``squash`` or ``border``.
+        interpolation: ``bilinear``, ``bicubic``, ...
+    """
+
+    input_size: int | Sequence[int] | None
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    crop_pct: float | None
+    crop_mode: str | None
+    interpolation: str | None
+
+
+def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
     """The given options as ``create_transform`` wants them; None = not given.
 
     Raises:
         UserError: not three channels, a number that is out of range, or an unknown name.
     """
-    if isinstance(input_size, int):
-        input_size = (3, input_size, input_size)
+    if unknown := settings.keys() - TransformSettings.__annotations__.keys():
+        raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
+    size = settings.get("input_size")
+    size = (3, size, size) if isinstance(size, int) else size
     given = {
-        "input_size": tuple(input_size) if input_size is not None else None,
-        "mean": _three(mean),
-        "std": _three(std),
-        "crop_pct": crop_pct,
-        "crop_mode": crop_mode,
-        "interpolation": interpolation,
+        "input_size": None if size is None else tuple(size),
+        "mean": _three(settings.get("mean")),
+        "std": _three(settings.get("std")),
+        "crop_pct": settings.get("crop_pct"),
+        "crop_mode": settings.get("crop_mode"),
+        "interpolation": settings.get("interpolation"),
     }
     for key in ("input_size", "mean", "std"):
         if given[key] is not None and len(given[key]) != 3:  # type: ignore[arg-type]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.error import URLError
 
 import torch
@@ -17,6 +17,7 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.models.build import module_backbone
 from ood_lab.models.contract import linear_layers_giving_logits, random_batch
+from ood_lab.models.transform import TransformSettings
 from ood_lab.models.weights import saved_outputs
 from ood_lab.models.wrapped import WrappedBackbone
 
@@ -28,14 +29,9 @@ def torchvision_backbone(
     pretrained: bool = False,
     weights: str | Path | None = None,
     new_head: bool = False,
-    input_size: int | Sequence[int] | None = None,
-    mean: float | Sequence[float] | None = None,
-    std: float | Sequence[float] | None = None,
-    crop_pct: float | None = None,
-    crop_mode: str | None = None,
-    interpolation: str | None = None,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
+    **transform: Unpack[TransformSettings],
 ) -> WrappedBackbone:
     """Builds any classifier of torchvision as a backbone.
 
@@ -49,14 +45,9 @@ def torchvision_backbone(
         weights: take the weights of this file instead; of a folder, the file that has the name
             under which torchvision publishes them.
         new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
-        input_size: as in :func:`~ood_lab.models.timm_backbone`, like all that follow.
-        mean: per channel.
-        std: per channel.
-        crop_pct: share kept by the centre crop.
-        crop_mode: ``center``, ``squash`` or ``border``.
-        interpolation: ``bilinear``, ``bicubic``, ...
         allow_transform_mismatch: accept other settings than those of the weights.
         data_config: transform settings of the checkpoint that will be loaded next.
+        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
 
     Raises:
         UserError: an unknown name, weights not to be had, or logits that are not those of one
@@ -85,14 +76,9 @@ def torchvision_backbone(
         num_classes=num_classes,
         weights=weights,
         new_head=new_head,
-        input_size=input_size,
-        mean=mean,
-        std=std,
-        crop_pct=crop_pct,
-        crop_mode=crop_mode,
-        interpolation=interpolation,
         allow_transform_mismatch=allow_transform_mismatch,
         data_config=data_config,
+        **transform,
     )
 
 

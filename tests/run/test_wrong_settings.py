@@ -44,6 +44,7 @@ WITHOUT_TORCH = {
 BEFORE_TRAINING = {
     "draws": (["metrics.draws=1e12"], "metrics.draws=1000000000000.0: give a number up to 100000"),
     "size": (["model.backbone.input_size=-3"], "input_size=-3: give whole numbers of pixels"),
+    "share": (["model.backbone.crop_pct=abc"], "model.backbone.crop_pct=abc: give a number"),
     "no spread": (["model.backbone.std=0"], "std=[0.0, 0.0, 0.0]: give numbers above 0"),
     "rate": (["model.classifier.optimizer.lr=-1"], "model.classifier.optimizer: Invalid learning"),
     "schedule": (

@@ -95,7 +95,14 @@ class FGVCNet(Backbone):
         self.add_heads(**settings)
         self.to(memory_format=torch.channels_last)
         known = resolve_model_data_config(self.trunk)
-        options = transform_options(input_size, mean, std, crop_pct, crop_mode, interpolation)
+        options = transform_options(
+            input_size=input_size,
+            mean=mean,
+            std=std,
+            crop_pct=crop_pct,
+            crop_mode=crop_mode,
+            interpolation=interpolation,
+        )
         if weights is not None:
             known |= load_weights(self, weights, self.name)
         set_transform(self, known, options)

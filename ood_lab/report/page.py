@@ -84,7 +84,8 @@ class Page:
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
         pairs = flatten(dict(self.manifest)) if self.manifest else []
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
-        shown = [Section(s.title, list(_rendered(s.blocks, folder))) for s in parts]
+        drawn = _drawn([block for part in parts for block in part.blocks], folder / "figures")
+        shown = [Section(s.title, list(_rendered(s.blocks, folder, drawn))) for s in parts]
         text = page_template().render(
             title=self.title,
             sentence=self.sentence,
@@ -101,21 +102,39 @@ class Page:
         return path
 
 
-def _rendered(blocks: Sequence[Any], folder: Path) -> Iterator[Any]:
-    """Blocks as the template knows them: figures are drawn and embedded; what is empty goes."""
+def _drawn(blocks: Sequence[Any], folder: Path) -> dict[PlannedFigure, FigureFile]:
+    """The planned figures among these blocks that could be drawn, all of them at once."""
     from ood_lab.report.figures.drawing import write_all  # drawing is slow to load
 
+    plan = list(_planned(blocks))
+    written = write_all(folder, plan) if plan else []
+    return {figure: file for figure in plan if (file := figure.file(folder)) in written}
+
+
+def _planned(blocks: Sequence[Any]) -> Iterator[PlannedFigure]:
     for block in blocks:
         if isinstance(block, PlannedFigure):
-            yield from (embed(file, folder) for file in write_all(folder / "figures", [block]))
+            yield block
+        elif isinstance(block, Folded | Menu):
+            yield from _planned(block.blocks if isinstance(block, Folded) else block.options)
+
+
+def _rendered(
+    blocks: Sequence[Any], folder: Path, drawn: Mapping[PlannedFigure, FigureFile]
+) -> Iterator[Any]:
+    """Blocks as the template knows them: figures are embedded; what is empty goes."""
+    for block in blocks:
+        if isinstance(block, PlannedFigure):
+            if block in drawn:
+                yield embed(drawn[block], folder)
         elif isinstance(block, FigureFile):
             yield embed(block, folder)
         elif isinstance(block, Folded):
-            inner = list(_rendered(block.blocks, folder))
+            inner = list(_rendered(block.blocks, folder, drawn))
             if inner:
                 yield replace(block, blocks=inner)
         elif isinstance(block, Menu):
-            yield replace(block, options=list(_rendered(block.options, folder)))
+            yield replace(block, options=list(_rendered(block.options, folder, drawn)))
         elif not isinstance(block, Pictures) or block.items:
             yield block
 

@@ -15,25 +15,13 @@ from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
-from ood_lab.io import read_json, read_table, write_csv, write_table
+from ood_lab.io import read_json, write_csv, write_table
+from ood_lab.lvlm.against import Against, Twin, of_models
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.differences import runs_by_model, same_questions, together
+from ood_lab.lvlm.differences import together
 from ood_lab.lvlm.exports import Format, Whole, export
-from ood_lab.lvlm.forms import (
-    COT,
-    WORDS,
-    Form,
-    Forms,
-    apart,
-    as_asked,
-    check_same_model,
-    counterparts,
-    form_of,
-    questions_of,
-    run_of_other_form,
-    with_forms,
-)
+from ood_lab.lvlm.forms import COT, WORDS, Forms, apart, check_same_model, with_forms
 from ood_lab.lvlm.judged import judge, with_unsure
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
@@ -52,7 +40,7 @@ from ood_lab.report.page import Page, write_summary
 from ood_lab.report.shown import show_warnings
 from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
-from ood_lab.results import PART, RESULTS, Kind, write_results
+from ood_lab.results import PART, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -122,12 +110,10 @@ class Benchmark(Task):
             )
         if self.questions is not None:
             self._check_asked(Path(self.questions))
-        for run in map(Path, self.against):
-            if not all((run / file).is_file() for file in (RESULTS, "judged.parquet")):
-                raise UserError(
-                    f"task.against: {run} is not a run folder of {self.name} that was scored"
-                )
-        self._check_forms(ws)
+        self._others.check(self.name)
+        other = self._others.in_other_form(self.forms, self.given)
+        if other is not None and self.answers is None:
+            check_same_model(other, ws.lvlm.made_with)
         if self.questions is not None and self.until == "build":
             raise UserError("task.until=build and task.questions exclude each other")
 
@@ -141,19 +127,9 @@ class Benchmark(Task):
         """Files of questions that were built before."""
         return [] if self.questions is None else [self.questions]
 
-    def _check_forms(self, ws: Workspace) -> None:
-        if not self.against or not self.identity:
-            return
-        forms = self.forms
-        if self.given:
-            asked = [q for file in self.given for q in read_questions(Path(file))]
-            forms = "both" if apart(asked)[1] else form_of(asked)
-        own: Form = "plain" if forms == "both" else forms
-        other = run_of_other_form(own, [Path(run) for run in self.against])
-        if other is not None and forms == "both":
-            raise UserError(f"task.against: this run asks both forms itself: leave {other} out")
-        if other is not None and self.answers is None:
-            check_same_model(other, ws.lvlm.made_with)
+    @property
+    def _others(self) -> Against:
+        return Against([Path(run) for run in self.against], self.identity)
 
     def _check_parser(self, ws: Workspace) -> None:
         parsers = (*YES_NO_PARSERS, READER)
@@ -197,7 +173,7 @@ class Benchmark(Task):
         self._export(ws, questions, file.parent)
         if self.until == "build":
             return None
-        twins = self._twins(ws, questions, file.parent)
+        twin = self._others.twin(questions, file.parent, cache)
         found = self.find_answers(ws, questions, file.parent)
         ws.manifest.setdefault("lvlm", dict(found[0].made_with) if found else {})
         write_answers(found, ws.folder / ANSWERS)
@@ -206,20 +182,7 @@ class Benchmark(Task):
             return None
         ws.manifest["warnings"] = list(_warnings(found))
         show_warnings(ws.manifest)
-        return self._finish(ws, questions, found, file.parent, twins)
-
-    def _twins(
-        self, ws: Workspace, questions: Sequence[Question], folder: Path
-    ) -> tuple[Path, dict[str, Question]] | None:
-        """The run of ``task.against`` in the other form, and what its questions ask here."""
-        asked = apart(questions)[0]
-        runs = [Path(run) for run in self.against if self.identity]
-        other = run_of_other_form(form_of(asked), runs)
-        theirs = None if other is None else questions_of(other)
-        if other is None or theirs is None:
-            return None
-        keys, cache = self.identity, ws.cfg.paths.cache
-        return other, counterparts((asked, folder), theirs, keys, str(other), cache)
+        return self._finish(ws, questions, found, file.parent, twin)
 
     @abstractmethod
     def build(self, ws: Workspace) -> Iterable[Question]:
@@ -294,7 +257,7 @@ class Benchmark(Task):
         questions: Sequence[Question],
         found: Sequence[Answer],
         source: Path,
-        twins: tuple[Path, dict[str, Question]] | None,
+        twin: Twin | None,
     ) -> pd.DataFrame:
         """Scores the answers, writes what was found, and shows it.
 
@@ -323,15 +286,20 @@ class Benchmark(Task):
         thinking = self.results(ws, second, model) if second else None
         if thinking is not None:  # what is known of the questions without an answer stands once
             thinking = thinking[thinking["n_asked"].notna()]
-        if forms := self._both_forms(ws, first, judged, second, twins):
-            both = together({form: each["judged"] for form, each in forms.items()})
+        forms: Mapping[str, pd.DataFrame] = {}
+        if second:
+            forms = {WORDS["cot"]: second["judged"], WORDS["plain"]: judged["judged"]}
+        elif twin is not None:
+            forms = twin.sides(first, judged["judged"], ws.manifest["lvlm"])
+        if forms:
+            both = together(forms)
             tables["forms"] = self.form_contrasts(ws, {**judged, "judged": both})
             results = with_forms(self.kind, own, thinking, tables["forms"])
         write_results(results, ws.folder)
         tables |= self.further(ws, judged, source)
-        models = [Path(run) for run in self.against if twins is None or Path(run) != twins[0]]
+        models = self._others.models(twin)
         if models:
-            tables["models"] = self._models(ws, judged, model, models)
+            tables["models"] = self.contrasts(ws, of_models(judged, model, models))
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
@@ -345,8 +313,8 @@ class Benchmark(Task):
                 if isinstance(block, Table)
             ]
         if forms:
-            other = None if twins is None else twins[0]
-            blocks.append(form_table(tables["forms"], self.sets, self.compared, other))
+            run_beside = None if twin is None else twin.run
+            blocks.append(form_table(tables["forms"], self.sets, self.compared, run_beside))
         if models:
             title = "Models on the same questions, points"
             given = self.sets if "split" in tables["models"] else None
@@ -359,47 +327,6 @@ class Benchmark(Task):
             with optional(page):
                 self.page(run, blocks).write(ws.folder / page)
         return results
-
-    def _both_forms(
-        self,
-        ws: Workspace,
-        asked: Sequence[Question],
-        judged: Mapping[str, pd.DataFrame],
-        second: Mapping[str, pd.DataFrame],
-        twins: tuple[Path, dict[str, Question]] | None,
-    ) -> dict[str, Mapping[str, pd.DataFrame]]:
-        """Answers in both forms by what they are called, the chain of thought first."""
-        if second:
-            return {WORDS["cot"]: second, WORDS["plain"]: judged}
-        if twins is None:
-            return {}
-        run, same = twins
-        check_same_model(run, ws.manifest["lvlm"])
-        own, kept = judged["judged"], {q.question_id for q in same.values()}
-        sides = [own[own["question_id"].isin(kept)]]
-        sides.append(as_asked(read_table(run / "judged.parquet"), same))
-        if form_of(asked) == "plain":
-            sides.reverse()
-        return dict(
-            zip((WORDS["cot"], WORDS["plain"]), ({"judged": s} for s in sides), strict=True)
-        )
-
-    def _models(
-        self, ws: Workspace, own: Mapping[str, pd.DataFrame], model: str, others: Sequence[Path]
-    ) -> pd.DataFrame:
-        """How models differ that were asked the very same questions."""
-        runs = runs_by_model(model, others)
-        found = {model: own} | {
-            name: {key: read_table(run / f"{key}.parquet") for key in own}
-            for name, run in runs.items()
-        }
-        same = same_questions({name: tables["judged"] for name, tables in found.items()})
-        both = {
-            key: pd.concat([tables[key].assign(model=name) for name, tables in found.items()])
-            for key in own
-            if key != "judged"
-        }
-        return self.contrasts(ws, {**both, "judged": same})
 
     # What a benchmark says of itself.
 

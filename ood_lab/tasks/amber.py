@@ -13,13 +13,7 @@ from ood_lab.errors import UserError
 from ood_lab.lvlm.amber.files import AmberFiles
 from ood_lab.lvlm.amber.page import HEADLINES, page, summary
 from ood_lab.lvlm.amber.scoring import KIND, WAYS, results_of, rounded
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.captions.comparison import contrasts
-from ood_lab.lvlm.captions.nouns import NounExtractor
-from ood_lab.lvlm.captions.page import COMPARED
-from ood_lab.lvlm.captions.rules import Rules
-from ood_lab.lvlm.captions.scoring import Unparsed, caption_table
-from ood_lab.lvlm.captions.similarity import Similarity
+from ood_lab.lvlm.captions.rules import Words
 from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, RELATION, STATE
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.shown import Headline, Scored
@@ -28,30 +22,24 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table
 from ood_lab.results import Kind
 from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, results_options
+from ood_lab.tasks._benchmark import results_options
+from ood_lab.tasks._captions import CaptionBenchmark
 
 
 @dataclass(frozen=True, kw_only=True)
-class Amber(Benchmark):
+class Amber(CaptionBenchmark):
     """Asks for the captions and the yes/no questions of AMBER's files, and scores both.
 
     Args:
         source: AMBER's files.
-        nouns: finds the nouns of a caption.
-        similarity: tells synonyms.
-        unparsed: which of the two ways of treating unparsed answers is printed.
 
     Raises:
         UserError: see :meth:`check` and the models.
     """
 
     source: AmberFiles
-    nouns: NounExtractor
-    similarity: Similarity
-    unparsed: Unparsed
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where the words that captions are judged by are missing, too."""
@@ -78,17 +66,9 @@ class Amber(Benchmark):
         """The folder of the files."""
         return Path(self.source.path).absolute().stem
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
-        """Captions, and answers to the other questions."""
-        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
-        rules = Rules.of(self.source, self.similarity)
-        others = [q for q in questions if q.task != GENERATIVE]
-        return {
-            "captions": caption_table(questions, answers, rules, self.nouns),
-            "judged": self.read(ws, others, answers),
-        }
+    def words(self, ws: Workspace) -> Words:
+        """Those of the files."""
+        return self.source
 
     def results(
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
@@ -103,10 +83,6 @@ class Amber(Benchmark):
     ) -> Iterator[tuple[str, pd.DataFrame]]:
         """What AMBER's script prints."""
         yield "amber", rounded(judged["captions"], judged["judged"])
-
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """See the base class."""
-        return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

@@ -15,13 +15,9 @@ from ood_lab.arguments import BatchSize
 from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_json, write_csv, write_table
-from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.captions.comparison import contrasts
-from ood_lab.lvlm.captions.nouns import NounExtractor
-from ood_lab.lvlm.captions.page import COMPARED
-from ood_lab.lvlm.captions.rules import Rules
-from ood_lab.lvlm.captions.scoring import Unparsed, amber_table, caption_table
-from ood_lab.lvlm.captions.similarity import Similarity
+from ood_lab.lvlm.captions.rules import Words
+from ood_lab.lvlm.captions.scoring import amber_table
 from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import image_features
@@ -59,7 +55,8 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table
 from ood_lab.results import Kind
 from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, results_options
+from ood_lab.tasks._benchmark import results_options
+from ood_lab.tasks._captions import CaptionBenchmark
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +65,7 @@ _MOST_NATURAL = 500
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ode(Benchmark):
+class Ode(CaptionBenchmark):
     """Builds images and questions, asks a chat model, scores its answers.
 
     ``build`` writes ``graph_T.graphml``, ``graph_H.graphml``, ``graphs.csv``, ``pairs.csv``,
@@ -92,9 +89,6 @@ class Ode(Benchmark):
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
             :mod:`ood_lab.lvlm.ode.released`.
-        nouns: finds the nouns of a caption.
-        similarity: tells synonyms.
-        unparsed: which of the two ways of treating unparsed answers is printed.
         clustering: of the concepts beside which something is made up.
         tuning: which questions become data for fine-tuning.
 
@@ -112,15 +106,11 @@ class Ode(Benchmark):
     balance: bool
     batch_size: BatchSize
     released: bool
-    nouns: NounExtractor
-    similarity: Similarity
-    unparsed: Unparsed
     clustering: Clustering
     tuning: Tuning
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""
@@ -309,17 +299,9 @@ class Ode(Benchmark):
         """The concepts."""
         return _concepts(ws).name
 
-    def judged(
-        self, ws: Workspace, questions: Sequence[Question], answers: Answers
-    ) -> Mapping[str, pd.DataFrame]:
-        """Captions, and answers to the other questions."""
-        rules = Rules.of(_concepts(ws), self.similarity)
-        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
-        others = [q for q in questions if q.task != GENERATIVE]
-        return {
-            "captions": caption_table(questions, answers, rules, self.nouns),
-            "judged": self.read(ws, others, answers),
-        }
+    def words(self, ws: Workspace) -> Words:
+        """The concepts."""
+        return _concepts(ws)
 
     def results(
         self, ws: Workspace, judged: Mapping[str, pd.DataFrame], model: str
@@ -357,10 +339,6 @@ class Ode(Benchmark):
             write_tuning(chosen, source.absolute(), ws.folder)
             taken = {"questions": len(chosen), "of": sizes(chosen)}
             ws.manifest["tuning"] = {**asdict(self.tuning), **taken}
-
-    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-        """See the base class."""
-        return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """See the base class."""

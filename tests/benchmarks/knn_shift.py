@@ -78,18 +78,19 @@ def timed(run: Callable[[], Tensor]) -> Timed:
     return Timed(time.perf_counter() - wall, time.process_time() - cpu, result)
 
 
-def compare(queries: int, rows: int, spread: float, repeats: int) -> None:
+def compare(queries: int, rows: int, spread: float, repeats: int, device: str) -> None:
     bank, some = features(rows, spread, 1), features(queries, spread, 2)
-    dtype = fastest_dtype(bank.device)
-    print(f"{queries:,} x {rows:,} x {WIDTH}, k={K}, {torch.get_num_threads()} threads")
+    dtype = fastest_dtype(torch.device(device))
+    print(f"{queries:,} x {rows:,} x {WIDTH}, k={K}, {device}, {torch.get_num_threads()} threads")
     print(f"  bfloat16 products {bfloat16_gain():.1f} x float32, first pass in {dtype}")
     if dtype != torch.float32:
-        certified = CandidateSearch(Rows(bank), K, dtype).nth_product(some[:1000], K)[1]
+        search = CandidateSearch(Rows(bank.to(device)), K, dtype)
+        certified = search.nth_product(some[:1000].to(device), K)[1]
         print(f"  certified          {certified.float().mean():8.2%}")
     plain = "float32 throughout"
     ways = {
-        "this package": lambda: NeighbourSearch(bank, K).product(some),
-        plain: lambda: NeighbourSearch(bank, K, dtype=torch.float32).product(some),
+        "this package": lambda: NeighbourSearch(bank, K, device=device).product(some),
+        plain: lambda: NeighbourSearch(bank, K, dtype=torch.float32, device=device).product(some),
     }
     if importlib.util.find_spec("faiss"):
         ways["faiss IndexFlatIP"] = lambda: with_faiss(bank, some)
@@ -118,7 +119,7 @@ def with_faiss(bank: Tensor, queries: Tensor) -> Tensor:
     return torch.from_numpy(index.search(queries.numpy(), K)[0][:, -1])
 
 
-def full(queries: int, rows: int, searched: int, spread: float) -> None:
+def full(queries: int, rows: int, searched: int, spread: float, device: str) -> None:
     W = torch.eye(2 * WIDTH)
     split = Decomposition("identity", W, WIDTH, {}, k=K)
     some = torch.cat([features(queries, spread, seed) for seed in (1, 3)], dim=1)
@@ -128,7 +129,7 @@ def full(queries: int, rows: int, searched: int, spread: float) -> None:
         for half, seed in enumerate((0, 2)):
             bank[:, half * WIDTH : (half + 1) * WIDTH] = features(rows, spread, seed)
         peak.gib = 0.0  # what made the features is not measured
-        meter = ShiftMeter(split, bank, resident=False)
+        meter = ShiftMeter(split, bank, device=device, resident=False)
         total = timed(lambda: meter(some[:searched]).semantic).wall
     rate = 2 * searched * rows * 2 * WIDTH / total / 1e9
     print(f"{queries:,} x {rows:,} x (256 + 256): {searched:,} queries in {total:.1f} s")
@@ -174,11 +175,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=100_000, help="searched at the full size")
     parser.add_argument("--repeats", type=int, default=3, help="of the comparison")
     parser.add_argument("--spread", type=float, default=0.6)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     options = parser.parse_args()
     if options.full:
-        full(100_000, 1_000_000, options.queries, options.spread)
+        full(100_000, 1_000_000, options.queries, options.spread, options.device)
     else:
-        compare(4000, 200_000, options.spread, options.repeats)
+        compare(4000, 200_000, options.spread, options.repeats, options.device)
     projection()
 
 

@@ -3,6 +3,7 @@
 Run by hand::
 
     python -m tests.benchmarks.shared_pass --network resnet50 [--images DIR] [--peer] [--only TEXTS]
+    python -m tests.benchmarks.shared_pass --network NAME --accelerator gpu --precision bf16-mixed
 
 Unit = one plain forward over the same fit, val and eval images, at the batch size and in the memory
 format that are fastest in this run, timed just before and after. Beside it ``Trainer.predict`` at
@@ -40,6 +41,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from ood_lab import detectors as own
 from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
+from ood_lab.detectors.device import computing_on
+from ood_lab.features.bank import FeatureBank
 from ood_lab.features.chunks import Chunk
 from ood_lab.features.extract import extract
 from ood_lab.features.extraction import build_loader
@@ -50,6 +53,7 @@ from ood_lab.notebook.detectors import chosen_detectors
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 10
 SIZES = (4, 8, 16, 32, 64, 128, 256)
+LARGE = (512, 1024)  # on a GPU
 
 
 class Block(nn.Module):
@@ -148,9 +152,10 @@ def spread_classes(backbone: Backbone, images: Tensor) -> None:
     head.bias.data -= outputs(backbone, images)[0].mean(dim=0)
 
 
-def default_trainer() -> lightning.Trainer:
+def trainer_on(accelerator: str, precision: str) -> lightning.Trainer:
     return lightning.Trainer(
-        accelerator="cpu",
+        accelerator=accelerator,
+        precision=precision,
         devices=1,
         logger=False,
         enable_progress_bar=False,
@@ -182,7 +187,9 @@ class Bench:
         labels = outputs(self.backbone, images)[0].argmax(1)
         parts = zip(*(x.split(list(sizes.values())) for x in (images, labels)), strict=True)
         self.sets = {name: Pictures(name, *part) for name, part in zip(sizes, parts, strict=True)}
-        self.trainer = default_trainer()
+        self.trainer = trainer_on(args.accelerator, args.precision)
+        self.device = self.trainer.strategy.root_device
+        self.sizes = SIZES if self.device.type == "cpu" else (*SIZES, *LARGE)
         self.best = Chunk(min(16, self.batch_size))
         self.extraction = (0.0, 0.0)
         self.refusals: set[str] = set()
@@ -195,10 +202,10 @@ class Bench:
 
         The best of two runs, but for sizes that are far from the best already.
         """
-        images = self.sets["train"].images[:256]
+        images = self.sets["train"].images[: max(256, max(self.sizes))]
         found: dict[Chunk, float] = {}
         for channels_last in (False, True):
-            for size in (s for s in SIZES if s <= len(images)):
+            for size in (s for s in self.sizes if s <= len(images)):
                 chunk, some = Chunk(size, channels_last), images[: max(size, 32)]
                 self.forward(some[: min(size, 32)], chunk)
                 for _ in range(2):
@@ -212,10 +219,11 @@ class Bench:
         return self.best
 
     def forward(self, images: Tensor, chunk: Chunk) -> None:
-        self.backbone.to(memory_format=chunk.memory_format)
-        with torch.inference_mode():
+        self.backbone.to(self.device, memory_format=chunk.memory_format)
+        with torch.inference_mode(), self.trainer.precision_plugin.forward_context():
             for part in images.split(chunk.size):
-                self.backbone(part.contiguous(memory_format=chunk.memory_format))
+                some = part.to(self.device)
+                self.backbone(some.contiguous(memory_format=chunk.memory_format))
         self.backbone.to(memory_format=torch.contiguous_format)
 
     def forwards(self) -> None:
@@ -243,13 +251,17 @@ class Bench:
                     self.trainer, self.backbone, dataset, root, columns, batch_size=self.batch_size
                 )
             self.extraction = time.process_time() - cpu, time.perf_counter() - wall
-            for detector in detectors:
-                try:
-                    if detector.fit_split:
-                        detector.fit(banks[detector.fit_split])
-                    checked_score(detector, banks["eval"])
-                except DetectorRefusal as refusal:  # as of a network whose features have a sign
-                    self.refusals.add(str(refusal))
+            with computing_on(str(self.device)):
+                self.score(detectors, banks)
+
+    def score(self, detectors: list[Detector], banks: dict[str, FeatureBank]) -> None:
+        for detector in detectors:
+            try:
+                if detector.fit_split:
+                    detector.fit(banks[detector.fit_split])
+                checked_score(detector, banks["eval"])
+            except DetectorRefusal as refusal:  # as of a network whose features have a sign
+                self.refusals.add(str(refusal))
 
     def pairs(self, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         for batch in self.loader(split):
@@ -368,9 +380,11 @@ def gradients() -> list[Detector]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[float, float]:
-    """Processor and wall seconds."""
+    """Processor and wall seconds, until a GPU is done as well."""
     cpu, wall = time.process_time(), time.perf_counter()
     work()
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
@@ -401,6 +415,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--images", type=Path, help="folder of images")
     parser.add_argument("--weights", type=Path, help="file of weights")
     parser.add_argument("--peer", action="store_true", help="also pytorch-ood, one by one")
+    parser.add_argument("--accelerator", default="cpu", choices=("cpu", "gpu"))
+    parser.add_argument("--precision", default="32-true", help="bf16-mixed, for example")
     parser.add_argument("--only", default="", help="texts with commas: plans with one in the name")
     return parser.parse_args()
 

@@ -9,23 +9,15 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from report_run import make_run, without_levels
 
+from ood_lab.report.class_figures import confusion, confusion_counts
+from ood_lab.report.figure_inputs import FigureInputs
 from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
 from ood_lab.report.figures.style import rc, style
-from ood_lab.report.run_figures import (
-    FigureInputs,
-    confusion,
-    confusion_counts,
-    dad_against_fpr95,
-    densities,
-    heatmap,
-    normalise,
-    planned_figures,
-    roc,
-    write_figures,
-)
+from ood_lab.report.run_figures import heatmap, planned_figures, write_figures
+from ood_lab.report.score_figures import dad_against_fpr95, densities, normalise, roc
 from ood_lab.report.view import RunView
 
 

@@ -1,0 +1,129 @@
+"""Figures of the ID classes: what they are taken for, and how many are recognised."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from ood_lab.metrics import wilson_interval
+from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.figures.bars import Bar, draw_bars, draw_marks, name_rows
+from ood_lab.report.figures.heatmap import draw_cells, shades
+from ood_lab.report.figures.layout import (
+    add_legend,
+    new_figure,
+    panels,
+    short_names,
+)
+from ood_lab.report.figures.style import style
+
+_MAX_CLASSES = 30
+_MAX_ANNOTATED = 16
+_LETTER = 0.075  # inches, of the names of classes
+_MATRIX = 3.2  # about its width in inches
+_ALL = "all"
+
+
+def confusion_counts(labels: np.ndarray, predictions: np.ndarray, n: int) -> np.ndarray:
+    """Counts ``[C, C]``, row = label, column = prediction."""
+    return np.bincount(labels * n + predictions, minlength=n * n).reshape(n, n)
+
+
+def confusion(inputs: FigureInputs) -> Figure | None:
+    """Confusion matrix in % of the label beside the accuracy of each class.
+
+    None without ID labels. Of more than 30 classes the 30 with the lowest accuracy are shown.
+    """
+    test = inputs.test[inputs.test["label"] >= 0]
+    if test.empty:
+        return None
+    labels, predictions = test["label"].to_numpy(int), test["pred"].to_numpy(int)
+    n = max(labels.max(), predictions.max(), len(inputs.classes) - 1) + 1
+    counts = confusion_counts(labels, predictions, n)
+    every = [inputs.classes[i] if i < len(inputs.classes) else str(i) for i in range(n)]
+    shown = _shown(counts)
+    names = [short_names(every)[i] for i in shown]
+    longest = max(map(len, names))
+    upright = longest * _LETTER > _MATRIX / len(shown)
+    height = 0.2 * max(len(shown), 6) + (_LETTER * longest if upright else 0.1) + 0.9
+    figure = new_figure(height, inputs.footer("Matrix: % of the ID test images of a class (row)."))
+    left, right = figure.subplots(1, 2, width_ratios=(1.6, 1))
+    rows = counts[shown]
+    share = 100 * rows[:, shown] / np.maximum(rows.sum(axis=1, keepdims=True), 1)
+    few = len(shown) <= _MAX_ANNOTATED
+    texts = [[f"{v:.0f}" if few and v >= 0.5 else "" for v in row] for row in share]
+    draw_cells(left, share, shades(0, 100, "Blues"), (names, names), texts)
+    left.tick_params(labelsize=6.5)
+    left.tick_params(axis="x", rotation=90 if upright else 0)
+    left.set(xlabel="predicted class", ylabel="class")
+    draw_bars(
+        right, [_accuracy(int(counts[i, i]), int(counts[i].sum())) for i in shown], text_at=104
+    )
+    name_rows(right, [""] * len(shown))
+    right.set(xlim=(0, 160), xticks=[0, 50, 100], xlabel="accuracy in %, with 95% intervals")
+    if len(shown) < n:
+        left.set_title(f"the {len(shown)} classes with the lowest accuracy, of {n}", fontsize=7)
+    return figure
+
+
+def _accuracy(correct: int, total: int) -> Bar:
+    if not total:
+        return Bar(math.nan, text="n=0")
+    share = correct / total
+    low, high = wilson_interval(share, total)
+    return Bar(100 * share, 100 * low, 100 * high, f"{100 * share:.1f}  n={total}")
+
+
+def _shown(counts: np.ndarray) -> np.ndarray:
+    if len(counts) <= _MAX_CLASSES:
+        return np.arange(len(counts))
+    totals = counts.sum(axis=1)
+    accuracy = np.where(totals > 0, counts.diagonal() / np.maximum(totals, 1), np.inf)
+    return np.sort(np.argsort(accuracy, kind="stable")[:_MAX_CLASSES])
+
+
+def recall_by_category(dating: pd.DataFrame) -> Figure | None:
+    """One row per class of the finest level, one mark a category; None without labelled images.
+
+    Of more than 30 classes the 30 with the lowest recall are shown.
+    """
+    rows = dating[(dating["level"] == dating["level"].iloc[-1]) & (dating["metric"] == "recall")]
+    overall = rows[rows["subset"] == _ALL].set_index("name")
+    if not overall["n"].sum():
+        return None
+    total = len(overall)
+    lowest = set(overall.sort_values("value", kind="stable").index[:_MAX_CLASSES])
+    names = [name for name in overall.index if name in lowest]
+    subsets = list(rows.loc[rows["subset"] != _ALL, "subset"].unique()) or [_ALL]
+    title = f"the {len(names)} classes with the lowest recall, of {total}"
+    figure, (axes,) = panels(
+        [title if total > len(names) else ""],
+        f"Recall, not precision: the divisor counts labels. n = {int(overall['n'].sum()):,}.",
+        height=(0.12 + 0.13 * len(subsets)) * max(len(names), 4),
+        extra=1.0,
+        labels=("recall in %, with 95% intervals", ""),
+    )
+    cells = rows.set_index(["subset", "name"])
+    marks = {s: [_recall(cells.loc[(s, name)]) for name in names] for s in [_ALL, *subsets]}
+    if subsets != [_ALL]:
+        shares = [0.0 if math.isnan(bar.value) else bar.value for bar in marks[_ALL]]
+        behind = [Bar(share, colour="#E9EDF1") for share in shares]
+        draw_bars(axes, behind, label=_ALL)
+    for place, subset in enumerate(subsets):
+        offset = 0.7 * ((place + 0.5) / len(subsets) - 0.5)
+        label = subset if subsets != [_ALL] else ""
+        draw_marks(axes, marks[subset], style(place), label=label, offset=offset, text_at=102)
+    short = dict(zip(overall.index, short_names(list(map(str, overall.index)), 28), strict=True))
+    name_rows(axes, [short[name] for name in names])
+    axes.set(xlim=(-2, 118), xticks=range(0, 101, 20))
+    add_legend(figure, [axes])
+    return figure
+
+
+def _recall(cell: pd.Series) -> Bar:
+    value, low, high = (100 * float(cell[name]) for name in ("value", "ci_low", "ci_high"))
+    number = "" if math.isnan(value) else f"{value:.1f}  "
+    return Bar(value, low, high, f"{number}n={int(cell['n'])}")

@@ -1,0 +1,76 @@
+"""What the figures of a run are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from ood_lab.report.figures.lines import Line, curve
+from ood_lab.report.figures.style import style
+from ood_lab.report.protocol import fpr95_sentence
+from ood_lab.report.view import RunView
+
+#: Lines above this number are not told apart: the best ones stand out, the rest is grey.
+_MAX_HIGHLIGHTED = 6
+
+
+@dataclass(frozen=True)
+class FigureInputs:
+    """Tables of one run.
+
+    Attributes:
+        view: the results.
+        scores: ``dataset, label, pred, <one column per detector>``, higher = more OOD.
+        protocol: which FPR95 ``view`` holds.
+        id_dataset: name of the ID test set in ``scores``.
+        features: dataset → ``[N, D]``, the ID test set among them; may be empty.
+        classes: names of the ID classes, position = label; may be empty.
+    """
+
+    view: RunView
+    scores: pd.DataFrame
+    protocol: str
+    id_dataset: str
+    features: Mapping[str, np.ndarray]
+    classes: Sequence[str]
+
+    def footer(self, *notes: str, fpr95: bool = False) -> str:
+        """Stands below a figure: how to read it, and what FPR95 means where it shows one."""
+        words = " ".join(note for note in notes if note)
+        protocol = f"{fpr95_sentence(self.protocol)}." if fpr95 else ""
+        lines = [line for line in (words, protocol) if line]
+        *above, last = lines or [""]
+        return "\n".join([*above, f"{last} ID test n = {self.view.n_id:,}.".strip()])
+
+    @property
+    def highlighted(self) -> list[str]:
+        """The detectors drawn in colour where lines would be too many."""
+        detectors = self.view.detectors
+        return detectors if len(detectors) <= _MAX_HIGHLIGHTED + 1 else detectors[:_MAX_HIGHLIGHTED]
+
+    def lines(self, points: Callable[[str], tuple[np.ndarray, np.ndarray]]) -> list[Line]:
+        """A curve per detector, grey where it is not highlighted."""
+        others = len(self.view.detectors) - len(self.highlighted)
+        lines = []
+        for place, detector in enumerate(self.view.detectors):
+            known = detector in self.highlighted
+            look, label = (style(place), detector) if known else (None, f"{others} others")
+            lines.append(curve(*points(detector), look, label))
+        return lines
+
+    @cached_property
+    def _parts(self) -> dict[str, pd.DataFrame]:
+        return {str(name): part for name, part in self.scores.groupby("dataset", sort=False)}
+
+    @property
+    def test(self) -> pd.DataFrame:
+        """Rows of the ID test set."""
+        return self._parts[self.id_dataset]
+
+    def scores_of(self, detector: str, dataset: str) -> np.ndarray:
+        """Scores ``[N] float64`` of one dataset."""
+        return self._parts[dataset][detector].to_numpy(np.float64)

@@ -1,0 +1,263 @@
+"""Figures of scores: densities, FPR95 and DAD, curves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from ood_lab.metrics import risk_coverage, roc_curve
+from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
+from ood_lab.report.figures.densities import draw_densities, limits_of
+from ood_lab.report.figures.layout import (
+    add_legend,
+    label_ends,
+    panels,
+    wrapped,
+)
+from ood_lab.report.figures.lines import curve, draw_lines
+from ood_lab.report.figures.scatter import (
+    styles_of,
+)
+from ood_lab.report.figures.style import COLOURS, SOFT, WIDTH, style
+from ood_lab.report.protocol import percent
+from ood_lab.report.view import RunView
+
+_TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
+_NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other
+_STEP = 7.0  # points between two such marks
+_AXIS = 370.0  # about the length of the axis of DAD in points
+
+
+def densities(inputs: FigureInputs) -> Figure:
+    """One panel per detector, in the order of the table; ID filled, OOD sets as lines."""
+    view, test = inputs.view, inputs.id_dataset
+    note = "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more OOD."
+    footer, labels = inputs.footer(note), ("score", "density")
+    titles = [_density_title(view, detector) for detector in view.detectors]
+    figure, grid = panels(titles, footer, height=1.25, extra=1.1, labels=labels)
+    names = {test: "ID test", **{name: name for name in view.sets}}
+    styles = styles_of(list(names), test)
+    for axes, detector in zip(grid, view.detectors, strict=True):
+        id_scores = inputs.scores_of(detector, test)
+        parts = {n: normalise(inputs.scores_of(detector, n), id_scores) for n in names}
+        limits = limits_of(list(parts.values()), outside=0.005, margin=0.08)
+        draw_densities(axes, parts, styles, limits, labels=names, filled=test)
+        _asinh_ticks(axes, *limits)
+    add_legend(figure, grid[:1])
+    return figure
+
+
+def _density_title(view: RunView, detector: str) -> str:
+    dad = view.get("dad", detector).value
+    rank = "" if math.isnan(dad) else f"DAD {dad:.0f}, "
+    return f"{detector} ({rank}AUROC {percent(view.mean('auroc', detector).value)})"
+
+
+def normalise(scores: np.ndarray, id_scores: np.ndarray) -> np.ndarray:
+    """``asinh((s - median_ID) / IQR_ID)``: monotone, the same scale for every detector.
+
+    Detectors differ by orders of magnitude and some have very long tails; asinh is linear
+    near the ID scores and logarithmic far away.
+    """
+    low, middle, high = np.quantile(id_scores, (0.25, 0.5, 0.75))
+    scale = (high - low) or id_scores.std() or 1.0
+    return np.arcsinh((scores - middle) / scale)
+
+
+def _asinh_ticks(axes: Axes, low: float, high: float) -> None:
+    """Ticks in ID interquartile ranges, none so close that their labels touch."""
+    kept: list[float] = []
+    for tick in sorted(_TICKS, key=abs):
+        place = math.asinh(tick)
+        free = all(abs(place - math.asinh(k)) > 0.17 * (high - low) for k in kept)
+        if low < place < high and free:
+            kept.append(tick)
+    axes.set_xticks([math.asinh(k) for k in kept], [f"{k:,}".replace("-", "−") for k in kept])
+
+
+def fpr95_bars(inputs: FigureInputs) -> Figure:
+    """One column of bars per OOD set, in shift order; detectors sorted by mean AUROC."""
+    view = inputs.view
+    names = len(max(view.detectors, key=len))
+    letters = int((WIDTH - 0.08 * names) / len(view.sets) / 0.085)
+    titles = [wrapped(name, max(letters, 8)) for name in view.sets]
+    lines = max(title.count("\n") for title in titles)
+    figure, grid = panels(
+        titles,
+        inputs.footer(fpr95=True),
+        height=0.19 * len(view.detectors),
+        columns=len(view.sets),
+        extra=0.9 + 0.13 * lines,
+        sharey=True,
+    )
+    for axes, ood in zip(grid, view.sets, strict=True):
+        best = best_of(view, ood)
+        cells = {d: view.get("fpr95", d, ood) for d in view.detectors}
+        bars = [
+            Bar(
+                100 * cell.value,
+                100 * cell.low,
+                100 * cell.high,
+                text="" if math.isnan(cell.value) else percent(cell.value),
+                colour=COLOURS[int(detector in best)],
+                bold=detector in best,
+            )
+            for detector, cell in cells.items()
+        ]
+        draw_bars(axes, bars)
+        name_rows(axes, view.detectors)
+        axes.set_xlim(0, 110 + 6 * len(view.sets))  # room for the numbers
+        axes.set_xticks([0, 50, 100])
+    order = f", OOD sets {view.order}" if view.order else ""
+    known = any(view.get("fpr95", d, s).has_interval for d in view.detectors for s in view.sets)
+    grid[len(grid) // 2].set_xlabel(
+        f"FPR95 in %{order}{', with 95% intervals' if known else ''}",
+        x=0.5 if len(grid) % 2 else 0.0,  # of two in the middle, between them
+    )
+    return figure
+
+
+def best_of(view: RunView, ood: str) -> set[str]:
+    """The detectors that are best on a set, see :meth:`RunView.best`."""
+    return view.best("fpr95", ood, {d: view.get("fpr95", d, ood).value for d in view.detectors})
+
+
+def dad_against_fpr95(inputs: FigureInputs) -> Figure:
+    """One mark per detector, named at the right; marks of equal DAD and FPR95 side by side."""
+    view, most = inputs.view, inputs.view.most_dad
+    places = {
+        name: place
+        for place, name in enumerate(view.detectors)
+        if not math.isnan(view.mean("fpr95", name).value)
+    }
+    dads = [view.get("dad", name) for name in places]
+    fpr95 = [100 * view.mean("fpr95", name).value for name in places]
+    shifts = side_by_side([d.value for d in dads], fpr95, _STEP / (_AXIS / (most + 1)))
+    aside = "DAD is a whole number: marks that would cover each other stand side by side."
+    notes = [
+        "Thick lines: 95% intervals of DAD." if any(dad.has_interval for dad in dads) else "",
+        aside if any(shifts) else "",
+    ]
+    height = max(3.2, 0.155 * len(places) + 1.4)
+    figure, (axes,) = panels(
+        [""],
+        inputs.footer(*notes, fpr95=True),
+        height=height,
+        extra=0.0,
+        labels=(
+            f"DAD (of {most}; larger = follows the shift order more)",
+            "mean FPR95 in % (smaller = better)",
+        ),
+    )
+    axes.set(xlim=(-0.5, most + 0.5), ylim=(-3, 103))
+    axes.set_xticks(np.unique(np.linspace(0, most, 11).round()))
+    right = axes.get_xlim()[1]
+    ends = {}
+    for (name, place), dad, y, shift in zip(places.items(), dads, fpr95, shifts, strict=True):
+        colour, _, marker = style(place)
+        if dad.has_interval:
+            axes.plot([dad.low, dad.high], [y, y], color=colour, lw=2.5, alpha=0.25, zorder=1)
+        x = dad.value + shift
+        axes.plot([x, right], [y, y], color=colour, lw=0.4, zorder=2)
+        axes.plot(x, y, marker, color=colour, ms=6, mec="white", mew=0.5, zorder=3, clip_on=False)
+        ends[name] = (right, y, colour)
+    markers = {name: style(place).marker for name, place in places.items()}
+    label_ends(axes, ends, markers=markers, leader=(0.0, 0.04))
+    return figure
+
+
+def side_by_side(dads: Sequence[float], fpr95: Sequence[float], step: float) -> list[float]:
+    """What to add to each DAD so that marks of equal DAD and nearly equal FPR95 are all seen.
+
+    Args:
+        dads: whole numbers.
+        fpr95: in percent.
+        step: between two marks; less where there is no room for it.
+    """
+    shifts = [0.0] * len(dads)
+    for dad in set(dads):
+        same = sorted((i for i, d in enumerate(dads) if d == dad), key=lambda i: fpr95[i])
+        groups: list[list[int]] = []
+        for i in same:
+            if groups and fpr95[i] - fpr95[groups[-1][-1]] < _NEAR:
+                groups[-1].append(i)
+            else:
+                groups.append([i])
+        for group in groups:
+            apart = min(step, 0.8 / len(group))
+            for place, i in enumerate(sorted(group)):
+                shifts[i] = apart * (place - (len(group) - 1) / 2)
+    return shifts
+
+
+def roc(inputs: FigureInputs) -> Figure:
+    """One panel per OOD set, one line per detector."""
+    sets, test = inputs.view.sets, inputs.id_dataset
+    figure, grid = panels(
+        sets,
+        inputs.footer("Dotted: where FPR95 is read.", fpr95=True),
+        height=2.15 if len(sets) > 2 else 2.6,
+        columns=2 if len(sets) in (2, 4) else 3,
+        extra=1.1,
+        labels=("ID rejected in %", "OOD caught in %"),
+        sharex=True,
+        sharey=True,
+    )
+    for axes, ood in zip(grid, sets, strict=True):
+
+        def points(detector: str, ood: str = ood) -> tuple[np.ndarray, np.ndarray]:
+            scores = (inputs.scores_of(detector, name) for name in (test, ood))
+            return roc_curve(*scores)[:2]
+
+        draw_lines(axes, inputs.lines(points))
+        # The operating point of FPR95 lies on this line.
+        line = axes.axhline if inputs.protocol == "openood" else axes.axvline
+        line(95 if inputs.protocol == "openood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
+        ticks = [0, 25, 50, 75, 100]
+        axes.set(xlim=(-1, 101), ylim=(-1, 101), xticks=ticks, yticks=ticks, box_aspect=1)
+        axes.grid(visible=True)
+    add_legend(figure, grid)
+    return figure
+
+
+def risk_curves(inputs: FigureInputs) -> Figure:
+    """Failures among what is kept: one panel for ID errors, one per OOD set."""
+    view = inputs.view
+    labelled = inputs.test[inputs.test["label"] >= 0]
+    wrong = (labelled["label"] != labelled["pred"]).to_numpy(np.float64)
+    places = [None, *view.sets]
+    figure, grid = panels(
+        ["ID errors", *(f"ID + {ood}" for ood in view.sets)],
+        inputs.footer("Lower is better."),
+        height=2.15 if len(places) > 2 else 2.6,
+        columns=2 if len(places) in (2, 4) else 3,
+        extra=1.1,
+        labels=("images kept in %", "failures among them in %"),
+        sharex=True,
+    )
+    for axes, ood in zip(grid, places, strict=True):
+        outside = 0 if ood is None else len(inputs.scores_of(view.detectors[0], ood))
+        failures = np.append(wrong, np.ones(outside))
+
+        def points(
+            detector: str, ood: str | None = ood, failures: np.ndarray = failures
+        ) -> tuple[np.ndarray, np.ndarray]:
+            scores = labelled[detector].to_numpy(np.float64)
+            if ood is not None:
+                scores = np.append(scores, inputs.scores_of(detector, ood))
+            return risk_coverage(scores, failures)
+
+        draw_lines(axes, inputs.lines(points))
+        # Every failure is rejected first: its score says so.
+        ranks = np.argsort(np.argsort(failures, kind="stable"))
+        best = curve(*risk_coverage(ranks, failures), None)
+        axes.plot(best.x, best.y, color=SOFT, lw=0.8, ls=(0, (1, 2)))
+        axes.set(xlim=(-1, 101), ylim=(0, None), xticks=[0, 25, 50, 75, 100])
+        axes.grid(visible=True)
+    add_legend(figure, grid)
+    return figure

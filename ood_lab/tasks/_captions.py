@@ -1,0 +1,58 @@
+"""What the benchmarks share that ask for captions too, and judge them by AMBER's rules."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pandas as pd
+
+from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.nouns import NounExtractor
+from ood_lab.lvlm.captions.page import COMPARED
+from ood_lab.lvlm.captions.rules import Rules, Words
+from ood_lab.lvlm.captions.scoring import Unparsed, caption_table
+from ood_lab.lvlm.captions.similarity import Similarity
+from ood_lab.lvlm.captions.tasks import GENERATIVE
+from ood_lab.lvlm.questions import Question
+from ood_lab.run.workspace import Workspace
+from ood_lab.tasks._benchmark import Benchmark
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionBenchmark(Benchmark):
+    """Scores captions and yes/no questions of the same images.
+
+    Args:
+        nouns: finds the nouns of a caption.
+        similarity: tells synonyms.
+        unparsed: which of the two ways of treating unparsed answers is printed.
+    """
+
+    nouns: NounExtractor
+    similarity: Similarity
+    unparsed: Unparsed
+    compared: ClassVar[Mapping[str, str]] = COMPARED
+
+    @abstractmethod
+    def words(self, ws: Workspace) -> Words:
+        """The words that captions are searched for."""
+
+    def judged(
+        self, ws: Workspace, questions: Sequence[Question], answers: Answers
+    ) -> Mapping[str, pd.DataFrame]:
+        """Captions, and answers to the other questions."""
+        ws.manifest["scoring"] = {**self.nouns.made_with, **self.similarity.made_with}
+        rules = Rules.of(self.words(ws), self.similarity)
+        others = [q for q in questions if q.task != GENERATIVE]
+        return {
+            "captions": caption_table(questions, answers, rules, self.nouns),
+            "judged": self.read(ws, others, answers),
+        }
+
+    def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+        """See the base class."""
+        return contrasts(judged["captions"], judged["judged"], "model", **ws.resampling)

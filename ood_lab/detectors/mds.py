@@ -76,7 +76,10 @@ class MDS(Detector):
         )
 
         means = moments.class_means[classes]
-        whiten = self._whitening(moments.within, moments.mean_square)
+        whiten = bank.derived.once(
+            "whitening within the classes",
+            lambda: self._whitening(moments.within, moments.mean_square),
+        )
         # Distances do not change with the origin; near the data, fewer digits cancel.
         center = means.mean(dim=0)
         self.fitted = {

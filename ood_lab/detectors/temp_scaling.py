@@ -21,8 +21,10 @@ log = logging.getLogger(__name__)
 
 #: Temperatures searched. Images that are all predicted right have none: T goes to 0.
 LOWEST, HIGHEST = 0.01, 100.0
-#: Images that the search begins with.
+#: Images, at most, of which the optimum is searched without knowing that of a part of them.
 SAMPLE = 20_000
+#: Every so manieth is in that part.
+STRIDE = 16
 
 
 class TempScaling(Detector):
@@ -74,9 +76,7 @@ class TempScaling(Detector):
         return self
 
     def _optimum(self, logits: Tensor, labels: Tensor) -> float:
-        part = torch.linspace(0, len(labels) - 1, min(SAMPLE, len(labels))).long()
-        first = _root(chosen_rows(logits, part), chosen_rows(labels, part))
-        best = _root(logits, labels, first) if len(part) < len(labels) else first
+        best = _root(logits, labels)
         if best is not None:
             return math.exp(best)
         edge = LOWEST if _slope(logits, labels, math.log(LOWEST))[0] <= 0 else HIGHEST
@@ -116,21 +116,26 @@ def _slope(logits: Tensor, labels: Tensor, log_t: float) -> tuple[float, float]:
     return mean / len(labels), -spread / t / len(labels)
 
 
-def _root(logits: Tensor, labels: Tensor, near: float | None = None) -> float | None:
+def _root(logits: Tensor, labels: Tensor) -> float | None:
     """The log T where the slope is 0, to 12 digits; None where there is none within the ends.
 
-    From ``near`` it, Newton's steps take three passes; else, and where these fail, the interval is
-    narrowed down.
+    From the root of a part of many images, a step of Newton's and one along the cubic through both
+    points take two passes; else, and where these fail, the interval is narrowed down.
     """
     low, high = math.log(LOWEST), math.log(HIGHEST)
+    near = _root(logits[::STRIDE], labels[::STRIDE]) if len(labels) > SAMPLE else None
+    before: tuple[float, float, float] | None = None
     for _ in range(6):
         if near is None or not low < near < high:
             break
         value, slope = _slope(logits, labels, near)
-        step = value / slope if slope else math.inf
-        near -= step
-        if abs(step) < 1e-9:
-            return near  # the error of a step is its square
+        if not slope:
+            break
+        here = (near, value, 1 / slope)
+        near = near - value / slope if before is None else _cubic_root(before, here)
+        if before is not None and abs((near - before[0]) * (near - here[0])) < 1e-6:
+            return near  # the error of the cubic is the square of this product
+        before = here
 
     def value_at(log_t: float) -> float:
         return _slope(logits, labels, log_t)[0]
@@ -138,3 +143,14 @@ def _root(logits: Tensor, labels: Tensor, near: float | None = None) -> float | 
     if not value_at(low) > 0 > value_at(high):
         return None
     return float(brentq(value_at, low, high, xtol=1e-12, rtol=1e-14))
+
+
+def _cubic_root(a: tuple[float, float, float], b: tuple[float, float, float]) -> float:
+    """X at y = 0 of the cubic x(y) through two points (x, y, dx/dy)."""
+    (x0, y0, d0), (x1, y1, d1) = a, b
+    h = y1 - y0
+    if h == 0:
+        return x1
+    t = -y0 / h
+    bent = t * (1 - t) * ((1 - t) * (h * d0 - (x1 - x0)) - t * (h * d1 - (x1 - x0)))
+    return x1 + (t - 1) * (x1 - x0) + bent

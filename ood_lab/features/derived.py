@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Hashable
 from functools import cached_property
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,12 +16,14 @@ from ood_lab.features.moments import FILE, Moments, from_file
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: Name of the file of moments beside the shards of a bank.
 MOMENTS = "moments.safetensors"
 
 
 class Derived:
-    """Predictions, moments and the share of negative entries of some rows.
+    """Predictions, moments, the share of negative entries, and what detectors share, of some rows.
 
     Args:
         features: ``[N, D]``.
@@ -43,6 +46,14 @@ class Derived:
         self.rows = (features, logits, labels)
         self._file, self._of = file, of
         self._moments = moments
+        self._known: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, work_out: Callable[[], T]) -> T:
+        """What ``work_out`` gives; whoever asks for the same ``key`` later gets the same object."""
+        if key not in self._known:
+            self._known[key] = work_out()
+        found: T = self._known[key]
+        return found
 
     @cached_property
     def predictions(self) -> Tensor:

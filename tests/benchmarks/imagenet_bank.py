@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.imagenet_bank --scale 0.1 --folder DIR [--limit-gib 8]
     python -m tests.benchmarks.imagenet_bank --folder DIR --detectors knn,vim --device cuda
-    python -m tests.benchmarks.imagenet_bank --folder DIR --together
+    python -m tests.benchmarks.imagenet_bank --folder DIR --together [--before REV]
 
 A synthetic bank (1,281,167 x 2,048 features, 1,000 classes; 50,000 ID and 50,000 OOD queries) is
 written to DIR as plain float32 files, 16 GB at scale 1, and mapped by every process, read-only.
@@ -17,9 +17,8 @@ more impossible: it sets RLIMIT_DATA, which counts private memory and not the ma
 RLIMIT_AS, 16 GB of address space for the bank would already be too much). Limit: 4 GiB above the
 mapped bank on a CPU. On a GPU, its own peak is printed as well.
 
-``--together`` fits all detectors on one bank in one process, as a run does, and compares their
-processor time with one plain pass for the second moment. The moments are gathered first and told
-apart: an extraction gathers them as it goes.
+``--together``: all detectors in one process, and beside it those of an older commit, see
+:mod:`tests.benchmarks.imagenet_fits`.
 """
 
 from __future__ import annotations
@@ -34,8 +33,6 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +43,6 @@ from ood_lab.detectors import Detector, checked_score
 from ood_lab.detectors.device import compute_device, computing_on
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.disk import require_space
-from ood_lab.features.moments import PARTS
 from ood_lab.notebook.detectors import chosen_detectors
 
 GIB = 2**30
@@ -66,8 +62,10 @@ def head() -> tuple[Tensor, Tensor]:
 
 
 def labels_of(name: str, n: int) -> Tensor:
-    """Every class in turn; -1 for OOD."""
-    return torch.full((n,), -1) if name == "ood" else torch.arange(n) % CLASSES
+    """Every class in turn, a seventh of them the next one by mistake; -1 for OOD."""
+    labels = torch.arange(n) % CLASSES
+    labels[::7] = (labels[::7] + 1) % CLASSES
+    return torch.full((n,), -1) if name == "ood" else labels
 
 
 def write(folder: Path, name: str, n: int) -> None:
@@ -152,31 +150,6 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, float]:
     return found | ({"gpu": torch.cuda.max_memory_allocated()} if gpu else {})
 
 
-def together(options: argparse.Namespace) -> None:
-    """Prints the processor seconds of all fits on one bank, and of a pass for a second moment."""
-    train = bank(options.folder, "train", round(options.scale * SIZES["train"]))
-
-    def timed(name: str, work: Callable[[], object]) -> float:
-        start = time.process_time()
-        work()
-        print(f"{name:<28}{time.process_time() - start:>9.1f}", flush=True)
-        return time.process_time() - start
-
-    def plain() -> None:
-        scatter = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
-        for x in train.features.split(ROWS // 2):
-            centered = x.double() - 0.5
-            scatter.addmm_(centered.T, centered)
-
-    unit = timed("a plain second moment", plain)
-    gathered = sum(
-        timed(f"gathering {part}", partial(train.derived.moments, {part})) for part in PARTS
-    )
-    chosen = detectors(options.knn_bank).items()
-    fits = sum(timed(name, partial(d.fit, train)) for name, d in chosen if d.fit_split)
-    print(f"gathering {gathered / unit:.2f}, fits {fits / unit:.2f} of the plain second moment")
-
-
 def apart(name: str, arguments: list[str]) -> dict[str, float] | str:
     """:func:`measure` in a process of its own, or the last line of what went wrong."""
     command = [sys.executable, "-m", "tests.benchmarks.imagenet_bank", *arguments, "--only", name]
@@ -206,24 +179,18 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--knn-bank", type=int, default=50_000, help="0: the whole bank")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--limit-gib", type=float, help="private memory of a process")
-    parser.add_argument("--together", action="store_true", help="fits in one process, no scores")
+    parser.add_argument("--together", action="store_true", help="all of them in one process")
+    parser.add_argument("--before", metavar="REV", help="with --together: an older commit, too")
     parser.add_argument("--delete", action="store_true", help="removes the bank at the end")
     parser.add_argument("--only", help=argparse.SUPPRESS)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     found = parser.parse_args(arguments)
     found.knn_bank = found.knn_bank or None
     return found
 
 
-def main(arguments: list[str]) -> None:
-    options = options_of(arguments)
-    logging.disable(logging.WARNING)
-    if options.only:
-        print(json.dumps(measure(options.only, options)))
-        return
-    prepare(options.folder, options.scale)
-    if options.together:
-        together(options)
-        return
+def separately(options: argparse.Namespace, arguments: list[str]) -> None:
+    """Prints seconds and memory of every detector, each in a process of its own."""
     too_much = []
     known = detectors(options.knn_bank)
     print(f"{'detector':<14}{'fit s':>9}{'score s':>9}{'above the bank, GiB':>21}", flush=True)
@@ -237,9 +204,25 @@ def main(arguments: list[str]) -> None:
         line = f"{name:<14}{found['fit']:>9.1f}{found['score']:>9.1f}{found['above'] / GIB:>21.2f}"
         print(line + gpu, flush=True)
         too_much += [name] if found["above"] > LIMIT else []
+    assert not too_much, f"failed, or above the limit of {LIMIT / GIB:g} GiB: {too_much}"
+
+
+def main(arguments: list[str]) -> None:
+    options = options_of(arguments)
+    logging.disable(logging.WARNING)
+    if options.only:
+        print(json.dumps(measure(options.only, options)))
+        return
+    # That module takes this one's banks.
+    from tests.benchmarks.imagenet_fits import serve, together
+
+    if options.serve:
+        serve(options)
+        return
+    prepare(options.folder, options.scale)
+    (together if options.together else separately)(options, arguments)
     if options.delete:
         shutil.rmtree(options.folder)
-    assert not too_much, f"failed, or above the limit of {LIMIT / GIB:g} GiB: {too_much}"
 
 
 if __name__ == "__main__":

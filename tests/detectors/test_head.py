@@ -163,7 +163,9 @@ def vra_reference(x, low, high, gamma=0.0, floor=0.0):
 
 
 @pytest.mark.parametrize("gamma", [0, 0.6])
-def test_vra_cuts_each_feature_on_the_fit_split(blobs, gamma):
+def test_vra_cuts_each_feature_on_the_fit_split(blobs, gamma, monkeypatch):
+    monkeypatch.setattr("ood_lab.detectors.numeric.CHUNK_BYTES", 4 * len(blobs.train) * 5)
+    monkeypatch.setattr("ood_lab.detectors.numeric.TILE", 77)
     x, _, w, b = arrays(blobs.ood)
     low, high = np.percentile(blobs.train.features.double().numpy(), [60, 95], axis=0)
     energy = -logsumexp(vra_reference(x, low, high, gamma) @ w.T + b, axis=1)

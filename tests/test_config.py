@@ -3,6 +3,7 @@
 import inspect
 from contextlib import contextmanager
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,15 @@ CASES = [(s, f) for s, f in CASES if f.parent != Path("data/ood") or f.stem == O
 OTHER = {"task": "train", "experiment": "eval"}
 SLOW = [(script, f) for script, f in CASES if OTHER.get(f.parts[0]) == script]
 QUICK = [case for case in CASES if case not in SLOW]
+#: Groups that know nothing of each other: the first files of all of them are composed at once, then
+#: the second ones, and so on.
+APART = {
+    "annotations", "callbacks", "clip", "generator", "graded", "image_text", "judge", "logger",
+    "lvlm", "reader", "shift", "trainer", "tuning",
+}  # fmt: skip
+BY_GROUP = [[f for _, f in QUICK if str(f.parent) == group] for group in sorted(APART)]
+TOGETHER = [("train", [f for f in files if f]) for files in zip_longest(*BY_GROUP)]
+LINES = [*TOGETHER, *((s, [f]) for s, f in QUICK if str(f.parent) not in APART)]
 REQUIRED = {  # what the user has to fill in
     "annotations/cityscapes.yaml": ["annotations.root=DIR"],
     "annotations/coco.yaml": ["annotations.file=FILE", "annotations.images=DIR"],
@@ -122,17 +132,23 @@ def composed(primary: str, overrides: list[str]) -> DictConfig:
 
 
 @cache
-def composed_file(primary: str, file: Path) -> DictConfig:
-    """With one file of a group chosen."""
+def composed_files(primary: str, *files: Path) -> DictConfig:
+    """With one file of a group chosen, or of several groups."""
+    lines = [line_of(file) for file in files]
+    return composed(primary, list(dict.fromkeys(override for line in lines for override in line)))
+
+
+def line_of(file: Path) -> list[str]:
+    """What chooses it."""
     group = str(file.parent)
     few = [] if group in ("detector", "experiment") else ["detector=[msp]"]  # most of the time
     if file.parts[0] == "recipe":  # taken where its method and its preset are chosen
         method, _, preset = file.stem.rpartition("_")
-        return composed(primary, [f"{file.parent.name}={method}", f"preset={preset}", *few])
+        return [f"{file.parent.name}={method}", f"preset={preset}", *few]
     choice = f"[{file.stem}]" if group == "detector" else file.stem
     if group == "data/ood":
         choice = f"[{','.join(each.stem for each in OOD_SETS)}]"
-    return composed(primary, [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])])
+    return [f"{group}={choice}", *few, *REQUIRED.get(str(file), [])]
 
 
 def nodes_with_targets(node, path):
@@ -147,12 +163,12 @@ def nodes_with_targets(node, path):
 
 
 @pytest.mark.parametrize(
-    ("primary", "file"),
-    [*QUICK, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)],
-    ids=str,
+    ("primary", "files"),
+    [*LINES, *(pytest.param(s, [f], marks=pytest.mark.slow) for s, f in SLOW)],
+    ids=lambda given: given if isinstance(given, str) else " ".join(map(str, given)),
 )
-def test_every_file_composes_and_binds(primary, file):
-    cfg = composed_file(primary, file)
+def test_every_file_composes_and_binds(primary, files):
+    cfg = composed_files(primary, *files)
     found = {}
     for key in cfg:
         if key != "hydra":
@@ -222,10 +238,10 @@ def replaced(config, key):
 def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
     """Every key of every file of every group, with another value."""
     seen = set()
-    for script, file in QUICK:
-        if file.parts[0] == "hydra":  # how jobs are launched is not a part of a job
+    for script, files in LINES:
+        if files[0].parts[0] == "hydra":  # how jobs are launched is not a part of a job
             continue
-        cfg = composed_file(script, file).copy()
+        cfg = composed_files(script, *files).copy()
         with open_dict(cfg):
             del cfg["hydra"]
         config = OmegaConf.to_container(cfg, resolve=True)
@@ -235,7 +251,7 @@ def test_a_run_hash_leaves_out_what_is_listed_and_nothing_else():
             # Of a set that is made by its class, wherever it stands.
             neutral |= key.startswith("data.") and key.endswith(".download")
             with replaced(config, key):
-                assert (config_hash(config) == before) == neutral, (str(file), key)
+                assert (config_hash(config) == before) == neutral, (files, key)
             seen.add(key)
     assert {"callbacks.ema.decay", "callbacks.best.monitor", "trainer.precision"} <= seen
     unused = [n for n in NEUTRAL if not any(f"{key}.".startswith(f"{n}.") for key in seen)]

@@ -33,8 +33,15 @@ def own(tmp_path, monkeypatch):
     return tmp_path / "conf"
 
 
-@pytest.mark.parametrize("flag", [["--config-dir", "conf"], ["-cd", "conf"], ["--config-dir=conf"]])
-@pytest.mark.parametrize("behind", [True, False])
+@pytest.mark.parametrize(
+    ("flag", "behind"),
+    [
+        (["--config-dir", "conf"], True),
+        (["--config-dir=conf"], False),
+        pytest.param(["-cd", "conf"], True, marks=pytest.mark.slow),
+        pytest.param(["-cd", "conf"], False, marks=pytest.mark.slow),
+    ],
+)
 def test_every_group_takes_files_of_ones_own(own, flag, behind, capsys):
     choices = ["experiment=mine", "detector=[mine,knn]", "model=mine"]
     line = [*choices, *flag] if behind else [*flag, *choices]

@@ -129,6 +129,7 @@ def test_two_processes_a_job_inside_a_sweep(tmp_path):
     assert len({folder.parent for folder in folders}) == 1
 
 
+@pytest.mark.slow
 def test_an_experiment_may_ask_for_a_multirun(tmp_path):
     """In its file, as Hydra's users have it; composing once for a job must not miss that."""
     store = ConfigStore.instance()

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from ood_lab.errors import UserError
+from ood_lab.lvlm.english import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 
@@ -73,14 +74,9 @@ def word_forms(vocabulary: Collection[str]) -> dict[tuple[str, ...], str]:
     Raises:
         UserError: inflect is missing.
     """
-    if importlib.util.find_spec("inflect") is None:
-        raise UserError("finding nouns needs the package inflect: pip install 'ood_lab[lvlm]'")
-    import inflect
-
-    engine = inflect.engine()
     forms = {_split(word): word for word in vocabulary}
     for word in vocabulary:
-        forms.setdefault(_split(str(engine.plural_noun(word))), word)
+        forms.setdefault(_split(str(english().plural_noun(word))), word)
     return forms
 
 

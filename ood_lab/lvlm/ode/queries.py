@@ -6,11 +6,9 @@ are ODE's shipped queries, see :mod:`ood_lab.lvlm.ode.released`.
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any, NamedTuple
 
 from ood_lab.errors import UserError
@@ -22,6 +20,7 @@ from ood_lab.lvlm.captions.tasks import (
     STATE,
     true_caption,
 )
+from ood_lab.lvlm.english import english
 from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions import Question
@@ -96,12 +95,12 @@ def queries_of(picture: Picture, released: bool) -> Iterator[Query]:
 
 
 def _existence(concept: str, released: bool) -> str:
-    named = f"a {concept}" if released else str(_inflect().a(concept))
+    named = f"a {concept}" if released else str(english().a(concept))
     return f"Is there {named} in the picture?"
 
 
 def _numbers(concept: str, released: bool) -> Iterator[Query]:
-    several = concept if released else str(_inflect().plural_noun(concept))
+    several = concept if released else str(english().plural_noun(concept))
     yield Query(NUMBER, f"Is there one {concept} in the picture?", YES, concept)
     for number in ("two", "three"):
         yield Query(NUMBER, f"Are there {number} {several} in the picture?", NO, concept)
@@ -146,12 +145,3 @@ def _question(picture: Picture, query: Query, parser: str) -> Question:
 def _meta(picture: Picture) -> dict[str, Any]:
     about = {"split": picture.criterion, "kind": picture.kind, "picture": picture.file}
     return {**about, **picture.meta}
-
-
-@cache
-def _inflect() -> Any:
-    if importlib.util.find_spec("inflect") is None:
-        raise UserError("ODE's questions need the package inflect: pip install 'ood_lab[lvlm]'")
-    import inflect
-
-    return inflect.engine()

@@ -6,14 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import inflect
-
 from ood_lab.errors import UserError
 from ood_lab.io import write_text
+from ood_lab.lvlm.english import english
 from ood_lab.lvlm.oric.released import Article
 from ood_lab.lvlm.parsers import NO, YES
 
@@ -57,13 +55,8 @@ def with_article(name: str, article: Article = "right") -> str:
     The released code goes by the first letter, and its slip leaves consonants without an article.
     """
     if article == "right":
-        return str(_engine().a(name))
+        return str(english().a(name))
     return f"an {name}" if name[:1].lower() in "aeiou" else name
-
-
-@cache
-def _engine() -> inflect.engine:
-    return inflect.engine()
 
 
 def problem_of(name: str, article: Article = "right") -> list[str]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from ood_lab.errors import UserError
+from ood_lab.lvlm.english import english
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, words_of
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
@@ -64,15 +63,10 @@ def _number_words() -> _Numbers:
     Raises:
         UserError: inflect is missing.
     """
-    if importlib.util.find_spec("inflect") is None:
-        raise UserError("reading numbers needs the package inflect: pip install 'ood_lab[lvlm]'")
-    import inflect
-
-    engine = inflect.engine()
     values = {"hundred": 100}
     for value in range(1000):
         for joint in ("and", ""):
-            text = str(engine.number_to_words(str(value), andword=joint))
+            text = str(english().number_to_words(str(value), andword=joint))
             values |= dict.fromkeys((text, text.replace("-", " ")), value)
     ways = "|".join(map(re.escape, sorted(values, key=len, reverse=True)))
     # "No one" is no number.

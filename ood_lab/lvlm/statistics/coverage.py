@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-import inflect
 from scipy.stats import beta
+
+from ood_lab.lvlm.english import english
 
 
 class Bounds(NamedTuple):
@@ -104,18 +105,13 @@ def semantic_overlap(
 @cache
 def naming(names: tuple[str, ...]) -> re.Pattern[str]:
     """Finds a name or the plural of one, as whole words, whatever the case; longest first."""
-    every = {*names, *(str(_plurals().plural_noun(name) or name) for name in names)}
+    every = {*names, *(str(english().plural_noun(name) or name) for name in names)}
     words = "|".join(re.escape(name) for name in sorted(every, key=lambda n: (-len(n), n)))
     return re.compile(rf"(?<!\w)(?:{words})(?!\w)", re.IGNORECASE)
 
 
 def _named(names: tuple[str, ...], texts: Iterable[str]) -> bool:
     return bool(names) and any(naming(names).search(text) for text in texts)
-
-
-@cache
-def _plurals() -> inflect.engine:
-    return inflect.engine()
 
 
 def _check(k: int, n: int) -> None:

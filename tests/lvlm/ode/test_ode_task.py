@@ -173,6 +173,7 @@ def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     assert row["ci_low"] < row["change"] < row["ci_high"] < 0  # a coin instead of an oracle
 
 
+@pytest.mark.slow
 def test_answers_to_the_same_questions_by_another_model(finished, capsys):
     outputs = finished.parents[2]
     before = run_folders(outputs)

@@ -195,6 +195,7 @@ def test_half_precision_outputs_give_float32_losses():
         close(losses[name], float(expected))
 
 
+@pytest.mark.slow
 def test_parameters_on_resnet50():
     assert parameters(build(AKGNet, KNOWLEDGE, 11, "resnet50", {})) == 118_027_508
 

@@ -149,6 +149,7 @@ def test_training_hides_the_other_classes(proportion):
     assert "train/acc" in trainer.callback_metrics
 
 
+@pytest.mark.slow
 def test_parameters_on_resnet50():
     assert parameters(build(HRNNet, BIRDS, 200, "resnet50", {})) == 94_559_747
 

@@ -154,7 +154,7 @@ def _check_size(
     if n < trainer.world_size:
         raise UserError(
             f"'{dataset.name}' has {n} images for {trainer.world_size} processes: lower "
-            "trainer.devices so that each process has at least one"
+            "trainer.devices or trainer.num_nodes so that each process has at least one"
         )
     limit = trainer.limit_predict_batches
     if isinstance(limit, int) or limit < 1.0:  # an integer counts batches: 1 is not 1.0

@@ -14,17 +14,18 @@ _Value = TypeVar("_Value")
 
 
 def join(trainer: Trainer) -> None:
-    """Connects processes that a scheduler has started, so that they can agree on what to do.
+    """Connects processes that begin together, so that they can agree on what to do.
 
-    Those that Lightning starts itself appear, and connect, in the first pass.
+    A scheduler has started all of them, or the user one on every node. Those that Lightning starts
+    on this machine alone appear, and connect, in the first pass.
     """
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    if (
-        trainer.world_size > 1
-        and environment is not None
-        and environment.creates_processes_externally
-        and not isinstance(environment, LightningEnvironment)
-    ):
+    if trainer.world_size == 1 or environment is None:
+        return
+    if isinstance(environment, LightningEnvironment):
+        if trainer.num_nodes > 1:
+            _meet(trainer)
+    elif environment.creates_processes_externally:
         trainer.strategy.setup_environment()
 
 
@@ -43,9 +44,15 @@ def told_by_main(trainer: Trainer, value: _Value) -> _Value:
     join(trainer)
     launcher = trainer.strategy.launcher
     forked = launcher is None or launcher.is_interactive_compatible
-    if trainer.world_size > 1 and not torch.distributed.is_initialized() and not forked:
-        trainer.predict(_Nothing(), DataLoader(range(trainer.world_size)), return_predictions=False)  # type: ignore[arg-type]
+    if trainer.world_size > 1 and not forked:
+        _meet(trainer)
     return agreed(trainer, value)
+
+
+def _meet(trainer: Trainer) -> None:
+    """Has Lightning start its processes, and connects them, in a pass over nothing."""
+    if not torch.distributed.is_initialized():
+        trainer.predict(_Nothing(), DataLoader(range(trainer.world_size)), return_predictions=False)  # type: ignore[arg-type]
 
 
 class _Nothing(LightningModule):

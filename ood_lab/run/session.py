@@ -23,7 +23,7 @@ from ood_lab.errors import Stopped, UserError
 from ood_lab.run.commandline import JOB_VARIABLE
 from ood_lab.run.compose import running_overrides
 from ood_lab.run.prepare import check_places, prepare
-from ood_lab.run.process import loading, rank
+from ood_lab.run.process import is_main, loading
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
@@ -153,7 +153,7 @@ def _fail(error: Exception, cfg: DictConfig, folder: Path | None = None) -> NoRe
     if HydraConfig.get().mode == RunMode.RUN:
         if isinstance(error, UserError):
             fail(error)  # Hydra would add lines of its own
-    elif not rank():
+    elif is_main():
         file = Path(cfg.paths.outputs) / str(cfg.name) / FAILURES
         record_failure(file, running_overrides(), folder, error)
     raise error

@@ -34,16 +34,19 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     """Has Hydra's ``main`` run all jobs, and shows their results; returns the exit status.
 
     Raises:
+        UserError: SLURM has refused the jobs.
         Exception: whatever ended the sweep, if it was not a job.
     """
     stopped: Exception | None = None
     began = time.strftime(_TIME)
+    lines = jobs_of(overrides)
+    reasons = ["it has no results"] * len(lines)
     try:
         main()
     except Exception as error:  # from the first job that failed; the others went on
         stopped = error
-    lines = jobs_of(overrides)
-    jobs = [swept_job(script, line, began, stopped) for line in lines]
+        reasons = _reasons(error, len(lines))
+    jobs = [swept_job(script, *job, began) for job in zip(lines, reasons, strict=True)]
     failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
         raise stopped
@@ -53,6 +56,16 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
         kept = f"; tracebacks lie in {', '.join(files)}" if files else ""
         fail(UserError(f"{len(failed)} of {counted(len(jobs), 'job')} failed{kept}"))
     return 0
+
+
+def _reasons(error: Exception, jobs: int) -> list[str]:
+    """Why each of the jobs has no results, if it has none."""
+    if type(error).__module__.startswith("submitit."):
+        from ood_lab.run import slurm
+
+        if len(told := slurm.reasons(error)) == jobs:
+            return told
+    return [one_line(error)] * jobs
 
 
 def record_failure(
@@ -77,11 +90,11 @@ def _csv_line(cells: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception | None) -> JobRow:
+def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobRow:
     """Reads what a job left in its run folder, or beside it since the sweep ``began``.
 
-    A job that left neither did not get that far: the reason is what ``stopped`` the sweep, such as
-    a launcher that refuses its jobs.
+    A job that left neither did not get that far, for a ``reason`` that others know, such as its
+    launcher.
     """
     try:
         job = prepare(composed(script, line), line)
@@ -92,8 +105,7 @@ def swept_job(script: str, line: Sequence[str], began: str, stopped: Exception |
     file = job.folder.parents[1] / FAILURES
     if noted := _last_error(file, job.folder, began):
         return JobRow({"state": "failed"}, [noted], job.folder, file)
-    reason = one_line(stopped) if stopped else "it has no results"
-    if stopped and not (job.folder / "config.yaml").exists():
+    if not (job.folder / "config.yaml").exists():
         reason = f"it did not begin: {reason}"
     return JobRow({"state": "failed"}, [reason], job.folder)
 

@@ -19,7 +19,7 @@ from ood_lab.io import read_config, write_text
 from ood_lab.run import checkpoints, inputs, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder, environment
-from ood_lab.run.process import rank
+from ood_lab.run.process import is_main
 from ood_lab.stages import Stages
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Workspace:
     @property
     def is_main(self) -> bool:
         """True on the process that writes (rank 0)."""
-        return not rank()
+        return is_main()
 
     @property
     def seed(self) -> int:
@@ -406,8 +406,16 @@ class Workspace:
 
     @property
     def last_checkpoint(self) -> Path | None:
-        """The checkpoint from which an interrupted training resumes; None for a fresh run."""
-        return checkpoints.to_resume(self.folder)
+        """The checkpoint from which an interrupted training resumes; None for a fresh run.
+
+        Processes that start together find what the main one does, which may yet have to set an
+        older run aside.
+        """
+        from ood_lab.features.processes import agreed, join
+
+        found = checkpoints.to_resume(self.folder)
+        join(self.trainer)
+        return agreed(self.trainer, found)
 
     @cached_property
     def training_log(self) -> TrainingLog:

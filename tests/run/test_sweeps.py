@@ -56,20 +56,25 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert last.endswith("/data_check/failures.csv")
 
 
-def test_jobs_that_slurm_refuses_are_told_with_its_reason(sources, capsys, monkeypatch):
-    """Nothing was run, so there are no tracebacks: no file is named that does not exist."""
+def test_jobs_that_slurm_refuses_are_one_error(sources, capsys, monkeypatch):
+    """What a cluster says of its partitions is in it; tests/slurm asks a real one."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     (sources / "bin").mkdir()
-    for name in ("sbatch", "srun"):
+    refuses = "echo 'sbatch: error: invalid partition: x' >&2; exit 1"
+    offers = "echo 'gpu|2|64|515000+|gpu:a100:4'"
+    for name, does in {"sbatch": refuses, "srun": refuses, "sinfo": offers}.items():
         command = sources / "bin" / name
-        command.write_text("#!/bin/sh\necho 'sbatch: error: invalid partition: x' >&2\nexit 1\n")
+        command.write_text(f"#!/bin/sh\n{does}\n")
         command.chmod(0o755)
     monkeypatch.setenv("PATH", str(sources / "bin"), prepend=":")
     line = checks(sources, f"data.id.train={sources}/id", "seed=0,1", "hydra=slurm")
     assert call("eval.py", *line) == 1
     printed = capsys.readouterr()
-    assert "all jobs: it did not begin: sbatch: error: invalid partition: x" in printed.out
-    assert printed.err.splitlines()[-1] == "error: 2 of 2 jobs failed"
+    assert not printed.out
+    assert printed.err.startswith(
+        "error: SLURM refused the jobs (invalid partition: x). Its partitions: gpu (2 nodes, each "
+        "64 CPUs, 502 GB, gpu:a100:4). Ask for what one of them has: hydra.launcher.partition, "
+    )
 
 
 @pytest.mark.slow

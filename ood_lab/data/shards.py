@@ -7,11 +7,13 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, NamedTuple
 
 import pandas as pd
 
+from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.folders import NO_LABEL
 from ood_lab.data.formats import image_extensions
 from ood_lab.data.stores import Member, ShardStore
@@ -21,6 +23,24 @@ from ood_lab.hints import missing_path, suggestion
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 _LABELS = ("cls", "label", "class", "txt")
+
+
+#: Bytes of a label; longer files are read where they are needed.
+_LONGEST = 4096
+
+
+class _Part(NamedTuple):
+    """A file of a sample; ``text`` where its content is known already."""
+
+    name: str
+    member: Member
+    text: str | None
+
+    def read(self) -> str:
+        """Its content."""
+        if self.text is not None:
+            return self.text
+        return ShardStore({self.name: self.member}).read(self.name).decode("utf-8").strip()
 
 
 def are_shards(path: str) -> bool:
@@ -41,19 +61,23 @@ def are_shards(path: str) -> bool:
 
 
 def read_shards(
-    pattern: str, image: str | None = None, label: str | None = None
+    pattern: str,
+    image: str | None = None,
+    label: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> tuple[pd.DataFrame, ShardStore]:
     """Lists the images of tar shards, in the order of the shards and of the samples in them.
 
     The files of a sample share a name up to the first dot: ``a/0001.jpg`` and ``a/0001.cls``.
-    Shards are indexed once, and every image is a row, so that any number of processes reads each
-    image once and in order.
+    Every image is a row, so that any number of processes reads each image once and in order. What
+    is in a shard is remembered while its size and modification time stay the same.
 
     Args:
         pattern: a ``.tar``, a folder of them, ``DIR/train-{000..003}.tar`` or ``DIR/*.tar``.
         image: ending of the images (``jpg``); None = whatever can be opened.
         label: ending of the file with the label (``cls``), or ``json.KEY``; None = the first of
             ``cls, label, class, txt`` and ``json.label`` that is there, else the folder in the tar.
+        cache_dir: see :func:`~ood_lab.data.filefacts.file_facts`.
 
     Returns:
         Columns ``path`` (``<shard>#<name>``) and ``label`` (text), and the store.
@@ -61,29 +85,34 @@ def read_shards(
     Raises:
         UserError: no shard, an unreadable or cut one, no image, or no such label.
     """
-    samples: dict[str, dict[str, tuple[str, Member]]] = {}
-    for shard in _shards(pattern):
-        for name, member in _members(shard):
+    index = file_facts(_shards(pattern), _index, "indexing shards", cache_dir)
+    if len(broken := index[index["error"] != ""]):
+        shard, error = broken.iloc[0][["path", "error"]]
+        raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it anew")
+    samples: dict[str, dict[str, _Part]] = {}
+    for shard, version, files in zip(index["path"], index["mtime_ns"], index["files"], strict=True):
+        for name, start, size, text in json.loads(files):
             folder, _, file = name.rpartition("/")
             stem, _, ending = file.partition(".")
             parts = samples.setdefault(f"{shard}#{folder}/{stem}", {})
             if ending.lower() in parts:
                 raise UserError(f"'{shard}' has two files '{name}': give each sample its own name")
-            parts[ending.lower()] = name, member
-    pictures = {image.lower()} if image else {end.removeprefix(".") for end in image_extensions()}
+            member = Member(shard, start, size, version)
+            parts[ending.lower()] = _Part(name, member, text)
+    pictures = {image.lower()} if image else _pictures()
     images = [
-        (name, member, parts)
+        (part, parts)
         for parts in samples.values()
-        for ending, (name, member) in parts.items()
+        for ending, part in parts.items()
         if ending.rpartition(".")[2] in pictures or ending in pictures
     ]
     if not images:
         endings = sorted({ending for parts in samples.values() for ending in parts})
         wanted = f"ends in '{image}'" if image else "is an image"
         raise UserError(f"in '{pattern}' no file {wanted}: {suggestion(image or 'jpg', endings)}")
-    store = ShardStore({f"{member.shard}#{name}": member for name, member, _ in images})
-    find = _label(images[0], pattern, label, store)
-    labels = [find(name, parts) for name, _, parts in images]
+    store = ShardStore({f"{part.member.shard}#{part.name}": part.member for part, _ in images})
+    find = _label(images[0][1], pattern, label)
+    labels = [find(part.name, parts) for part, parts in images]
     return pd.DataFrame({"path": list(store.members), "label": labels}), store
 
 
@@ -103,54 +132,58 @@ def _shards(pattern: str) -> list[str]:
     return files
 
 
-def _members(shard: str) -> Iterator[tuple[str, Member]]:
-    version = os.stat(shard).st_mtime_ns
+def _pictures() -> set[str]:
+    return {ending.removeprefix(".") for ending in image_extensions()}
+
+
+def _index(shard: str) -> Facts:
+    """Name, place, size and text of the files in a shard; only small files have a text."""
+    files: list[tuple[str, int, int, str | None]] = []
+    pictures = _pictures()
     try:
-        with tarfile.open(shard, "r:") as tar:
+        with tarfile.open(shard, "r:") as tar, open(shard, "rb") as file:
             for member in tar:
                 name = member.name.removeprefix("./")
                 if member.isfile() and not PurePosixPath(name).name.startswith("."):
-                    yield name, Member(shard, member.offset_data, member.size, version)
-        with open(shard, "rb") as file:
+                    start, size = member.offset_data, member.size
+                    short = size <= _LONGEST and name.rpartition(".")[2].lower() not in pictures
+                    files.append((name, start, size, _text(file, start, size) if short else None))
             file.seek(-512, os.SEEK_END)
             if file.read().strip(b"\0"):
                 raise tarfile.ReadError("its end is missing")
     except (tarfile.TarError, OSError, EOFError) as error:
-        raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it anew") from error
+        return {"files": "", "error": str(error)}
+    return {"files": json.dumps(files), "error": ""}
+
+
+def _text(shard: BinaryIO, start: int, size: int) -> str | None:
+    shard.seek(start)
+    try:
+        return shard.read(size).decode("utf-8").strip()
+    except UnicodeDecodeError:
+        return None
 
 
 def _label(
-    example: tuple[str, Member, dict[str, tuple[str, Member]]],
-    pattern: str,
-    label: str | None,
-    store: ShardStore,
-) -> Callable[[str, dict[str, tuple[str, Member]]], str]:
+    example: Mapping[str, _Part], pattern: str, label: str | None
+) -> Callable[[str, Mapping[str, _Part]], str]:
     """The function from the name and the parts of a sample to the text of its label."""
-    _, _, parts = example
-    content = ShardStore({})
 
-    def text(part: tuple[str, Member]) -> str:
-        name, member = part
-        content.members = {name: member}
-        return content.read(name).decode("utf-8").strip()
-
-    def from_json(parts: dict[str, tuple[str, Member]], key: str) -> str:
-        found = json.loads(text(parts["json"])) if "json" in parts else {}
+    def from_json(parts: Mapping[str, _Part], key: str) -> str:
+        found = json.loads(parts["json"].read()) if "json" in parts else {}
         return NO_LABEL if found.get(key) is None else str(found[key])
 
     if label is None:
-        label = next((ending for ending in _LABELS if ending in parts), None)
-        if label is None and from_json(parts, "label") != NO_LABEL:
+        label = next((ending for ending in _LABELS if ending in example), None)
+        if label is None and from_json(example, "label") != NO_LABEL:
             label = "json.label"
     if label is None:
         return lambda name, _: name.split("/")[0] if "/" in name else NO_LABEL
     ending, _, key = label.partition(".")
-    known = [
-        *parts,
-        *(f"json.{k}" for k in (json.loads(text(parts["json"])) if "json" in parts else ())),
-    ]
+    inner = json.loads(example["json"].read()) if "json" in example else ()
+    known = [*example, *(f"json.{k}" for k in inner)]
     if label not in known:
         raise UserError(f"'{pattern}' has no label '{label}': {suggestion(label, known)}")
     if ending == "json" and key:
         return lambda _, parts: from_json(parts, key)
-    return lambda _, parts: text(parts[label]) if label in parts else NO_LABEL
+    return lambda _, parts: parts[label].read() if label in parts else NO_LABEL

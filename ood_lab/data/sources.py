@@ -126,7 +126,7 @@ class Shards:
 
     def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
         """See :class:`Source`."""
-        table, store = read_shards(self.pattern, self.image, self.label)
+        table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
         return Listed(*encode_labels(table, classes, self.pattern, numeric=True), store)
 
 

@@ -64,6 +64,7 @@ class Pictures(Dataset):
             "tensor": lambda: pixels.permute(2, 0, 1),
             "floats": lambda: pixels.permute(2, 0, 1) / 255,
             "normalised": lambda: pixels.permute(2, 0, 1) / 100 - 1,
+            "unbounded": lambda: Image.fromarray(pixels[..., 0].float().numpy()),
             "random": lambda: torch.rand(3, 16, 16),
         }[self.kind]()
         label = self.classes.index(self.files[row].parent.name)

@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 import sys
+import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -17,9 +18,11 @@ import torch
 from cli import ROOT, call, run_folders
 from pictures import Pictures, picture, save_huggingface, truncate, write_shards
 from PIL import Image
+from pytorch_ood.dataset.img import Textures
+from scipy.io import savemat
 from source_kinds import HUGGING_FACE, MOSAIC, OWN, SHARDS, kinds, write_kinds
 from torch.utils.data import IterableDataset
-from torchvision.datasets import CIFAR10
+from torchvision.datasets import CIFAR10, SVHN
 from torchvision.transforms.functional import pil_to_tensor
 
 from ood_lab.data.cub import CUB
@@ -97,6 +100,30 @@ def test_a_remembered_set_is_not_read_again_until_it_changes(root, tmp_path, mon
     assert built() != first
 
 
+def test_shards_are_indexed_again_where_they_have_changed(root, tmp_path, monkeypatch):
+    place = shutil.copytree(root / "shards" / "test", tmp_path / "test")
+    opened = []
+    index = tarfile.open
+    monkeypatch.setattr(
+        tarfile, "open", lambda file, mode: opened.append(Path(file).name) or index(file, mode)
+    )
+
+    def built():
+        opened.clear()
+        data = FolderDataModule({"train": str(place)}, {}, cache_dir=tmp_path / "cache")
+        data.setup()
+        return [images.identity for images in data.splits.values()]
+
+    first = built()
+    assert opened == ["part-000.tar", "part-001.tar"]
+    assert built() == first
+    assert opened == []
+    write_shards(root / "train", tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "part-000.tar", place / "part-001.tar")
+    assert built() != first
+    assert opened == ["part-001.tar"]
+
+
 def test_workers_read_every_image_once_and_in_order(root, folder):
     data = module(root, "shards", batch_size=5)
     for split in folder.splits:
@@ -131,6 +158,25 @@ def cut(place):
     return place
 
 
+def test_images_of_any_mode_are_those_of_their_files(tmp_path):
+    rng, place = np.random.default_rng(0), tmp_path / "folder"
+    pixels = rng.integers(0, 256, (6, 16, 16, 4), np.uint8)
+    deep = (pixels[..., 0].astype(np.uint16) << 8) | pixels[..., 1]
+    modes = ("1", "L", "LA", "P", "RGBA")
+    images = {mode: Image.fromarray(pixels[0]).convert(mode) for mode in modes}
+    images["I16"] = Image.fromarray(deep[5])
+    for mode, image in images.items():
+        (place / mode).mkdir(parents=True)
+        image.save(place / mode / "a.png")
+    own = partial(Pictures, root=str(place))
+    sources = [own, save_huggingface(place, tmp_path / "hf"), write_shards(place, tmp_path / "tar")]
+    plain = read_images(str(place)).readable
+    for source in sources:
+        given = read_images(source if callable(source) else str(source)).readable
+        for row in range(6):
+            assert given.load_image(row) == plain.load_image(row)
+
+
 def test_mistakes_are_named(root, tmp_path):
     own = partial(Pictures, root=str(root / "train"))
     shards = kinds(root, "train")["shards"]
@@ -151,6 +197,9 @@ def test_mistakes_are_named(root, tmp_path):
         r"no column that is an image \(a, b\): name one": partial(_Nothing, keys=("a", "b")),
         "another image whenever": partial(own, kind="random"),
         "its values are .*, not 0 to 1": partial(own, kind="normalised"),
+        "24 of 24 images cannot be read.*floating-point pixels have no fixed range": partial(
+            own, kind="unbounded"
+        ),
         "cannot read shard '.*part-000.tar': .*fetch or write it anew": str(
             cut(shutil.copytree(root / "shards/train", tmp_path / "cut"))
         ),
@@ -349,7 +398,25 @@ def cifar(tmp_path, monkeypatch):
     return tmp_path / "data"
 
 
-def test_published_sets_are_ready_and_nothing_is_fetched(cifar, tmp_path, capsys):
+def fake_svhn(root, images, monkeypatch):
+    """Torchvision's own SVHN on a few images."""
+    root.mkdir()
+    file, rng = root / "test_32x32.mat", np.random.default_rng(1)
+    pixels = rng.integers(0, 256, (32, 32, 3, images), np.uint8)
+    savemat(file, {"X": pixels, "y": np.arange(1, images + 1)[:, None]})
+    known = ["", file.name, hashlib.md5(file.read_bytes()).hexdigest()]
+    monkeypatch.setattr(SVHN, "split_list", {"test": known})
+
+
+def fake_textures(root, images, monkeypatch):
+    """pytorch-ood's own Textures on a few images."""
+    for row in range(images):
+        picture(root / Textures.base_folder / "banded" / f"{row}.jpg", seed=row)
+    (root / Textures.filename).write_bytes(b"")
+    monkeypatch.setattr(Textures, "tgz_md5", hashlib.md5(b"").hexdigest())
+
+
+def test_published_sets_are_ready_and_nothing_is_fetched(cifar, tmp_path, capsys, monkeypatch):
     line = ("task=data_check", "data=cifar10", f"root={cifar}", f"paths.outputs={tmp_path}/o")
     line = (*line, f"paths.cache={tmp_path}/c")
     assert call("eval.py", *line, "data/ood=[svhn,textures]") == 1
@@ -357,7 +424,12 @@ def test_published_sets_are_ready_and_nothing_is_fetched(cifar, tmp_path, capsys
     assert "2 of 4 sources: svhn is incomplete: SVHN says: Dataset not found" in error
     assert "data.ood.svhn.download=true fetches it" in error
     assert {path.name for path in cifar.iterdir()} == {"cifar10"}
-    assert call("eval.py", *line) == 0
+    fake_svhn(cifar / "svhn", 7, monkeypatch)
+    fake_textures(cifar / "textures", 6, monkeypatch)
+    assert call("eval.py", *line, "data/ood=[svhn,textures]") == 0
+    shown = map(str.split, capsys.readouterr().out.splitlines())
+    counts = {words[0]: words[1] for words in shown if len(words) > 1}
+    assert (counts["svhn"], counts["textures"]) == ("7", "6")
     (classes,) = (tmp_path / "o").rglob("classes.csv")
     assert pd.read_csv(classes).to_dict("list") == {
         "label": [0, 1, 2],

@@ -13,13 +13,16 @@ import torch
 from cli import ROOT, run_folders
 
 pytestmark = pytest.mark.slow
-# Epochs of several batches with dropout, so that order, augmentation and draws all matter.
+# Epochs of several batches with dropout and outliers, so that order, augmentation and draws matter.
+OUTLIERS = "{_target_:torchvision.datasets.FakeData,size:40,image_size:[3,64,64]}"
 TRAIN = (
     "experiment=smoke",
     "logger=none",
     "trainer.max_epochs=3",
     "data.batch_size=32",
     "+model.backbone.kwargs.drop_rate=0.2",
+    "loss=outlier_exposure",
+    f"data.outliers={OUTLIERS}",
 )
 # What exists when the blow falls, and what does not yet; from the run folder.
 MOMENTS = {

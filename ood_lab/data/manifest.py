@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import csv
 import os
-import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -144,15 +144,24 @@ def _read_file(file: Path, labelled: bool = True) -> pd.DataFrame:
     return table.reset_index(drop=True)
 
 
-def _read_csv(file: Path) -> pd.DataFrame:
-    with file.open(encoding="utf-8-sig") as lines:
+def csv_separator(file: Path) -> tuple[str, list[str]]:
+    """The mark between the cells of a CSV or TSV file, and its first line as it stands there."""
+    with file.open(encoding="utf-8-sig", newline="") as lines:
         header = next((line for line in lines if line.strip()), "")
     own, *others = (",", ";", "\t") if file.suffix.lower() == ".csv" else ("\t", ",", ";")
     # Spreadsheets of some languages write semicolons.
     sep = own if own in header else next((mark for mark in others if mark in header), own)
+    return sep, next(csv.reader([header], delimiter=sep), [])
+
+
+def _read_csv(file: Path) -> pd.DataFrame:
+    sep, first = csv_separator(file)
     # Only an empty cell is missing: "NA" and "null" are possible class names.
     options: dict[str, Any] = {"keep_default_na": False, "na_values": [""], "sep": sep}
-    options |= {"encoding": "utf-8-sig", "skipinitialspace": bool(re.search(f"{sep} ", header))}
+    options |= {
+        "encoding": "utf-8-sig",
+        "skipinitialspace": any(cell.startswith(" ") for cell in first[1:]),
+    }
     names = renamed(pd.read_csv(file, nrows=0, **options), file)
     texts = {column: str for column, name in names.items() if name in ("path", "label")}
     table = pd.read_csv(file, dtype=texts, **options)
@@ -179,7 +188,7 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
     base = _base(file, root)
     if not base.is_dir():
         raise missing_path(base)
-    found = [_find(base, path) for path in _path_text(paths, file)]
+    found = [found_below(base, path) for path in _path_text(paths, file)]
     missing = [path for path in found if not os.path.isfile(path)]
     if missing:
         raise UserError(
@@ -193,7 +202,7 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
 def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
     """The number of listed images that are not there, in words; empty where all are."""
     base, paths = _base(file, root), _read_file(file)["path"]
-    found = [_find(base, path) for path in _path_text(paths, file)]
+    found = [found_below(base, path) for path in _path_text(paths, file)]
     missing = [path for path in found if not os.path.isfile(path)]
     if not missing:
         return ""
@@ -220,7 +229,7 @@ def _path_text(paths: pd.Series, file: Path) -> Iterator[str]:
         yield text
 
 
-def _find(base: Path, path: str) -> str:
+def found_below(base: Path, path: str) -> str:
     """The file of a path; spaces around it or backslashes count where there is such a file."""
     full = os.path.normpath(os.path.join(base, path))
     if not os.path.isfile(full) and path != (plain := path.strip().replace("\\", "/")):

@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from ood_lab.data.fewshot import even_rows
 from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.files import FileDataset, load_rgb, reason
 from ood_lab.data.formats import image_extensions
+from ood_lab.data.listing import TABLES, Addresses, Listing, read_paths, texts_of
 from ood_lab.data.remarks import Remark
 from ood_lab.data.sources import Given, Manifest, source_of
 from ood_lab.data.stores import FILES, Store, Together
@@ -45,6 +47,59 @@ class Images:
         return np.flatnonzero(self.table["error"] == "")
 
 
+@dataclass(frozen=True)
+class Listed:
+    """What is pointed to, before any image is opened.
+
+    Attributes:
+        images: in order.
+        tables: of ``images.sources``, those that are tables or lists, whose files nobody has looked
+            for; None for the others.
+        limit: so many images at most.
+        remarks: on what was passed over.
+    """
+
+    images: Listing
+    tables: tuple[Manifest | None, ...]
+    limit: int | None
+    remarks: tuple[Remark, ...]
+
+    def __len__(self) -> int:
+        return min(len(self.images), self.limit or len(self.images))
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """What was passed over, in sentences."""
+        return tuple(remark.text for remark in self.remarks if remark.doubtful)
+
+    def unopened(self) -> Listing:
+        """The images as they are listed, at equal steps where there are more than the limit."""
+        whole = len(self) == len(self.images)
+        return self.images if whole else self.images.taken(even_rows(len(self.images), len(self)))
+
+
+def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Listed:
+    """Lists the images that are pointed to, and opens none.
+
+    Args:
+        source: see :func:`read_images`.
+        limit: the same.
+
+    Raises:
+        UserError: nothing there.
+    """
+    remarks: list[Remark] = []
+    several = isinstance(source, list | tuple)
+    found = [
+        _listed(each, f"task.images[{number}]" if several else "task.images", remarks)
+        for number, each in enumerate(source if several else [source])
+    ]
+    if not found:
+        raise UserError("task.images is an empty list: give at least one image")
+    listing = Listing([addresses for addresses, _ in found])
+    return Listed(listing, tuple(table for _, table in found), limit, tuple(remarks))
+
+
 def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Images:
     """Lists the images that are pointed to, and decodes each once.
 
@@ -57,22 +112,29 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     Raises:
         UserError: nothing there, or no image can be read.
     """
-    remarks: list[Remark] = []
+    return opened(list_images(source, limit))
+
+
+def opened(given: Listed) -> Images:
+    """Decodes every listed image once.
+
+    Raises:
+        UserError: a table lists files that are not there, or no image can be read.
+    """
     listed: list[str] = []
     stores: dict[str, Store] = {}
-    several = isinstance(source, list | tuple)
-    for number, each in enumerate(source if several else [source]):
-        key = f"task.images[{number}]" if several else "task.images"
-        found, where = _listed(each, key, remarks)
+    remarks = list(given.remarks)
+    for source, listing in zip(given.images.sources, given.tables, strict=True):
+        if listing is not None:
+            found = [str(path) for path in listing.read([], remarks.append).table["path"]]
+        else:
+            found = source.texts.to_pylist()
         listed += found
-        stores |= dict.fromkeys(found, where)
-    if not listed:
-        raise UserError("task.images is an empty list: give at least one image")
+        stores |= dict.fromkeys(found, source.store)
     passed = tuple(remark.text for remark in remarks if remark.doubtful)
-    for sentence in passed:
-        log.warning("task.images: %s", sentence)
-    if limit is not None:
-        listed = [listed[row] for row in even_rows(len(listed), limit)]
+    tell_passed(passed)
+    if given.limit is not None:
+        listed = [listed[row] for row in even_rows(len(listed), given.limit)]
     paths = pd.Series(listed)
     store: Store = Together(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_look, store=store)
@@ -90,14 +152,26 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
     return Images(table, FileDataset("images", readable, [], store=store), passed)
 
 
-def _listed(given: Given, key: str, remarks: list[Remark]) -> tuple[list[str], Store]:
-    """Addresses of what one source points to; what it passes over goes to ``remarks``."""
+def tell_passed(sentences: Sequence[str]) -> None:
+    """Warns of what was passed over."""
+    for sentence in sentences:
+        log.warning("task.images: %s", sentence)
+
+
+def _listed(given: Given, key: str, remarks: list[Remark]) -> tuple[Addresses, Manifest | None]:
+    """What one source points to, and the source where it is a table or list.
+
+    What it passes over goes to ``remarks``.
+    """
     source = source_of(given, key)
-    is_path = isinstance(given, str | os.PathLike) and isinstance(source, Manifest)
-    if is_path and (images := _files(str(given))):
-        return images, FILES
+    if isinstance(source, Manifest):
+        if isinstance(given, str | os.PathLike) and (images := _files(str(given))):
+            return Addresses(texts_of(images)), None
+        file = Path(os.path.abspath(os.path.expanduser(source.place)))
+        if file.suffix.lower() in TABLES and file.is_file():
+            return read_paths(file, source.root), source
     found, _, store = source.read([], remarks.append)
-    return [str(each) for each in found["path"]], store
+    return Addresses(texts_of(found["path"]), store), None
 
 
 def _files(given: str) -> list[str]:

@@ -23,7 +23,7 @@ from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.tuning import Selection, Tuning, with_tuned
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.processes import told_by_main
+from ood_lab.features.processes import made_by_main
 
 
 @dataclass(frozen=True)
@@ -174,17 +174,7 @@ def fit_before(
     Raises:
         UserError: on all processes: no detector works, or one needs too much memory.
     """
-    found: Fitted | UserError | None = None
-    if trainer.global_rank == 0:
-        try:
-            found = _fitted(detectors, banks, tuning, limit, seed)
-        except UserError as error:
-            found = error
-    told = told_by_main(trainer, found)
-    if isinstance(told, UserError):
-        raise told
-    assert told is not None
-    return told
+    return made_by_main(trainer, lambda: _fitted(detectors, banks, tuning, limit, seed))
 
 
 def _fitted(

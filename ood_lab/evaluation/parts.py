@@ -88,9 +88,9 @@ class PartFiles:
         """
         for part in self.parts.numbers:
             try:
-                yield pq.read_table(
-                    self.path(part), columns=columns, page_checksum_verification=True
-                )
+                # As a data set it would have a column of the folder seed=0, too.
+                file = pq.ParquetFile(self.path(part), page_checksum_verification=True)
+                yield file.read(columns=columns)
             except (OSError, ValueError) as error:
                 raise UserError(
                     f"'{self.path(part)}' is missing or damaged: delete it, and the same command "
@@ -126,9 +126,9 @@ class PartSink(ABC):
     def rows(self, block: FeatureBank) -> pd.DataFrame:
         """What is kept of some images."""
 
-    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pd.DataFrame:
+    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
         """The rows of a part (its row numbers in the set: ``part``) as they are written."""
-        return rows
+        return pa.Table.from_pandas(rows, preserve_index=False)
 
     def facts(self) -> dict[str, Any]:
         """What is written beside the rows."""
@@ -143,4 +143,4 @@ class PartSink(ABC):
         rows = pd.concat(self._rows, ignore_index=True) if self._rows else pd.DataFrame()
         self._rows = []
         table = self.complete(rows, self.files.parts.rows(part), errors)
-        self.files.write(part, pa.Table.from_pandas(table, preserve_index=False), self.facts())
+        self.files.write(part, table, self.facts())

@@ -244,12 +244,12 @@ class Moments:
 
     def description(self, of: str) -> dict[str, Any]:
         """What a file says of them: the parts, the bank ``of`` which they are, every bit."""
-        return {"parts": sorted(self.parts), "of": of, "content": _digest(self.sums)}
+        return {"parts": sorted(self.parts), "of": of, "content": digest_of(self.sums)}
 
 
 def from_file(description: Mapping[str, Any], sums: dict[str, Tensor], of: str) -> Moments | None:
     """What a file holds; None where it is of other features than ``of``, or has lost its bytes."""
-    if description.get("of") != of or description.get("content") != _digest(sums):
+    if description.get("of") != of or description.get("content") != digest_of(sums):
         return None
     return Moments(description["parts"]).holding(sums)
 
@@ -266,7 +266,8 @@ def merge_files(folder: Path, target: Path, of: str) -> None:
         shutil.rmtree(folder)
 
 
-def _digest(sums: Mapping[str, Tensor]) -> str:
+def digest_of(sums: Mapping[str, Tensor]) -> str:
+    """sha256 (hex) of names, shapes and contents of tensors."""
     digest = hashlib.sha256()
     for name, value in sorted(sums.items()):
         digest.update(f"{name} {tuple(value.shape)} ".encode())

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from typing import TypeVar, cast
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import Tensor
 from torch.utils.data import DataLoader
+
+from ood_lab.errors import UserError
 
 _Value = TypeVar("_Value")
 
@@ -53,6 +56,24 @@ def _meet(trainer: Trainer) -> None:
     """Has Lightning start its processes, and connects them, in a pass over nothing."""
     if not torch.distributed.is_initialized():
         trainer.predict(_Nothing(), DataLoader(range(trainer.world_size)), return_predictions=False)  # type: ignore[arg-type]
+
+
+def made_by_main(trainer: Trainer, make: Callable[[], _Value]) -> _Value:
+    """What the main process makes, on all processes; they fail together.
+
+    Raises:
+        UserError: the main process's, on all of them.
+    """
+    made: _Value | UserError | None = None
+    if trainer.global_rank == 0:
+        try:
+            made = make()
+        except UserError as error:
+            made = error
+    told = told_by_main(trainer, made)
+    if isinstance(told, UserError):
+        raise told
+    return cast(_Value, told)
 
 
 class _Nothing(LightningModule):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,40 @@ from ood_lab.report.pictures import Pictures as Images
 from ood_lab.report.table import Cell, Head, Table, count_cell, name_cell, number_cell
 from ood_lab.words import counted, listed
 
-_PICTURES = 12  # the most and the least unusual, each
-_ROWS = 20
+#: The most and the least unusual, each.
+EXTREMES = 12
+#: Rows of the table of images.
+FIRST = 20
 _DETECTORS = 6  # with a column of their own; more do not fit beside each other
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
 _ID, _NEW = "held-out ID images", "your images"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What was found of some images.
+
+    Attributes:
+        table: the rows that are shown, index = number of the image; of few images, all. The
+            :data:`FIRST` are among them, and of every detector the :data:`EXTREMES` at both ends.
+        images: all there are.
+        unreadable: those that cannot be read.
+        flagged: by detector, how many.
+        drawn: the rows whose scores are drawn; None = those of ``table``.
+        file: with everything.
+    """
+
+    table: pd.DataFrame
+    images: int
+    unreadable: int
+    flagged: Mapping[str, int]
+    drawn: pd.DataFrame | None
+    file: str
+
+    @property
+    def read(self) -> int:
+        """Images that can be read."""
+        return self.images - self.unreadable
 
 
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -50,7 +80,7 @@ def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table
 
 def write_predictions_page(
     file: Path,
-    table: pd.DataFrame,
+    judged: Judged,
     id_scores: Mapping[str, NDArray[np.float64]],
     summary: Sequence[Block],
     manifest: Mapping[str, Any],
@@ -61,37 +91,40 @@ def write_predictions_page(
 
     Args:
         file: of the page.
-        table: the rows of ``predictions.csv``.
+        judged: what was found.
         id_scores: of the held-out ID images, by detector.
         summary: what the terminal shows, too.
         manifest: of the run.
-        load_image: ``("images", row of table)`` → the image.
+        load_image: ``("images", number of the image)`` → the image.
         command: that repeats the run.
     """
+    table = judged.table
     read = table[table["error"] == ""]
+    drawn = read if judged.drawn is None else judged.drawn[judged.drawn["error"] == ""]
+    some = "" if judged.drawn is None else f" Drawn: {counted(len(drawn), 'image')} at equal steps."
     images = Images(load_image)
     store = Thumbnails(images)
     strips = [Folded(name, _extremes(read, name, store)) for name in id_scores]
     figure = PlannedFigure(
         "predictions",
         "Scores beside those of ID images",
-        "Higher = more OOD. What lies right of the dashed line is flagged.",
-        partial(_densities, read, id_scores, manifest["detectors"]),
+        "Higher = more OOD. What lies right of the dashed line is flagged." + some,
+        partial(_densities, drawn, id_scores, manifest["detectors"]),
     )
-    broken = table[table["error"] != ""]
+    broken = judged.unreadable
     page = Page(
-        title=f"Predictions for {counted(len(table), 'image')}",
+        title=f"Predictions for {counted(judged.images, 'image')}",
         sentence=str(manifest["images"]["source"]),
-        answer=_answer(len(read), manifest["detectors"]),
+        answer=_answer(judged.read, manifest["detectors"]),
         warnings=[
             *manifest["images"]["passed_over"],
-            *([f"{counted(len(broken), 'image')} cannot be read."] if len(broken) else []),
+            *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],
         summary=[*summary, Text(command, "command")],
         sections=[
             Section("Most and least unusual images", [Menu("detector", strips)]),
             Section("Scores", [figure]),
-            Section("Images", [_first_rows(table, list(id_scores))]),
+            Section("Images", [_first_rows(judged, list(id_scores))]),
         ],
         thumbnails=store.uris,
         definitions=[
@@ -123,10 +156,10 @@ def _answer(n: int, detectors: Mapping[str, Mapping[str, Any]]) -> list[str]:
 def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures]:
     """The highest scores of a detector, and the lowest of the other images."""
     ordered = read.sort_values(f"{name}_score", ascending=False, kind="stable")
-    half = min(_PICTURES, (len(ordered) + 1) // 2)
+    half = min(EXTREMES, (len(ordered) + 1) // 2)
     parts = {
         "Most unusual": ordered.head(half),
-        "Least unusual": ordered.tail(min(_PICTURES, len(ordered) - half))[::-1],
+        "Least unusual": ordered.tail(min(EXTREMES, len(ordered) - half))[::-1],
     }
 
     def picture(row: int, at: pd.Series) -> Picture:
@@ -164,13 +197,14 @@ def _densities(
     return figure
 
 
-def _first_rows(table: pd.DataFrame, names: list[str]) -> Table:
+def _first_rows(judged: Judged, names: list[str]) -> Table:
     shown = names[:_DETECTORS]
     heads = [Head("image", "ascending"), Head("class", "ascending")]
     heads += [Head(f"p ({name})", "ascending") for name in shown]
+    table = judged.table
     folder = os.path.commonpath([os.path.dirname(path) for path in table["path"]])
     rows = []
-    for row in table.head(_ROWS).to_dict("records"):
+    for row in table.head(FIRST).to_dict("records"):
         cells = [name_cell(os.path.relpath(row["path"], folder))]
         if row["error"]:
             rows.append([*cells, name_cell(row["error"]), *(Cell("") for _ in shown)])
@@ -182,5 +216,6 @@ def _first_rows(table: pd.DataFrame, names: list[str]) -> Table:
         rows.append(cells)
     more = len(names) > len(shown)
     notes = [f"Of {len(names)} detectors, the first {len(shown)}."] if more else []
-    first = f"The first {_ROWS} of {len(table):,} images" if len(table) > _ROWS else "The images"
-    return Table(f"{first} in {folder}; predictions.csv has everything", heads, rows, notes=notes)
+    n = judged.images
+    first = f"The first {FIRST} of {n:,} images" if n > FIRST else "The images"
+    return Table(f"{first} in {folder}; {judged.file} has everything", heads, rows, notes=notes)

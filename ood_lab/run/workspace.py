@@ -17,9 +17,10 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, write_text
 from ood_lab.run import checkpoints, inputs, nodes
-from ood_lab.run.compose import plain, trains
+from ood_lab.run.compose import plain, running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.process import is_main
+from ood_lab.run.values import key_of
 from ood_lab.stages import Stages
 
 if TYPE_CHECKING:
@@ -471,7 +472,9 @@ class Workspace:
     def begin(self) -> None:
         """Prepares the open folder; results from other data or weights are set aside."""
         if self.cfg.force:
-            self.run_folder.empty()
+            # A task that always looks again (force in its YAML) goes on where it was killed.
+            if self.run_folder.done or any(key_of(o) == "force" for o in running_overrides()):
+                self.run_folder.empty()
         elif self.changes:
             reason = "; ".join(self.changes)
             log.warning("what %s was made from has changed: %s", self.folder, reason)

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import pandas as pd
 import torch
 from annotated_types import Interval
+from PIL import Image
 from rich.console import Console
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.fewshot import even_rows
-from ood_lab.data.files import load_rgb
+from ood_lab.data.files import FileDataset, load_rgb
+from ood_lab.data.listing import Listing
 from ood_lab.data.sources import Given
-from ood_lab.data.stores import Store
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
@@ -37,17 +39,28 @@ from ood_lab.evaluation.calibrate import (
     with_enough_held_out,
 )
 from ood_lab.evaluation.fitting import memory_limit
-from ood_lab.evaluation.images import Images, read_images
+from ood_lab.evaluation.images import Images, Listed, list_images, opened, tell_passed
+from ood_lab.evaluation.parts import PartFiles, files_to_make
+from ood_lab.evaluation.predictions import (
+    PredictionSink,
+    judged_at_once,
+    judged_in_parts,
+    made_by,
+    predictions,
+)
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extract import extract
+from ood_lab.features.extract import extract, made_from
 from ood_lab.features.identity import transform_text
+from ood_lab.features.passing import Parts, pass_through
+from ood_lab.features.processes import made_by_main
 from ood_lab.io import write_csv
 from ood_lab.models import Backbone, require_onnx, weights_sha256
 from ood_lab.report.blocks import Block
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
-from ood_lab.report.predictions import verdict_table, write_predictions_page
+from ood_lab.report.pictures import LoadImage
+from ood_lab.report.predictions import Judged, verdict_table, write_predictions_page
 from ood_lab.report.terminal import Printed
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
@@ -55,13 +68,16 @@ from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
+Readable = FileDataset | Listing
 #: Images of which an exported graph is compared with PyTorch.
 COMPARED = 16
+#: In the run folder: the table, or the folder of its parts.
+CSV, PARTS = "predictions.csv", "predictions"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Predict(Task):
-    """Writes ``predictions.csv``, ``predictions.html`` and, once fitted, ``detectors/``.
+    """Writes ``predictions.csv`` or parts, ``predictions.html`` and, once fitted, ``detectors/``.
 
     A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
     where that is asked for (:func:`~ood_lab.detectors.onnx_export.save_onnx`). The table has a row
@@ -70,6 +86,11 @@ class Predict(Task):
     not be read). Held-out ID images are the val split, see
     :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are those of
     :class:`~ood_lab.detectors.calibration.CalibratedDetector`.
+
+    More than ``shard_size`` images are not looked at before they pass, their features are not
+    kept, and the table is ``predictions/part-00000.parquet`` and so on. Parts that lie there from
+    a run that was killed are not made again where they are of the same addresses, network and
+    detectors; the files that the addresses name are not asked.
 
     Args:
         images: see :func:`~ood_lab.evaluation.images.read_images`.
@@ -80,6 +101,7 @@ class Predict(Task):
         batch_size: images a forward.
         num_workers: loader processes.
         memory_limit_gb: bound on what a fit may need; None = 80% of free memory.
+        shard_size: images of a Parquet part, about: it holds whole batches.
         max_batches: so many batches of images at most, at equal steps; None = all.
 
     Raises:
@@ -93,6 +115,7 @@ class Predict(Task):
     batch_size: BatchSize
     num_workers: Workers
     memory_limit_gb: Positive | None
+    shard_size: Count
     max_batches: Count | None
 
     def run(self, ws: Workspace) -> None:
@@ -101,7 +124,8 @@ class Predict(Task):
             require_onnx("task.onnx=true")
         limit = memory_limit(self.memory_limit_gb)
         most = None if self.max_batches is None else self.max_batches * self.batch_size
-        pictures = read_images(self.images, most)
+        listed = list_images(self.images, most)
+        pictures = opened(listed) if len(listed) <= self.shard_size else None
         ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
         data = None if ready else ws.data
         classes = data.classes if data else next(iter(ready.values())).classes
@@ -128,43 +152,148 @@ class Predict(Task):
             num_workers=self.num_workers,
             weights=weights,
         )
-        pictures.readable.transform = backbone.transform
-        sources = {"images": partial(bank_of, pictures.readable)}
+        sources = {}
+        if pictures is not None:
+            pictures.readable.transform = backbone.transform
+            sources["images"] = partial(bank_of, pictures.readable)
         if data:
             sources["val"] = partial(bank_of, data.predict_dataset("val"))
         banks = _id_banks(data, usable, backbone, bank_of) if data else {}
-        bank = sources["images"](columns=columns_for(usable, "images", True))
-        banks |= {} if bank is None else {"images": bank}
+        if pictures is not None:
+            bank = sources["images"](columns=columns_for(usable, "images", True))
+            banks |= {} if bank is None else {"images": bank}
         second = SecondPass.fit(
             ws.extractor, usable, lambda d: fit_and_held_out(d, banks, ws.seed)[0], limit
         )
         second.over(banks, sources)
-        if not ws.is_main:
-            return
-        bank = banks["images"]
-        if data:
-            ready = fit_detectors(usable, banks, refused, alpha, classes, ws.seed, limit)
-            for name, calibrated in ready.items():
+
+        def fit() -> dict[str, CalibratedDetector]:
+            if not data:
+                return {name: ready[name] for name in ready if name in usable}
+            found = fit_detectors(usable, banks, refused, alpha, classes, ws.seed, limit)
+            for name, calibrated in found.items():
                 save_detector(ws.folder / "detectors" / f"{name}.safetensors", calibrated)
-        table = predictions(pictures, bank, {name: ready[name] for name in ready if name in usable})
-        write_csv(table, ws.folder / "predictions.csv")
+            return found
+
+        if pictures is None:
+            tell_passed(listed.passed)
+            ready = made_by_main(ws.extractor, fit)
+            fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
+            found = self._in_parts(ws, listed, backbone, weights, ready, fitted_on)
+        else:
+            ready = fit() if ws.is_main else {}
+            found = _at_once(ws, pictures, banks.get("images"), ready)
+        if found is None:
+            return
         ws.manifest |= {
             "images": {
                 "source": str(self.images),
-                "identity": pictures.readable.identity,
-                "passed_over": list(pictures.passed),
+                "identity": found.identity,
+                "passed_over": list(found.passed),
             },
             "classes": classes,
-            "backbone": dict(bank.manifest),
-            "detectors": {name: _summary(table, name, ready[name]) for name in ready},
+            "backbone": found.made_of,
+            "detectors": {name: _summary(found.judged, name, ready[name]) for name in ready},
             "refused": refused,
             **second.describe(),
         }
         if self.onnx:
-            given = {name: ready[name] for name in ready if name in usable}
-            not_exported = _export(given, backbone, pictures, ws.folder / "detectors")
+            not_exported = _export(ready, backbone, found.images, ws.folder / "detectors")
             ws.manifest["not_exported"] = not_exported
-        _show(table, ws.manifest, ready, ws.folder, pictures.readable.store)
+        _show(found, ws.manifest, ready, ws.folder)
+
+    def _in_parts(
+        self,
+        ws: Workspace,
+        listed: Listed,
+        backbone: Backbone,
+        weights: str,
+        ready: Mapping[str, CalibratedDetector],
+        fitted_on: Mapping[str, str] | None,
+    ) -> _Found | None:
+        """Images that pass without being kept, on all processes; None on all but the main one."""
+        images, trainer = listed.unopened(), ws.extractor
+        images.transform = backbone.transform
+        made_of = made_from(trainer, backbone, images, weights=weights)
+        by = f"{made_of['key']} {made_by(ready, fitted_on, ws.seed)}"
+        parts = Parts(len(images), self.batch_size, self.shard_size)
+        files = PartFiles(ws.folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
+        missing = files_to_make(trainer, files)
+        if ws.is_main and len(missing) < len(parts.numbers):
+            made = len(parts.numbers) - len(missing)
+            log.info("%s of %d are there already", counted(made, "part"), len(parts.numbers))
+        if missing:
+            needed = [(c.detector.column, c.detector.second_column) for c in ready.values()]
+            pass_through(
+                trainer,
+                backbone,
+                images,
+                [column for pair in needed for column in pair if column is not None],
+                parts,
+                missing,
+                partial(PredictionSink, files, images, ready),
+                num_workers=self.num_workers,
+                lenient=True,
+            )
+        if not ws.is_main:
+            return None
+        files.remove_others()
+        (ws.folder / CSV).unlink(missing_ok=True)
+        judged = judged_in_parts(files, list(ready))
+        if judged.read == 0:
+            raise UserError(
+                f"task.images: none of {judged.images:,} images can be read; first: "
+                f"'{images.address(0)}' ({judged.table['error'].iloc[0]})"
+            )
+        identity = images.digest(range(len(images)))
+        return _Found(judged, images, _picture_of(images), identity, listed.passed, made_of)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a run found, and of which images.
+
+    Attributes:
+        judged: the verdicts.
+        images: the dataset, with its transform; of one table, those that can be read.
+        picture: ``(set, number of the image)`` → the image.
+        identity: of the images; of parts, of their addresses.
+        passed: what was passed over, in sentences.
+        made_of: what the features are made from.
+    """
+
+    judged: Judged
+    images: Readable
+    picture: LoadImage
+    identity: str
+    passed: Sequence[str]
+    made_of: dict[str, Any]
+
+
+def _at_once(
+    ws: Workspace,
+    pictures: Images,
+    bank: FeatureBank | None,
+    ready: Mapping[str, CalibratedDetector],
+) -> _Found | None:
+    """Images whose features are in a bank; None without, on all but the main process."""
+    if bank is None:
+        return None
+    table = predictions(pictures, bank, ready)
+    shutil.rmtree(ws.folder / PARTS, ignore_errors=True)  # of a longer list that was not finished
+    write_csv(table, ws.folder / CSV)
+    readable = pictures.readable
+
+    def picture(_: str, row: int) -> Image.Image:
+        return load_rgb(table["path"].iloc[row], readable.store)
+
+    judged = judged_at_once(table, list(ready))
+    made_of = dict(bank.manifest)
+    return _Found(judged, readable, picture, readable.identity, pictures.passed, made_of)
+
+
+def _picture_of(images: Listing) -> LoadImage:
+    return lambda _, row: load_rgb(images.address(row), images.store(row))
 
 
 def _id_banks(
@@ -184,24 +313,6 @@ def _id_banks(
     return {split: bank for split, bank in banks.items() if bank is not None}
 
 
-def predictions(
-    images: Images, bank: FeatureBank, ready: Mapping[str, CalibratedDetector]
-) -> pd.DataFrame:
-    """The table of :class:`Predict`; unreadable images have no values but an ``error``."""
-    classes = next(iter(ready.values())).classes
-    # A head of other classes than the data's (a pretrained one) has no names here.
-    named = len(classes) == bank.logits.shape[1]
-    predicted = [classes[i] if named else f"class {i}" for i in bank.predictions.tolist()]
-    columns: dict[str, Any] = {"predicted": predicted}
-    for name, calibrated in ready.items():
-        scores = calibrated.score(bank)
-        columns[f"{name}_score"] = scores.numpy()
-        columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
-        columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
-    found = pd.DataFrame(columns, index=pd.Index(images.rows))
-    return images.table[["path"]].join(found).assign(error=images.table["error"])
-
-
 def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
     """Raises :class:`UserError` where none of the detectors can be exported."""
     reasons = [cannot_export(detector, backbone) for detector in detectors.values()]
@@ -211,12 +322,16 @@ def _check_onnx(detectors: Mapping[str, Detector], backbone: Backbone) -> None:
 
 
 def _export(
-    ready: Mapping[str, CalibratedDetector], backbone: Backbone, images: Images, folder: Path
+    ready: Mapping[str, CalibratedDetector], backbone: Backbone, images: Readable, folder: Path
 ) -> dict[str, str]:
     """Writes what can be an ONNX file; says why the others cannot."""
-    readable, refused = images.readable, {}
-    rows = even_rows(len(readable), COMPARED)
-    batch = torch.stack([readable[int(row)]["image"] for row in rows])
+    refused, samples = {}, []
+    for row in even_rows(len(images), COMPARED):
+        with suppress(UserError):  # an image that cannot be read has its error in the table
+            samples.append(images[int(row)]["image"])
+    if not samples:
+        raise UserError("task.onnx=true: no image can be read that graphs are compared on")
+    batch = torch.stack(samples)
     for name, calibrated in ready.items():
         try:
             save_onnx(folder / f"{name}.onnx", backbone, calibrated, batch)
@@ -228,43 +343,41 @@ def _export(
     return refused
 
 
-def _summary(table: pd.DataFrame, name: str, calibrated: CalibratedDetector) -> dict[str, Any]:
+def _summary(judged: Judged, name: str, calibrated: CalibratedDetector) -> dict[str, Any]:
     """What was decided about the images, and by what."""
-    flagged = table[f"{name}_is_ood"]
     return calibrated.detector.describe() | {
         "alpha": calibrated.alpha,
         "threshold_score": calibrated.threshold,
         "held_out": len(calibrated.id_scores),
-        "flagged": int(flagged.sum()),
-        "share_flagged": float(flagged.mean()),
+        "flagged": judged.flagged[name],
+        "share_flagged": judged.flagged[name] / judged.read,
     }
 
 
 def _show(
-    table: pd.DataFrame,
+    found: _Found,
     manifest: Mapping[str, Any],
     ready: Mapping[str, CalibratedDetector],
     folder: Path,
-    store: Store,
 ) -> None:
     """Prints the summary, keeps it, and writes the page."""
-    unreadable = int((table["error"] != "").sum())
-    title = f"{counted(len(table), 'image')}, {unreadable:,} of them unreadable"
-    if manifest["images"]["passed_over"]:
+    judged = found.judged
+    title = f"{counted(judged.images, 'image')}, {judged.unreadable:,} of them unreadable"
+    if found.passed:
         title += "; other files were passed over (see the warning above)"
     blocks: list[Block] = [verdict_table(title, manifest["detectors"])]
     write_summary(blocks, folder, "predict")
     Console().print(Printed(blocks))
-    log.info("predictions: %s", folder / "predictions.csv")
+    log.info("predictions: %s", folder / judged.file)
     with optional("predictions.html"):
         id_scores = {name: ready[name].id_scores.numpy() for name in manifest["detectors"]}
         page = write_predictions_page(
             folder / "predictions.html",
-            table,
+            judged,
             id_scores,
             blocks,
             manifest,
-            lambda _, row: load_rgb(table["path"].iloc[row], store),
+            found.picture,
             command_to_repeat(),
         )
         log.info("page: %s", page)

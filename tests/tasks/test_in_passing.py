@@ -1,11 +1,14 @@
 """``task.keep_features=false``: scores while the images pass are those of kept features."""
 
 import json
+from functools import partialmethod
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from cli import call, run_folders
+from PIL import Image
 
 from ood_lab.evaluation import banks, parts
 from ood_lab.features import passing
@@ -74,6 +77,7 @@ def test_detectors_of_sums_keep_nothing(run):
     assert not (passed / "passed").exists()
 
 
+@pytest.mark.slow
 def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
     line = (OF_ROWS, STEP, "tuning=id_only")
     bank, passed = run("bank", *line), run("passed", *line, "task.keep_features=false")
@@ -109,6 +113,7 @@ def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
     same(whole, again)
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_rows(run):
     line = (OF_ROWS, STEP, "task.keep_features=false")
     one = run("one", *line)
@@ -120,3 +125,99 @@ def test_distances_need_features(run, capsys):
     with pytest.raises(AssertionError):
         run("far", "task=how_far", "task.keep_features=false")
     assert "task.keep_features=false: the distance" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """A list of 60 images and one file that is none, relative to its own folder."""
+    folder, rng = tmp_path_factory.mktemp("pictures"), np.random.default_rng(0)
+    names = [f"{i:02}.png" for i in range(61)]
+    for name in names[:-1]:
+        Image.fromarray(rng.integers(0, 255, (64, 64, 3), np.uint8)).save(folder / name)
+    (folder / names[-1]).write_text("no image")
+    (folder / "list.txt").write_text("".join(f"{name}\n" for name in names))
+    return folder
+
+
+@pytest.fixture
+def predict(trained, tmp_path, pictures, run):
+    def call_it(name, *arguments, source=pictures / "list.txt"):
+        line = (f"ckpt={trained}", *LINE[:-2], f"paths.outputs={tmp_path}/{name}", "name=p")
+        chosen = ("detector=[msp,knn,mds_ensemble]", STEP, f"task.images={source}")
+        assert call("eval.py", "task=predict", *line, *chosen, *arguments) == 0
+        return run_folders(tmp_path / name)[-1]
+
+    return call_it
+
+
+PARTS = ("task.shard_size=30", "trainer.accelerator=cpu")  # of three batches, 24 images
+
+
+def predicted(folder):
+    files = sorted((folder / "predictions").glob("part-*.parquet"))
+    return pd.concat([pq.ParquetFile(file).read().to_pandas() for file in files], ignore_index=True)
+
+
+@pytest.mark.slow
+def test_predictions_in_parts_are_those_of_the_table(predict):
+    small = predict("small", "trainer.accelerator=cpu")
+    table = pd.read_csv(small / "predictions.csv", keep_default_na=False, na_values=[""])
+    folder = predict("parts", *PARTS)
+    files = sorted(path.name for path in (folder / "predictions").iterdir())
+    assert files == [f"part-{number:05d}.parquet" for number in range(3)]
+    found = predicted(folder)
+    assert list(found) == list(table)
+    assert found.path.tolist() == table.path.tolist()
+    assert found.predicted[:-1].tolist() == table.predicted[:-1].tolist()
+    for column in found.columns[2:-1]:
+        ours, theirs = (each[column][:-1].astype(float) for each in (found, table))
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5 if "knn" in column else 1e-9)
+    assert found.iloc[-1].isna().sum() == len(found.columns) - 2
+    assert "identify image" in found.error.iloc[-1]
+    summaries = [json.loads((f / "manifest.json").read_text()) for f in (small, folder)]
+    for name in ("msp", "knn", "mds_ensemble"):
+        ours, theirs = (summary["detectors"][name] for summary in summaries)
+        assert ours["flagged"] == theirs["flagged"]
+        assert ours["share_flagged"] == theirs["share_flagged"] == ours["flagged"] / 60
+    for text in (
+        "Predictions for 61 images",
+        "1 image cannot be read",
+        "The first 20 of 61 images",
+    ):
+        pages = [(f / "predictions.html").read_text() for f in (small, folder)]
+        assert all(text in page for page in pages)
+    two = predict("two", "task.shard_size=30", "trainer=ddp_cpu", "trainer.strategy=ddp_fork")
+    pd.testing.assert_frame_equal(predicted(two), found)
+
+
+def test_a_killed_prediction_goes_on_and_a_changed_list_is_noticed(
+    predict, pictures, tmp_path, monkeypatch
+):
+    whole = predict("whole", *PARTS)
+    source = tmp_path / "list.txt"
+    paths = [f"{pictures}/{line}" for line in (pictures / "list.txt").read_text().split()]
+    source.write_text("\n".join(paths))
+    made, write = [], parts.PartFiles.write
+
+    def note(files, part, *rest, limit=99):
+        if len(made) == limit:
+            raise MemoryError
+        made.append(part)
+        write(files, part, *rest)
+
+    monkeypatch.setattr(parts.PartFiles, "write", partialmethod(note, limit=2))
+    with pytest.raises(MemoryError):
+        predict("killed", *PARTS, source=source)
+    assert made == [0, 1]
+    made.clear()
+    paths[0], paths[1] = paths[1], paths[0]
+    source.write_text("\n".join(paths))
+    monkeypatch.setattr(parts.PartFiles, "write", note)
+    folder = predict("killed", *PARTS, source=source)
+    assert made == [0, 2]
+    found, expected = (predicted(f).set_index("path").sort_index() for f in (folder, whole))
+    pd.testing.assert_frame_equal(found, expected, rtol=1e-5)
+    assert "1 part of 3 are there already" in (folder / "log.txt").read_text()
+    made.clear()
+    predict("killed", *PARTS, source=source)
+    assert made == [0, 1, 2]  # a finished run is made again

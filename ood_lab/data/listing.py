@@ -1,0 +1,224 @@
+"""Long lists of images: their addresses as Arrow text, which takes no object of Python for each."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from ood_lab.data.columns import renamed
+from ood_lab.data.dataset import UNKNOWN, Transform
+from ood_lab.data.files import load_rgb, reason
+from ood_lab.data.formats import image_extensions
+from ood_lab.data.manifest import csv_separator, found_below
+from ood_lab.data.stores import FILES, Store
+from ood_lab.errors import UserError
+from ood_lab.hints import missing_path, suggestion
+
+#: Endings of tables and lists.
+TABLES = (".csv", ".tsv", ".parquet", ".pq", ".txt", ".lst")
+#: No list has this character: every line is one value.
+_NO_MARK = "\x1f"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Images of one source.
+
+    Attributes:
+        texts: addresses in ``store``, or as they stand in a list.
+        store: where the images lie.
+        base: folder that relative paths of a list start from; None = they are addresses as they
+            are.
+    """
+
+    texts: pa.Array
+    store: Store = FILES
+    base: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def address(self, row: int) -> str:
+        """The absolute path, or the address in the store."""
+        text: str = self.texts[row].as_py()
+        return text if self.base is None else found_below(self.base, text)
+
+
+class Listing:
+    """Images without labels, of any number, of which nothing is known but their addresses.
+
+    A dataset whose items are samples as in :class:`~ood_lab.data.dataset.ImageDataset`.
+
+    Args:
+        sources: one after the other.
+    """
+
+    name = "images"
+    #: What is made of them has a digest of the addresses in its own key.
+    identity = ""
+
+    def __init__(self, sources: Sequence[Addresses]) -> None:
+        self.sources = list(sources)
+        self.transform: Transform | None = None
+        self._ends = list(accumulate(map(len, self.sources)))
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def _place(self, row: int) -> tuple[Addresses, int]:
+        number = bisect_right(self._ends, row)
+        return self.sources[number], row - (self._ends[number] - len(self.sources[number]))
+
+    def address(self, row: int) -> str:
+        """See :meth:`Addresses.address`."""
+        source, own = self._place(row)
+        return source.address(own)
+
+    def store(self, row: int) -> Store:
+        """Where an image lies."""
+        return self._place(row)[0].store
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        """The sample of a row.
+
+        Raises:
+            UserError: the image cannot be read; the message does not name it.
+        """
+        assert self.transform is not None
+        address = self.address(row)
+        try:
+            image = load_rgb(address, self.store(row))
+        except UserError as error:
+            raise UserError(reason(error.__cause__ or error, address)) from error
+        return {"image": self.transform(image), "index": row, "label": UNKNOWN}
+
+    def digest(self, rows: range) -> str:
+        """sha256 (hex) of addresses, and of the version of their store where that is at hand."""
+        digest = hashlib.sha256()
+        for source, start, stop in self._overlaps(rows):
+            texts = source.texts.slice(start, stop - start)
+            digest.update(f"{source.base}\0{len(texts)}\0".encode("utf-8", "surrogateescape"))
+            _, ends, text = texts.buffers()
+            places = np.frombuffer(ends, np.int64)[texts.offset : texts.offset + len(texts) + 1]
+            digest.update(np.diff(places).tobytes())
+            digest.update(memoryview(text)[places[0] : places[-1]])
+            if source.store is not FILES:  # files are not asked one by one before the run begins
+                for text in texts.to_pylist():
+                    digest.update("{} {}\0".format(*source.store.stat(text)).encode())
+        return digest.hexdigest()
+
+    def _overlaps(self, rows: range) -> Iterator[tuple[Addresses, int, int]]:
+        """Sources that hold some of these rows, with the first and beyond the last of their own."""
+        start = 0
+        for source in self.sources:
+            first, last = max(rows.start, start), min(rows.stop, start + len(source))
+            if first < last:
+                yield source, first - start, last - start
+            start += len(source)
+
+    def taken(self, rows: np.ndarray) -> Listing:
+        """Some of the images, ``rows`` ascending."""
+        found, start = [], 0
+        for source in self.sources:
+            own = rows[(rows >= start) & (rows < start + len(source))] - start
+            found.append(Addresses(source.texts.take(pa.array(own)), source.store, source.base))
+            start += len(source)
+        return Listing(found)
+
+
+def texts_of(values: Any) -> pa.Array:
+    """Addresses as one array of Arrow text."""
+    array = pa.array(values, pa.large_string())
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+def read_paths(file: Path, root: str | os.PathLike[str] | None) -> Addresses:
+    """The paths of a table or list, as they stand there: no file is looked for.
+
+    Args:
+        file: see :func:`~ood_lab.data.manifest.read_manifest`, without labels.
+        root: folder that relative paths start from; None = that of the file.
+
+    Raises:
+        UserError: it cannot be read, has no such column, or a row without a path.
+    """
+    base = Path(os.path.abspath(os.path.expanduser(root))) if root is not None else file.parent
+    if not base.is_dir():
+        raise missing_path(base)
+    try:
+        texts = _texts(file)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
+    if texts.null_count or (len(texts) and pc.min(pc.binary_length(texts)).as_py() == 0):
+        empty = pc.fill_null(pc.equal(pc.binary_length(texts), 0), True)
+        row = pc.index(empty, True).as_py()
+        raise UserError(f"'{file}' row {row + 1} has no path")
+    if not len(texts):
+        raise UserError(f"'{file}' contains no images")
+    return Addresses(texts, FILES, base)
+
+
+def _texts(file: Path) -> pa.Array:
+    kind = file.suffix.lower()
+    if kind in (".txt", ".lst"):
+        return _lines(file)
+    if kind in (".parquet", ".pq"):
+        names = pq.read_schema(file).names
+        column = pq.read_table(file, columns=[_column(names, file)])[0]
+    else:
+        mark, names = csv_separator(file)
+        name = _column(names, file)
+        column = pyarrow.csv.read_csv(
+            file,
+            parse_options=pyarrow.csv.ParseOptions(delimiter=mark, ignore_empty_lines=True),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=[name], column_types={name: pa.string()}
+            ),
+        )[0]
+    return column.cast(pa.large_string()).combine_chunks()
+
+
+def _column(names: Sequence[str], file: Path) -> str:
+    known = renamed(names, file)
+    for name in names:
+        if known[name] == "path":
+            return name
+    raise UserError(f"'{file}' has no column 'path': {suggestion('path', names)}")
+
+
+def _lines(file: Path) -> pa.Array:
+    """The paths of a text list, of lines ``path`` or ``path label``."""
+    lines = pyarrow.csv.read_csv(
+        file,
+        read_options=pyarrow.csv.ReadOptions(column_names=["line"]),
+        parse_options=pyarrow.csv.ParseOptions(
+            delimiter=_NO_MARK, quote_char=False, ignore_empty_lines=True
+        ),
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={"line": pa.large_string()}, strings_can_be_null=False
+        ),
+    )[0].combine_chunks()
+    lines = pc.utf8_trim_whitespace(lines)
+    lines = lines.filter(pc.greater(pc.binary_length(lines), 0))
+    endings = "|".join(end.removeprefix(".") for end in image_extensions())
+    plain = pc.match_substring_regex(lines, rf"(?i)\.({endings})$")
+    if pc.all(plain).as_py():
+        return lines
+    cut = pc.utf8_trim_whitespace(pc.replace_substring_regex(lines, r"\s\S+$", ""))
+    wrong = pc.and_(pc.invert(plain), pc.equal(cut, lines))
+    if pc.any(wrong).as_py():
+        line = lines[pc.index(wrong, True).as_py()].as_py()
+        raise UserError(f"'{file}' has a line that is not 'path label': '{line}'")
+    return pc.if_else(plain, lines, cut)

@@ -1,0 +1,155 @@
+"""Verdicts on new images: as one table, or, of a great many, as Parquet parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from lightning.pytorch import Trainer
+
+from ood_lab.data.fewshot import even_rows
+from ood_lab.data.listing import Listing
+from ood_lab.detectors import CalibratedDetector
+from ood_lab.evaluation.images import Images
+from ood_lab.evaluation.in_passing import identity_of
+from ood_lab.evaluation.parts import PartFiles, PartSink
+from ood_lab.features.bank import FeatureBank
+from ood_lab.features.moments import digest_of
+from ood_lab.report.predictions import EXTREMES, FIRST, Judged
+
+#: Images whose scores are drawn, where there are more.
+DRAWN = 20_000
+
+
+def verdicts(bank: FeatureBank, ready: Mapping[str, CalibratedDetector]) -> pd.DataFrame:
+    """Column ``predicted``, and of every detector ``_score``, ``_p_value`` and ``_is_ood``."""
+    classes = next(iter(ready.values())).classes
+    # A head of other classes than the data's (a pretrained one) has no names here.
+    named = len(classes) == bank.logits.shape[1]
+    predicted = [classes[i] if named else f"class {i}" for i in bank.predictions.tolist()]
+    columns: dict[str, Any] = {"predicted": predicted}
+    for name, calibrated in ready.items():
+        scores = calibrated.score(bank)
+        columns[f"{name}_score"] = scores.numpy()
+        columns[f"{name}_p_value"] = calibrated.p_values(scores).numpy()
+        columns[f"{name}_is_ood"] = pd.array(calibrated.is_ood(scores).tolist(), dtype="boolean")
+    return pd.DataFrame(columns)
+
+
+def predictions(
+    images: Images, bank: FeatureBank, ready: Mapping[str, CalibratedDetector]
+) -> pd.DataFrame:
+    """A row an image; unreadable ones have no values but an ``error``."""
+    found = verdicts(bank, ready).set_index(pd.Index(images.rows))
+    return images.table[["path"]].join(found).assign(error=images.table["error"])
+
+
+class PredictionSink(PartSink):
+    """The same rows as :func:`predictions`, in parts.
+
+    Args:
+        files: to write.
+        images: that pass.
+        ready: fitted.
+        trainer: of the pass.
+    """
+
+    def __init__(
+        self,
+        files: PartFiles,
+        images: Listing,
+        ready: Mapping[str, CalibratedDetector],
+        trainer: Trainer,
+    ) -> None:
+        super().__init__(files)
+        self._images, self._ready = images, ready
+
+    def rows(self, block: FeatureBank) -> pd.DataFrame:
+        """See the base class."""
+        return verdicts(block, self._ready).assign(row=block.index.numpy())
+
+    def complete(self, rows: pd.DataFrame, part: range, errors: dict[int, str]) -> pa.Table:
+        """See the base class."""
+        addresses = [self._images.address(row) for row in part]
+        found = rows.set_index("row") if len(rows) else rows
+        table = pd.DataFrame({"path": addresses}, index=pd.Index(part)).join(found)
+        table["error"] = [errors.get(row, "") for row in part]
+        fields: list[tuple[str, pa.DataType]] = [("path", pa.string()), ("predicted", pa.string())]
+        for name in self._ready:
+            fields += [(f"{name}_score", pa.float64()), (f"{name}_p_value", pa.float64())]
+            fields += [(f"{name}_is_ood", pa.bool_())]
+        schema = pa.schema([*fields, ("error", pa.string())])
+        return pa.Table.from_pandas(table.reindex(columns=schema.names), schema, False)
+
+
+def made_by(
+    ready: Mapping[str, CalibratedDetector], fitted_on: Mapping[str, str] | None, seed: int
+) -> str:
+    """What verdicts are made by, in text that is the same whenever it is made anew.
+
+    ``fitted_on``: identities of the ID sets by split; None = the detectors were read from files.
+    """
+    settings = identity_of({name: c.detector for name, c in ready.items()}, fitted_on or {})
+    contents = {
+        name: digest_of({"id_scores": c.id_scores} | c.detector.fitted)
+        for name, c in ready.items()
+        if fitted_on is None
+    }
+    alphas = {name: c.alpha for name, c in ready.items()}
+    return json.dumps([settings, contents, alphas, seed], sort_keys=True)
+
+
+def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:
+    """What the page and the terminal say of all parts, read one at a time."""
+    n = files.parts.images
+    drawn = even_rows(n, DRAWN)
+    flagged, broken, start = dict.fromkeys(names, 0), 0, 0
+    shown: list[pd.DataFrame] = []
+    ends: dict[tuple[str, bool], pd.DataFrame] = {}
+    for table in _tables(files):
+        table.index = pd.RangeIndex(start, start + len(table))
+        start += len(table)
+        read = table[table["error"] == ""]
+        broken += len(table) - len(read)
+        for name in names:
+            flagged[name] += int(read[f"{name}_is_ood"].sum())
+            for first in (True, False):
+                ordered = _ordered([ends.get((name, first)), read], f"{name}_score", first)
+                ends[name, first] = ordered.head(EXTREMES)
+        some = drawn[(drawn >= table.index[0]) & (drawn <= table.index[-1])]
+        shown += [table.loc[some], table.head(max(0, FIRST - table.index[0]))]
+    sample = pd.concat(shown)
+    kept = pd.concat([sample, *ends.values()])
+    kept = kept[~kept.index.duplicated()].sort_index()
+    return Judged(
+        kept, n, broken, flagged, kept.loc[drawn] if n > DRAWN else None, "predictions/*.parquet"
+    )
+
+
+def _tables(files: PartFiles) -> Iterator[pd.DataFrame]:
+    for table in files.tables():
+        yield table.to_pandas()
+
+
+def _ordered(frames: Sequence[pd.DataFrame | None], column: str, descending: bool) -> pd.DataFrame:
+    """The rows with the highest scores first, or the lowest; of equal ones as a whole sort has it.
+
+    That is the first of the images first, and from the other end the last.
+    """
+    rows = pd.concat([frame for frame in frames if frame is not None]).sort_index()
+    if not descending:
+        rows = rows[::-1]
+    values = rows[column].to_numpy(np.float64)
+    order = np.argsort(-values if descending else values, kind="stable")
+    return rows.iloc[order[:EXTREMES]]
+
+
+def judged_at_once(table: pd.DataFrame, names: Sequence[str]) -> Judged:
+    """The same of one table."""
+    flagged = {name: int(table[f"{name}_is_ood"].sum()) for name in names}
+    broken = int((table["error"] != "").sum())
+    return Judged(table, len(table), broken, flagged, None, "predictions.csv")

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Hashable
 from itertools import chain
-from typing import NamedTuple
+from pathlib import Path
 from weakref import WeakKeyDictionary
 
 import psutil
 import torch
 from torch import Tensor, nn
 
+from ood_lab.features.chunk import Chunk, ChunkFile, machine
+from ood_lab.features.identity import architecture_sha256
 from ood_lab.models.backbone import Backbone
 
 #: A batch of fewer pixels goes through the network whole and as it is: there is little to gain, and
@@ -29,24 +31,10 @@ GAIN_SIZE, GAIN_FORMAT = 0.03, 0.15
 TIMED = 5
 #: Share of the time of a pass that may be lost to what turns out to be slower.
 SEARCH_SHARE = 0.05
+#: What earlier runs have found so often is tried against others no more rarely than that.
+CONFIRMED = 4
 #: How much slower than the best so far another size or the other format is feared to be.
 FEARED_SIZE, FEARED_FORMAT = 1.3, 2.0
-
-
-class Chunk(NamedTuple):
-    """Images that go through the network together, and how they lie in memory."""
-
-    size: int
-    channels_last: bool = False
-
-    @property
-    def memory_format(self) -> torch.memory_format:
-        """PyTorch's own word."""
-        return torch.channels_last if self.channels_last else torch.contiguous_format
-
-    def describe(self) -> dict[str, int | str]:
-        """For manifests."""
-        return {"chunk": self.size, "memory_format": str(self.memory_format).split(".")[-1]}
 
 
 class ChunkSearch:
@@ -58,9 +46,15 @@ class ChunkSearch:
     it as slow as feared, would not have cost more than ``SEARCH_SHARE`` of it: a short pass is made
     as it began.
 
+    What an earlier run has found is where the next one starts. It is tried against others again, so
+    that a choice made under noise does not stay, but the rarer the more runs have ended there:
+    ``SEARCH_SHARE`` is divided by one more than their number.
+
     Args:
         start: the first chunks.
         largest: no chunk has more images.
+        confirmed: runs that have begun and ended with ``start``.
+        file: where the choice is kept; None = nowhere.
 
     Attributes:
         chunk: the next chunk.
@@ -68,9 +62,17 @@ class ChunkSearch:
         settled: nothing else will be tried.
     """
 
-    def __init__(self, start: Chunk, largest: int) -> None:
+    def __init__(
+        self,
+        start: Chunk,
+        largest: int,
+        confirmed: int = 0,
+        file: ChunkFile | None = None,
+    ) -> None:
         self._spent = self._lost = 0.0
-        self.best = start._replace(size=min(start.size, largest))
+        self._share = SEARCH_SHARE / (1 + min(confirmed, CONFIRMED))
+        self.best = self._start = start._replace(size=min(start.size, largest))
+        self._confirmed, self._file = confirmed, file
         self._course = self._trials(largest)
         self.chunk = next(self._course)
         self.settled = False
@@ -84,6 +86,12 @@ class ChunkSearch:
             self.chunk = self._course.send(seconds / images)
         except StopIteration:
             self._settle(self.best)
+
+    def keep(self) -> None:
+        """Writes down what was found, for the next run; nothing where nothing was tried."""
+        if self._file and (self.settled or self.best != self._start):
+            confirmed = self._confirmed + 1 if self.best == self._start else 0
+            self._file.write(self.best, confirmed)
 
     def halve(self) -> bool:
         """Settles on half the chunk, which did not fit into memory; False where it is one image."""
@@ -122,7 +130,7 @@ class ChunkSearch:
     ) -> Generator[Chunk, float, float]:
         """Tries a chunk once it can be afforded; returns the seconds per image of the best."""
         images = (1 + TIMED) * other.size
-        while self._lost + images * (feared - 1) * cost > SEARCH_SHARE * self._spent:
+        while self._lost + images * (feared - 1) * cost > self._share * self._spent:
             cost = min(cost, (yield self.best))
         theirs, ours = [(yield other)], []
         for _ in range(TIMED):
@@ -145,6 +153,7 @@ def chunk_search(
     graph: bool,
     work: Hashable,
     processes: int = 1,
+    choices: Path | None = None,
 ) -> ChunkSearch:
     """The search of one kind of work on a backbone, which goes on from data set to data set.
 
@@ -156,20 +165,35 @@ def chunk_search(
         graph: the work keeps activations for a backward pass.
         work: what tells kinds of work apart.
         processes: that share the memory of this machine.
+        choices: folder of what earlier runs have found, one file for a network (its layers, not
+            its weights), size of images, batch size, kind of work and machine; None = none.
     """
-    device = image.device.type
-    key = (
-        *(work, graph, largest, image.shape[1:], image.device),
-        torch.is_autocast_enabled(device),
-    )
+    autocast = torch.is_autocast_enabled(image.device.type)
+    key = (work, graph, largest, image.shape[1:], image.device, autocast)
     known = _SEARCHES.setdefault(backbone, {})
     if key not in known:
-        known[key] = _new_search(backbone, image, largest, graph, processes)
+        of = {
+            "network": architecture_sha256(backbone),
+            "image": list(image.shape[1:]),
+            "batch": largest,
+            "work": str(work),
+            "gradients": graph,
+            "autocast": autocast,
+            "processes": processes,
+            **machine(image.device),
+        }
+        file = ChunkFile(choices, of) if choices else None
+        known[key] = _new_search(backbone, image, largest, graph, processes, file)
     return known[key]
 
 
 def _new_search(
-    backbone: Backbone, image: Tensor, largest: int, graph: bool, processes: int
+    backbone: Backbone,
+    image: Tensor,
+    largest: int,
+    graph: bool,
+    processes: int,
+    file: ChunkFile | None,
 ) -> ChunkSearch:
     device, (height, width) = image.device.type, image.shape[2:]
     whole, pixels = (each.get(device, each["cuda"]) for each in (WHOLE_PIXELS, FIRST_PIXELS))
@@ -181,7 +205,8 @@ def _new_search(
         fitting = int(free) // max(1, activation_bytes(backbone, image[:1], graph))
         largest = max(1, min(largest, fitting))
     first = 2 ** int(math.log2(max(1, pixels / (height * width))))
-    return ChunkSearch(Chunk(first, is_convolutional(backbone)), largest)
+    start, confirmed = (file and file.read()) or (Chunk(first, is_convolutional(backbone)), 0)
+    return ChunkSearch(start, largest, confirmed, file)
 
 
 def is_convolutional(backbone: Backbone) -> bool:

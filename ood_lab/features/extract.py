@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 
 #: The "true" half precisions would convert, and so change, the weights that key the bank.
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed")
+#: Folder, beside the banks, of the chunks that were found fast.
+CHUNKS = ".chunks"
 
 
 def extract(
@@ -96,7 +98,8 @@ def extract(
             _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
             chosen = [wanted[key] for key in missing.columns]
             extractor = Extractor(
-                backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices
+                *(backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices),
+                choices=store.root / CHUNKS,
             )
             run_extraction(trainer, extractor, loader, store, manifest, moments)
             if passed is not None:

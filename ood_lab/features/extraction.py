@@ -72,6 +72,7 @@ def run_extraction(
         predict(trainer, extractor, loader, writer)
         if trainer.global_rank == 0:
             head = extractor.backbone.head if extractor.base else None
+            extractor.keep_chunk()
             chosen = extractor.chunk.describe() if extractor.chunk else {}
             store.publish(staging, len(dataset), extractor.column_keys, manifest | chosen, head)
             log.info(

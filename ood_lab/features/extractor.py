@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,6 +60,7 @@ class Extractor(LightningModule):
         batch_size: of the loader; no chunk is larger.
         description: what the progress bar shows.
         processes: that share the memory of this machine.
+        choices: folder of the chunks that earlier runs have found; None = each finds its own.
 
     Raises:
         UserError: the backbone cannot serve a column.
@@ -72,6 +74,7 @@ class Extractor(LightningModule):
         batch_size: int = 256,
         description: str = "Extracting",
         processes: int = 1,
+        choices: Path | None = None,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -79,6 +82,7 @@ class Extractor(LightningModule):
         self.batch_size = batch_size
         self.description = description
         self.processes = processes
+        self.choices = choices
         self.needs_input_grad = any(column.needs_input_grad for column in columns)
         self._columns = list(columns)
         self._layers = {column.key: column.layers(backbone) for column in columns}
@@ -96,6 +100,11 @@ class Extractor(LightningModule):
     def chunk(self) -> Chunk | None:
         """The fastest so far; None before the first batch."""
         return self._search.best if self._search else None
+
+    def keep_chunk(self) -> None:
+        """Writes the chunk down for the next run."""
+        if self._search:
+            self._search.keep()
 
     def on_predict_start(self) -> None:
         """Places the hooks once, in the process that predicts: they cannot travel to another."""
@@ -133,6 +142,7 @@ class Extractor(LightningModule):
                 self.needs_input_grad,
                 work,
                 self.processes,
+                self.choices,
             )
         rows: list[dict[str, Tensor]] = []
         done = 0

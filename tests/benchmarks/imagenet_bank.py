@@ -17,7 +17,7 @@ more impossible: it sets RLIMIT_DATA, which counts private memory and not the ma
 RLIMIT_AS, 16 GB of address space for the bank would already be too much). Limit: 4 GiB above the
 mapped bank on a CPU. On a GPU, its own peak is printed as well.
 
-``--together``: all detectors in one process, and beside it those of an older commit, see
+``--together``: all fits in one process, and beside it those of an older commit, see
 :mod:`tests.benchmarks.imagenet_fits`.
 """
 
@@ -179,7 +179,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--knn-bank", type=int, default=50_000, help="0: the whole bank")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--limit-gib", type=float, help="private memory of a process")
-    parser.add_argument("--together", action="store_true", help="all of them in one process")
+    parser.add_argument("--together", action="store_true", help="fits in one process, no scores")
     parser.add_argument("--before", metavar="REV", help="with --together: an older commit, too")
     parser.add_argument("--delete", action="store_true", help="removes the bank at the end")
     parser.add_argument("--only", help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""All detectors of :mod:`tests.benchmarks.imagenet_bank` on one bank in one process, as in a run.
+"""Fits all detectors of :mod:`tests.benchmarks.imagenet_bank` in one process, as a run does.
 
 ``--together`` of that module. With ``--before REV`` the package of an older commit does the same
 work in a process of its own, each step right after that of the present one, so that both meet the
@@ -24,21 +24,18 @@ from pathlib import Path
 
 import torch
 
-from ood_lab.detectors import checked_score
 from tests.benchmarks.imagenet_bank import GIB, ROWS, SIZES, WIDTH, Peak, bank, detectors, private
 
 ROOT = Path(__file__).resolve().parents[2]
 UNIT, GATHERING, EIGEN = "a plain second moment", "gathering the moments", "eigenvectors, once"
 
-Found = dict[str, float | None]
+Found = dict[str, float]
 
 
 def serve(options: argparse.Namespace) -> None:
     """Does the step that a line of the standard input names, and answers with a line of JSON."""
-    banks = {
-        name: bank(options.folder, name, round(options.scale * n)) for name, n in SIZES.items()
-    }
-    train, chosen = banks["train"], detectors(options.knn_bank)
+    train = bank(options.folder, "train", round(options.scale * SIZES["train"]))
+    chosen = detectors(options.knn_bank)
 
     def plain() -> None:
         scatter = torch.zeros(WIDTH, WIDTH, dtype=torch.float64)
@@ -55,25 +52,15 @@ def serve(options: argparse.Namespace) -> None:
         x = train.features[: 2 * WIDTH].double()
         torch.linalg.eigh(x.T @ x)
 
-    def timed(work: Callable[[], object]) -> float:
-        start = time.process_time()
-        work()
-        return time.process_time() - start
-
-    def step(name: str) -> Found:
-        alone = {UNIT: plain, GATHERING: gather, EIGEN: eigen}
-        if name in alone:
-            return {"fit": timed(alone[name]), "score": None}
-        detector = chosen[name]
-        fit = timed(partial(detector.fit, train)) if detector.fit_split else None
-        queries = (banks["test"], banks["ood"])
-        return {"fit": fit, "score": timed(lambda: [checked_score(detector, b) for b in queries])}
-
+    steps: dict[str, Callable[[], object]] = {UNIT: plain, GATHERING: gather, EIGEN: eigen}
+    steps |= {name: partial(detector.fit, train) for name, detector in chosen.items()}
     for line in sys.stdin:
         before, peak = private(), Peak()
         peak.start()
-        found = step(line.strip())
-        print(json.dumps(found | {"above": peak.stop() - before}), flush=True)
+        start = time.process_time()
+        steps[line.strip()]()
+        seconds = time.process_time() - start
+        print(json.dumps({"seconds": seconds, "above": peak.stop() - before}), flush=True)
 
 
 @contextmanager
@@ -123,25 +110,20 @@ def together(options: argparse.Namespace, arguments: list[str]) -> None:
         sides = {name: Side(tree, options.folder, arguments) for name, tree in trees.items()}
         for side in sides.values():
             stack.callback(side.close)
-        steps = [UNIT, GATHERING, EIGEN, *detectors(options.knn_bank)]
-        header = [f"{what} {name}" for what in ("fit, s", "score, s", "GiB") for name in sides]
+        fitted = [name for name, d in detectors(options.knn_bank).items() if d.fit_split]
+        header = [f"{what} {name}" for what in ("seconds", "GiB") for name in sides]
         print(f"{'':<24}" + "".join(f"{text:>17}" for text in header), flush=True)
         found: dict[str, dict[str, Found]] = {}
-        for name in steps:
+        for name in [UNIT, GATHERING, EIGEN, *fitted]:
             found[name] = {of: side.step(name) for of, side in sides.items()}
-            print(_line(name, list(found[name].values())), flush=True)
-    unit = min(each["fit"] or 0.0 for each in found[UNIT].values())
+            cells = [f"{each['seconds']:.1f}" for each in found[name].values()]
+            cells += [f"{each['above'] / GIB:.2f}" for each in found[name].values()]
+            print(f"{name:<24}" + "".join(f"{cell:>17}" for cell in cells), flush=True)
+    unit = min(each["seconds"] for each in found[UNIT].values())
     for of in sides:
-        fits = sum(found[name][of]["fit"] or 0.0 for name in detectors(options.knn_bank))
-        gathering = found[GATHERING][of]["fit"] or 0.0
+        fits = sum(found[name][of]["seconds"] for name in fitted)
+        gathering = found[GATHERING][of]["seconds"]
         print(
             f"{of}: fits {fits:.1f} s = {fits / unit:.2f} of the plain second moment, gathering "
             f"{gathering / unit:.2f}; load {os.getloadavg()[1]:.1f}"
         )
-
-
-def _line(name: str, sides: list[Found]) -> str:
-    cells = [(each[key], 1.0, ".1f") for key in ("fit", "score") for each in sides]
-    cells += [(each["above"], GIB, ".2f") for each in sides]
-    texts = ["" if value is None else format(value / unit, form) for value, unit, form in cells]
-    return f"{name:<24}" + "".join(f"{text:>17}" for text in texts)

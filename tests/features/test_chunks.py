@@ -1,5 +1,6 @@
 """How many images go through the network at a time: found by their speed, whatever the numbers."""
 
+import json
 import logging
 import math
 import random
@@ -140,6 +141,54 @@ def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
     assert [images for images, _ in tried] == [4] * 10
     assert all(seconds > 0 for _, seconds in tried)
     assert bank.manifest["chunk"] == 4  # nothing else was tried
+
+
+def new_process():
+    """Forgets what was found in this one."""
+    chunks._SEARCHES.clear()
+
+
+def begun_with(trainer, backbone, folder, identity):
+    """The chunk that the pass of another data set begins with, in a new process."""
+    new_process()
+    bank = extract(trainer, backbone, TinyImages(40, identity=identity), folder, batch_size=16)
+    return Chunk(bank.manifest["chunk"], bank.manifest["memory_format"] == "channels_last")
+
+
+def test_the_next_run_begins_with_what_was_found(trainer, backbone, tmp_path, monkeypatch, caplog):
+    begin_with(4, monkeypatch)
+    found = Chunk(8, channels_last=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(found))
+        assert begun_with(trainer, backbone, tmp_path, "first") == found
+    (file,) = (tmp_path / ".chunks").iterdir()
+    assert begun_with(trainer, backbone, tmp_path, "second") == found
+    assert json.loads(file.read_text())["confirmed"] == 0  # 40 images do not pay for a trial
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(self.best))
+        begun_with(trainer, backbone, tmp_path, "third")
+    assert json.loads(file.read_text())["confirmed"] == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("torch.get_num_threads", lambda: 77)
+        assert begun_with(trainer, backbone, tmp_path, "more threads") == Chunk(4)
+    file.write_text("{")
+    assert begun_with(trainer, backbone, tmp_path, "damaged") == Chunk(4)
+    assert "is damaged: the search for a fast chunk begins anew" in caplog.text
+
+
+@pytest.mark.parametrize("confirmed", [0, 3, 99])
+def test_a_choice_made_under_noise_heals(confirmed):
+    def speed(chunk):
+        return (1 + abs(math.log2(chunk.size / 32))) * (1 if chunk.channels_last else 2)
+
+    search = ChunkSearch(Chunk(2), 128, confirmed)
+    settle(search, speed)
+    assert search.best == Chunk(32, channels_last=True)
+    search = ChunkSearch(Chunk(32, channels_last=True), 128, confirmed)
+    share = lost_share(search, speed, 400_000)
+    assert search.best == Chunk(32, channels_last=True)
+    assert search.settled
+    assert share < 0.05 / min(1 + confirmed, 5)
 
 
 def test_activations_are_counted(backbone):

@@ -92,10 +92,15 @@ class OnnxNet(nn.Module):
         found = linear.of(self._logits)
         if found is None:
             others = [name for node in graph.node for name in node.output if linear.of(name)]
+            remedy = (
+                f"give model.logits=NAME, one of {', '.join(others)}"
+                if others
+                else "it has none, so export the network anew with a linear layer at its end"
+            )
             kind = next((n.op_type for n in graph.node if self._logits in n.output), "its input")
             raise UserError(
                 f"{path}: '{self._logits}' is made by {kind}, not by one linear layer with weights "
-                f"of its own; those that are: {', '.join(others) or 'none'}"
+                f"of its own: {remedy}"
             )
         self._features = features or found[0]
         tensors = [name for node in graph.node for name in node.output]

@@ -126,7 +126,8 @@ def stamp_mismatch(
         key, value = next(iter(differing.items()))
         raise UserError(
             f"{key}={value} is not what the weights of {backbone.name} expect ({known[key]}): "
-            "leave it out, or set allow_transform_mismatch=true to do so on purpose"
+            "leave it out, or set model.backbone."
+            "allow_transform_mismatch=true to do so on purpose"
         )
     backbone.transform_overrides = differing
 

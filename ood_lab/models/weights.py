@@ -288,6 +288,13 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
     remedy = "is it a checkpoint of another architecture?"
     if missing:
         instead = f" (the file has {extra[0]})" if extra else ""
+        layers = {key.rpartition(".")[0] for key in missing}
+        if len(layers) == 1 and len(missing) < len(needed):
+            (layer,) = layers
+            remedy = (
+                f"is '{layer}' its head? model.backbone.new_head=true gives train.py a fresh one, "
+                "and model.head=linear fits one on the features of ID train"
+            )
         raise UserError(
             f"{problem}: {len(missing)} of {len(needed)} tensors are not in the file, "
             f"first {missing[0]}{instead}; {remedy}"
@@ -306,6 +313,9 @@ def _check_fit(source: dict[str, Tensor], target: dict[str, Tensor], problem: st
             f"first {other[0]} {old} in the file against {new}; {remedy}"
         )
     if extra:
+        layers = {key.rpartition(".")[0] for key in extra}
+        if len(layers) == 1 and "" not in layers:
+            remedy = f"is '{layers.pop()}' a head? Without model.head=... the network keeps its own"
         raise UserError(
             f"{problem}: {len(extra)} tensors of the file have no place in it, first {extra[0]}; "
             f"{remedy}"

@@ -83,7 +83,8 @@ def _check_head_name(net: nn.Module, head: str, name: str) -> None:
         return
     if not linear:
         raise UserError(
-            f"{name} has no nn.Linear inside: the last layer of a backbone must be linear"
+            f"{name} has no nn.Linear inside, but the last layer of a backbone must be one: if it "
+            "gives features, model.head=linear|nearest_mean fits a head on ID train"
         )
     found = dict(net.named_modules()).get(head)
     near = nearest(head, linear, 3, 0.3) or linear[-3:]

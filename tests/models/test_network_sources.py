@@ -233,7 +233,11 @@ def test_wrong_onnx_files(tmp_path, onnx):
 
     one_line(make(file), "has the outputs logits, shares: give model.logits=NAME")
     one_line(make(file, "logit"), "has no output 'logit'", "logits")
-    one_line(make(file, "shares"), "made by Softmax, not by one linear", "those that are: logits")
+    one_line(
+        make(file, "shares"),
+        "made by Softmax, not by one linear",
+        "give model.logits=NAME, one of logits",
+    )
     one_line(make(file, "logits", "pool"), "no tensor 'pool'", "pooled")
     one_line(make(file, "logits", num_classes=9), "is for 3 classes, but the data has 9")
     one_line(make(file, "logits", input_size=48), "input_size=48", "takes [3, 32, 32] alone")

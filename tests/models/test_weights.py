@@ -122,7 +122,8 @@ def without(state, key):
          " the file against [4, 6]; is it a checkpoint for 9 classes instead of 4?"),
         (Net(width=7).state_dict(), "another shape, first conv.weight [7, 3, 3, 3] in the file "
          "against [6, 3, 3, 3]; is it a checkpoint of another architecture?"),
-        (without(Net().state_dict(), "fc.bias"), "1 of 8 tensors are not in the file, first fc.b"),
+        (without(Net().state_dict(), "fc.bias"), "1 of 8 tensors are not in the file, first fc.bias"
+         "; is 'fc' its head? model.backbone.new_head=true gives train.py a fresh one"),
         (Net().state_dict() | {"aux": torch.ones(1)}, "1 tensors of the file have no place"),
         (prefixed(Net(), "encoder_q.") | prefixed(Net(), "encoder_k."),
          "holds several such networks, 'encoder_k.' and 'encoder_q.': save the one"),

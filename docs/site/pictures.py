@@ -1,5 +1,7 @@
 """Pictures of the docs, from finished run folders: ``python docs/site/pictures.py RUN [RUN ...]``.
 
+``--only how_far field`` makes these alone; with ``--prefix lvlm_``, they are ``lvlm_how_far``, ...
+
 Each run gives the pictures of its task: its page in headless Chromium, its figures as small WebP.
 The commands that make the runs stand under the pictures in ``docs/gallery.md``.
 """
@@ -8,21 +10,26 @@ from __future__ import annotations
 
 import argparse
 import io
+import re
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from PIL import Image
 
 PICTURES = Path(__file__).parents[1] / "assets" / "pictures"
-#: Page: (name of its picture, height in pixels of the part that is shown).
-PAGES = {
-    "report": ("how_far", 1130),
-    "oodbench": ("oodbench", 900),
-    "oric": ("oric", 900),
-    "ode": ("ode", 900),
-    "leaderboard": ("leaderboard", 900),
-    "predictions": ("predictions", 1000),
+#: Page: names of its pictures, each of a section without its figures (None: of the page from its
+#: top), and the height in pixels of what is shown.
+PAGES: dict[str, list[tuple[str, str | None, int]]] = {
+    "report": [("how_far", None, 1130), ("field", "Who notices at which level", 560)],
+    "shift": [("shift", None, 1130)],
+    "oodbench": [("oodbench", None, 900)],
+    "oric": [("oric", None, 900)],
+    "ode": [("ode", None, 900)],
+    "leaderboard": [("leaderboard", None, 900)],
+    "predictions": [("predictions", None, 1000)],
 }
 WIDTH = 1280  # of a browser's window
 FIGURE, TALLEST = 900, 1150  # pixels, at most; of a taller figure the upper part is shown
@@ -33,22 +40,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--chromium", default="chromium")
+    parser.add_argument("--only", nargs="+", help="names of pictures")
+    parser.add_argument("--prefix", default="", help="of the names of the files")
     arguments = parser.parse_args()
     PICTURES.mkdir(parents=True, exist_ok=True)
     for run in arguments.runs:
-        for page, (name, height) in PAGES.items():
-            file = run / f"{page}.html"
-            if file.exists():
-                save(screenshot(file, height, arguments.chromium), name, WIDTH)
-                prefix = "" if page == "report" else f"{page}_"
-                for figure in sorted((run / "figures").glob("*.png")):
-                    if not figure.stem.endswith("_all_ood"):  # as those of the grid
-                        save(Image.open(figure), f"{prefix}{figure.stem}", FIGURE)
+        for name, widest, make in pictures(run, arguments.chromium):
+            if arguments.only is None or name in arguments.only:
+                save(make(), arguments.prefix + name, widest)
 
 
-def screenshot(page: Path, height: int, chromium: str) -> Image.Image:
-    """The upper part of a page as a browser shows it."""
+def pictures(run: Path, chromium: str) -> Iterator[tuple[str, int, Callable[[], Image.Image]]]:
+    """Name, largest width and maker of every picture of a run."""
+    for page, parts in PAGES.items():
+        file = run / f"{page}.html"
+        if not file.exists():
+            continue
+        for name, section, height in parts:
+            if section is None or f"<h2>{section}" in file.read_text():
+                yield name, WIDTH, partial(screenshot, file, section, height, chromium)
+        prefix = "" if page in ("report", "shift") else f"{page}_"
+        for figure in sorted((run / "figures").glob("*.png")):
+            if not figure.stem.endswith("_all_ood"):  # as those of the grid
+                yield f"{prefix}{figure.stem}", FIGURE, partial(Image.open, figure)
+
+
+def screenshot(page: Path, section: str | None, height: int, chromium: str) -> Image.Image:
+    """The upper part of a page, or of one of its sections, as a browser shows it."""
     with tempfile.TemporaryDirectory() as folder:
+        if section is not None:
+            text = page.read_text()
+            (anchor,) = re.findall(rf'<section id="(\w+)">\s*<h2>{section}', text)
+            kept = f":not(:has(#{anchor}), #{anchor}, #{anchor} *)"
+            style = f"<style>body {kept}, figure {{ display: none }}</style></head>"
+            page = Path(folder) / page.name
+            page.write_text(text.replace("</head>", style, 1))
         shot = Path(folder) / "shot.png"
         quiet = "--headless --no-sandbox --disable-gpu --no-first-run --hide-scrollbars"
         profile = f"--user-data-dir={folder}/profile"

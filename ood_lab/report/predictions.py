@@ -114,7 +114,7 @@ def write_predictions_page(
     broken = judged.unreadable
     page = Page(
         title=f"Predictions for {counted(judged.images, 'image')}",
-        sentence=str(manifest["images"]["source"]),
+        sentence=f"Images: {manifest['images']['source']}",
         answer=_answer(judged.read, manifest["detectors"]),
         warnings=[
             *manifest["images"]["passed_over"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from functools import lru_cache
@@ -81,17 +82,26 @@ def running_overrides() -> list[str]:
     return cast(list[str], OmegaConf.to_container(typed, resolve=False))
 
 
+#: A run as the line's checks have quoted it, for the = in its name.
+_QUOTED_RUN = re.compile(r"^ckpt='([^']*)'$")
+
+
 def shell_word(word: str) -> str:
     """Quotes a word for a shell; in double quotes if it holds single ones, as Hydra's lists do."""
     safe = shlex.quote(word)
     return f'"{word}"' if "'" in word and not set(word) & set('"$`\\!') else safe
 
 
+def as_typed(override: str) -> str:
+    """An override for a shell; a run without the quotes that the line's checks give its ``=``."""
+    return shell_word(_QUOTED_RUN.sub(r"ckpt=\1", override))
+
+
 def command_to_repeat() -> str:
     """The command that repeats the running job; output paths and loggers are left out."""
     places = ("paths.", "logger=", "task.export=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
-    words = ["python", f"{HydraConfig.get().job.config_name}.py", *map(shell_word, kept)]
+    words = ["python", f"{HydraConfig.get().job.config_name}.py", *map(as_typed, kept)]
     return " ".join(words)
 
 

@@ -50,7 +50,7 @@ from ood_lab.report.answer import advice_sentences, asked_sentences, distance_se
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
-from ood_lab.run.compose import running_overrides
+from ood_lab.run.compose import as_typed, running_overrides
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 from ood_lab.shift import shift_results
@@ -63,8 +63,6 @@ _OF_SCORING = re.compile(
     r"(experiment=how_far|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force)\b"
     r"|data\.(ood|csid|levels|shift_order|ood_groups)\b|graded=corruptions"
 )
-#: A run as the command line's checks have quoted it, for the = in its name.
-_QUOTED_RUN = re.compile(r"^ckpt='([^']*)'$")
 
 
 @dataclass(frozen=True)
@@ -400,8 +398,7 @@ def predict_command(run: Path | None, detector: str | None) -> str | None:
     if run is not None:
         return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {' '.join(more)}"
     own = [o for o in running_overrides() if not _OF_SCORING.match(o.lstrip("+~"))]
-    typed = [shlex.quote(_QUOTED_RUN.sub(r"ckpt=\1", override)) for override in own]
-    return " ".join([command("eval"), *typed, *more])
+    return " ".join([command("eval"), *map(as_typed, own), *more])
 
 
 def threshold_of(

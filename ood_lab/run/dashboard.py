@@ -58,6 +58,7 @@ def compared(paths: Sequence[Path]) -> Compared:
     """
     tables = {path: read_results(path) for path in paths}
     tables = {path: t[t["kind"] == "detection"] for path, t in tables.items()}
+    tables = {path: t for path, t in tables.items() if "detector" in t}
     tables = {path: t for path, t in tables.items() if t["detector"].notna().any()}
     if not tables:
         raise UserError(

@@ -14,7 +14,12 @@ reports = pytest.importorskip("wandb_workspaces.reports.v2.internal")
 
 @pytest.fixture
 def made(tmp_path):
-    """Both, read back, of two runs that differ in one setting and log levels of shift."""
+    """Both, read back, of two runs that differ in one setting and log levels of shift.
+
+    Beside them lies a run that has measured distances alone.
+    """
+    other = write_run(tmp_path / "one" / "measured", {"knn": (0.5, 0.5)}) / "results.parquet"
+    pd.read_parquet(other).assign(kind="shift").drop(columns="detector").to_parquet(other)
     for place, lr in (("aaaa", 0.1), ("bbbb", 0.2)):
         run = write_run(tmp_path / "one" / place, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
         table = pd.read_parquet(run / "results.parquet")

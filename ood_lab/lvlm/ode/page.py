@@ -40,11 +40,13 @@ from ood_lab.report.page import Page
 from ood_lab.report.table import Table, plain_table
 from ood_lab.results import PART
 
+ALL = "All yes/no questions"
 ANSWERS = {
     "Existence": {f"existence_{key}": name for key, name in OF_NO.items()},
     "Attributes": {f"attribute_{key}": name for key, name in OF_NO.items()},
-    "All yes/no questions": {f"all_{key}": name for key, name in OF_NO.items()},
+    ALL: {f"all_{key}": name for key, name in OF_NO.items()},
 }
+_POPE = "Existence as POPE has it"
 POPE = {
     "pope_precision": "P (yes)",
     "pope_recall": "R (yes)",
@@ -72,7 +74,6 @@ _PLAIN = {
     "amber": "As AMBER's and ODE's scripts round them, %",
 }
 _HEADS = {
-    "split": "criterion",
     "chair": "CHAIR",
     "cover": "Cover",
     "hal": "Hal",
@@ -120,10 +121,19 @@ def summary(run: Scored) -> Iterator[Table | Text]:
     names = _names(run)
     notes = [scoring_note(run)]
     yield metric_table("Captions, %", _sets(run), run.whole, names, CAPTIONS, notes=notes)
-    for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
-        if run.whole["metric"].isin(metrics).any():
-            yield metric_table(f"{title}, %", _sets(run), run.whole, names, metrics)
-    yield Text("Positive class: no (POPE: yes). 95% intervals from resampling images.", "note")
+    for title, metrics in _sorts(run.whole):
+        yield metric_table(f"{title}, %", _sets(run), run.whole, names, metrics)
+    unit = "pairs" if _sets(run) == "origin" else "images"
+    words = f"Positive class: no (POPE: yes). 95% intervals from resampling {unit}."
+    yield Text(words, "note")
+
+
+def _sorts(rows: pd.DataFrame) -> list[tuple[str, dict[str, str]]]:
+    """Sorts of yes/no questions that were asked; all of them together where there are several."""
+    asked = {title: m for title, m in ANSWERS.items() if rows["metric"].isin(m).any()}
+    if len(asked) == 2:  # one sort, and the same once more as all
+        del asked[ALL]
+    return [*asked.items(), *([(_POPE, POPE)] if rows["metric"].isin(POPE).any() else [])]
 
 
 def page(run: Scored, blocks: list[Any]) -> Page:
@@ -171,8 +181,7 @@ def _by_kind(run: Scored) -> Iterator[Table]:
         for split, name in _names(run).items()
         for part, words in parts.items()
     }
-    answers = "All yes/no questions"
-    for title, metrics in (("Captions", CAPTIONS), (answers, ANSWERS[answers])):
+    for title, metrics in (("Captions", CAPTIONS), (ALL, ANSWERS[ALL])):
         if rows["metric"].isin(metrics).any():
             caption = f"{title} by kind of pair, %"
             yield metric_table(caption, _sets(run), rows, names, metrics, key="row")
@@ -184,10 +193,9 @@ def _details(run: Scored) -> Iterator[Table]:
     for way in dict.fromkeys(ways[ways != ways.iloc[0]]) if len(ways) and lost else ():
         rows = run.results[run.results["unparsed"] == way]
         rows = rows[rows[[*LEVELS, PART]].isna().all(axis=1)]
-        for title, metrics in (*ANSWERS.items(), ("Existence as POPE has it", POPE)):
-            if rows["metric"].isin(metrics).any():
-                caption = f"{title}, %: {WAYS[way]}"
-                yield metric_table(caption, _sets(run), rows, _names(run), metrics)
+        for title, metrics in _sorts(rows):
+            caption = f"{title}, %: {WAYS[way]}"
+            yield metric_table(caption, _sets(run), rows, _names(run), metrics)
     yield from _by_kind(run)
     for name, caption in DIFFERENCES.items():
         if name == "differences" and _sets(run) == "origin":
@@ -199,10 +207,11 @@ def _details(run: Scored) -> Iterator[Table]:
     tables = {name: run.tables[name] for name in _PLAIN if name in run.tables}
     if (run.source / "effectiveness.csv").is_file():
         tables["effectiveness"] = read_table(run.source / "effectiveness.csv")
+    heads = _HEADS | {"split": _sets(run)}
     for name, table in tables.items():
         table = table.assign(rate=100 * table["rate"]) if "rate" in table else table
         caption = _PLAIN.get(name, "Distance of the made images to natural ones (CLIP features)")
-        yield plain_table(caption, table.to_dict("records"), _HEADS)
+        yield plain_table(caption, table.to_dict("records"), heads)
 
 
 def _figures(run: Scored) -> Iterator[PlannedFigure]:

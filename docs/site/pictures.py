@@ -24,7 +24,7 @@ PICTURES = Path(__file__).parents[1] / "assets" / "pictures"
 #: top), and the height in pixels of what is shown.
 PAGES: dict[str, list[tuple[str, str | None, int]]] = {
     "report": [("how_far", None, 1130), ("field", "Who notices at which level", 560)],
-    "shift": [("shift", None, 1130)],
+    "shift": [("shift", None, 560)],
     "oodbench": [("oodbench", None, 900)],
     "oric": [("oric", None, 900)],
     "ode": [("ode", None, 900)],

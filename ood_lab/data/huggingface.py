@@ -26,7 +26,7 @@ def load(
         path: a folder that ``save_to_disk`` wrote, of Parquet files or of images, a Parquet file,
             or a name on the hub.
         split: one of several.
-        config: one of several configurations of a data set on the hub.
+        config: one of several configurations of a folder, or of a data set on the hub.
         download: a name on the hub may be fetched.
 
     Raises:
@@ -42,7 +42,7 @@ def load(
     elif place.is_file():
         found = datasets.load_dataset("parquet", data_files={"train": str(place)})
     elif place.is_dir():
-        found = datasets.load_dataset(str(place))
+        found = datasets.load_dataset(str(place), config)
     elif download:
         found = datasets.load_dataset(path, config)
     else:
@@ -51,6 +51,8 @@ def load(
             "fetches it"
         )
     if not isinstance(found, Mapping):
+        if split not in (None, str(found.split)):
+            raise UserError(f"'{path}' has no split '{split}': it is one set, leave split out")
         return found
     if split is None and len(found) == 1:
         return next(iter(found.values()))

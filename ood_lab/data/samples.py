@@ -88,8 +88,8 @@ class Samples:
         if isinstance(dataset, IterableDataset):
             raise UserError(
                 f"{name}: {type(dataset).__name__} is not map-style: it deals its samples out to "
-                "processes by itself, so that each would see a part; streaming.LocalDataset reads "
-                "the shards of MosaicML's streaming"
+                "processes by itself, so that each would see a part; take a class whose len and "
+                "[i] are of all samples, such as streaming.LocalDataset for MosaicML's shards"
             )
         if len(dataset) == 0:
             raise UserError(f"{name} contains no images")

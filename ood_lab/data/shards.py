@@ -55,9 +55,15 @@ def are_shards(path: str) -> bool:
     if not place.is_dir():
         return False
     names = [entry.name for entry in os.scandir(place) if not entry.name.startswith(".")]
-    # WebDataset leaves lists of its shards, MosaicML's index and licences beside them.
-    images = any(os.path.splitext(name)[1].lower() in image_extensions() for name in names)
-    return any(name.endswith(".tar") for name in names) and not images
+    # WebDataset leaves lists of its shards beside them, people their licences.
+    if any(os.path.splitext(name)[1].lower() in image_extensions() for name in names):
+        return False
+    if any(name.endswith(".mds") for name in names):
+        raise UserError(
+            f"'{path}' holds shards of MosaicML's streaming, which its own class reads: "
+            f"{{_target_: streaming.LocalDataset, local: {path}}}"
+        )
+    return any(name.endswith(".tar") for name in names)
 
 
 def read_shards(

@@ -25,6 +25,7 @@ from torch.utils.data import IterableDataset
 from torchvision.datasets import CIFAR10, SVHN
 from torchvision.transforms.functional import pil_to_tensor
 
+from ood_lab.data import huggingface
 from ood_lab.data.cub import CUB
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.errors import UserError
@@ -181,6 +182,8 @@ def test_mistakes_are_named(root, tmp_path):
     own = partial(Pictures, root=str(root / "train"))
     shards = kinds(root, "train")["shards"]
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b""))
+    (tmp_path / "mosaic").mkdir()
+    (tmp_path / "mosaic" / "shard.00000.mds").write_bytes(b"")
     other = save_huggingface(root / "test", tmp_path / "other", "scan", "kind")
     wrong = {
         "id.train: Pictures says: Dataset not found.*; data.id.train.download=true fetches it": (
@@ -208,7 +211,8 @@ def test_mistakes_are_named(root, tmp_path):
         "is compressed": str(tmp_path / "a.tar.gz"),
         r"part-004\.tar' does not exist": f"{shards}/part-{{000..004}}.tar",
         "is not map-style": iter([]),
-        "would see a part; streaming.LocalDataset": _Stream(),
+        "each would see a part; take a class whose": _Stream(),
+        "mosaic' holds shards of MosaicML's streaming": str(tmp_path / "mosaic"),
         "not with 'lable'": {"path": str(root / "train"), "lable": "x"},
         r"several columns for the image \(one, two\)": _Frame({"one": "", "two": ""}),
     }
@@ -220,9 +224,14 @@ def test_mistakes_are_named(root, tmp_path):
     assert data.classes == ["cat", "dog", "owl"]
 
 
-def test_the_hub_is_asked_only_when_told():
-    from ood_lab.data import huggingface
+def test_a_split_is_there_or_named(root, huggingface_cache):
+    for path in (root / "hf/train", root / "parquet/train", root / "train"):
+        with pytest.raises(UserError, match="has no split 'tset'"):
+            huggingface.load(str(path), split="tset")
+    assert len(huggingface.load(str(root / "parquet/train"), split="train")) == 24
 
+
+def test_the_hub_is_asked_only_when_told():
     with pytest.raises(UserError, match="download: true"):
         huggingface.load("uoft-cs/cifar10")
 

@@ -27,7 +27,7 @@ from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.remarks import Remark
 from ood_lab.data.replacement import Replacement
-from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
+from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances, coming_epoch
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.data.steps import (
@@ -403,7 +403,7 @@ class OODDataModule(L.LightningDataModule):
         )
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer else 0
+        return coming_epoch(self.trainer)
 
     def save_splits(self, folder: str | os.PathLike[str]) -> None:
         """Writes one ``<set>.csv`` a set; those of files can be read back as they were.

@@ -15,12 +15,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.errors import UserError
+
+
+def coming_epoch(trainer: Trainer | None) -> int:
+    """The number of the epoch whose images are about to be drawn; 0 without a Trainer.
+
+    Not ``current_epoch``: when a training is resumed, that is still one behind as the processes
+    that load images fetch their first ones.
+    """
+    return trainer.fit_loop.epoch_progress.current.processed if trainer else 0  # type: ignore[attr-defined]
 
 
 class EpochSampler(Sampler[tuple[int, int]]):

@@ -13,8 +13,10 @@ import subprocess
 import time
 from contextlib import redirect_stderr
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from submitit import JobEnvironment
 from submitit.core.core import Job
@@ -33,6 +35,7 @@ _WAITING = "PENDING"
 #: The controller remembers jobs for five minutes (MinJobAge): asked within them, it says how they
 #: ended.
 _MOST_SECONDS = 120
+_UNTIL_KILLED = 600
 
 
 class Watcher(SlurmInfoWatcher):
@@ -68,6 +71,9 @@ class Watcher(SlurmInfoWatcher):
 class Cluster(Callback):
     """Makes submitit ask as :class:`Watcher` does, and be quiet about what is told later."""
 
+    #: SLURM has asked this job to end.
+    stopped = False
+
     def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
         """On the login node, before the jobs are submitted."""
         SlurmJob.watcher = Watcher(str(config.hydra.launcher.submitit_folder))
@@ -80,6 +86,22 @@ class Cluster(Callback):
         """
         warned = getattr(signal, f"SIG{JobEnvironment.USR_SIG}")
         os.register_at_fork(after_in_child=lambda: signal.signal(warned, signal.SIG_IGN))
+        handler = signal.getsignal(signal.SIGTERM)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self.stopped = True
+            if callable(handler):
+                handler(number, frame)
+
+        signal.signal(signal.SIGTERM, note)
+
+    def on_job_end(self, config: Any, job_return: JobReturn, **kwargs: Any) -> None:
+        """In a job that fails while SLURM stops it: the failure would be told as its result.
+
+        A preempted job is requeued, but the processes that load its images die before it does.
+        """
+        if self.stopped and job_return.status == JobStatus.FAILED:
+            time.sleep(_UNTIL_KILLED)
 
 
 _submit = SlurmExecutor._submit_command

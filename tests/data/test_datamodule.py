@@ -180,6 +180,26 @@ class Probe(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_resumed_training_sees_the_images_of_an_undisturbed_one(root, tmp_path, workers):
+    """Processes that load images fetch the first ones before Lightning has counted the epochs."""
+
+    def seen(epochs, **options):
+        probe, data = Probe(), module(root, num_workers=workers, batch_size=20)
+        data.use_transform(eval=to_tensor)
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        last = L.pytorch.callbacks.ModelCheckpoint(tmp_path / str(epochs), save_last=True)
+        trainer = L.Trainer(
+            max_epochs=epochs, limit_val_batches=0, accelerator="cpu", callbacks=[last], **quiet
+        )
+        trainer.fit(probe, datamodule=data, **options)
+        return probe.seen
+
+    whole = seen(2)
+    assert seen(1) == whole[:60]
+    assert seen(2, ckpt_path=tmp_path / "1/last.ckpt") == whole[60:]
+
+
 def test_a_trainer_takes_it(root, tmp_path):
     data = module(root, batch_size=16)
     data.use_transform(eval=to_tensor)

@@ -9,7 +9,7 @@ import lightning as L
 from annotated_types import Ge
 from torch.utils.data import DataLoader, Dataset
 
-from ood_lab.data.sampling import EpochSampler
+from ood_lab.data.sampling import EpochSampler, coming_epoch
 from ood_lab.lvlm.training.examples import Example
 
 Count = Annotated[int, Ge(1)]
@@ -50,7 +50,7 @@ class Chats(L.LightningDataModule):
         self.seed = seed
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer else 0
+        return coming_epoch(self.trainer)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """Batches in an order that depends on seed and epoch alone."""

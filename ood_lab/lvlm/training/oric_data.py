@@ -13,7 +13,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.data.files import load_rgb
-from ood_lab.data.sampling import EpochSampler
+from ood_lab.data.sampling import EpochSampler, coming_epoch
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
 from ood_lab.lvlm.oric.files import Item, problem_of, read_train
@@ -103,7 +103,7 @@ class OricTraining(L.LightningDataModule):
         self.seed = seed
 
     def _epoch(self) -> int:
-        return self.trainer.current_epoch if self.trainer else 0
+        return coming_epoch(self.trainer)
 
     def train_dataloader(self) -> DataLoader[Any]:
         """One prompt at a time, in an order that depends on seed and epoch alone."""

@@ -96,35 +96,31 @@ def private_bytes(process: psutil.Process) -> int:
     return total
 
 
-def watched(line: Sequence[str], log: Path) -> list[int]:
-    """Bytes at every second of a command, whose output goes to ``log``."""
+def watched(line: Sequence[str], log: Path) -> tuple[list[float], list[float]]:
+    """Seconds, about one apart, and MiB at each; what the command prints goes to ``log``."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    found = []
+    seconds, found, begun = [], [], time.perf_counter()
     with log.open("w") as output:
         run = subprocess.Popen(
             line, cwd=ROOT, env=environment, stdout=output, stderr=subprocess.STDOUT
         )
         process = psutil.Process(run.pid)
         while run.poll() is None:
-            found.append(private_bytes(process))
-            time.sleep(1)
+            seconds.append(time.perf_counter() - begun)
+            found.append(private_bytes(process) / MIB)
+            time.sleep(max(0.0, 1 - (time.perf_counter() - begun - seconds[-1])))
     if run.returncode:
         sys.exit(log.read_text()[-2000:])
-    return found
+    return seconds, found
 
 
-def draw(found: Sequence[int], file: Path, title: str) -> None:
+def draw(seconds: Sequence[float], found: Sequence[float], file: Path, title: str) -> None:
     """The curve as a picture."""
     from matplotlib.figure import Figure
 
     figure = Figure((7, 3), layout="constrained")
-    axes = figure.add_subplot(
-        title=title,
-        xlabel="seconds",
-        ylabel="private memory, MiB",
-        ylim=(0, max(found) / MIB * 1.1),
-    )
-    axes.plot(np.array(found) / MIB)
+    axes = figure.add_subplot(title=title, xlabel="seconds", ylabel="private memory, MiB")
+    axes.plot(seconds, found)
     axes.set_ylim(0)
     figure.savefig(file, dpi=120)
 
@@ -161,12 +157,17 @@ def main() -> None:
         start(images)
         return
     line = command(options.task, folder, images, options.workers)
-    found = watched(line, folder / f"{options.task}.log")
+    seconds, found = watched(line, folder / f"{options.task}.log")
     for tenth in range(11):
-        second = min(len(found) - 1, tenth * len(found) // 10)
-        print(f"{second:5d} s  {found[second] / MIB:8,.0f} MiB")
-    print(f"{options.images:,} images in {len(found)} s, at most {max(found) / MIB:,.0f} MiB")
-    draw(found, folder / f"{options.task}.png", f"task={options.task}, {options.images:,} images")
+        place = min(len(found) - 1, tenth * len(found) // 10)
+        print(f"{seconds[place]:7.0f} s  {found[place]:8,.0f} MiB")
+    print(f"{options.images:,} images in {seconds[-1]:.0f} s, at most {max(found):,.0f} MiB")
+    draw(
+        seconds,
+        found,
+        folder / f"{options.task}.png",
+        f"task={options.task}, {options.images:,} images",
+    )
 
 
 if __name__ == "__main__":

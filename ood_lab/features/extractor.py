@@ -34,11 +34,27 @@ def frozen(backbone: Backbone) -> Iterator[None]:
             parameter.requires_grad_(required)
 
 
-def _clock(tensor: Tensor) -> float:
-    """Seconds, once the device of the tensor has done what it was told."""
-    if tensor.device.type == "cuda":
-        torch.cuda.synchronize(tensor.device)
-    return time.perf_counter()
+class _Stopwatch:
+    """Seconds that a device works, from when it has done what it was told before.
+
+    On a CPU they are those of the processor, in this thread or, if that is more, in each of the
+    threads that share the work: other programs, for which all wait, then do not count.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device, self._start = device, self._now(device)
+
+    @staticmethod
+    def _now(device: torch.device) -> tuple[float, ...]:
+        if device.type == "cpu":
+            return time.thread_time(), time.process_time() / torch.get_num_threads()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return (time.perf_counter(),)
+
+    def seconds(self) -> float:
+        now = self._now(self._device)
+        return max(end - start for start, end in zip(self._start, now, strict=True))
 
 
 _BASE = ("features", "logits")
@@ -162,7 +178,7 @@ class Extractor(LightningModule):
         chosen = search.chunk.memory_format
         self._arrange(chosen)
         image = image.contiguous(memory_format=chosen)
-        start = _clock(image)
+        watch = _Stopwatch(image.device)
         try:
             rows = self._compute(image)
         except torch.OutOfMemoryError:
@@ -172,7 +188,7 @@ class Extractor(LightningModule):
         if rows is None:  # outside the handler, whose traceback holds the tensors of the attempt
             torch.cuda.empty_cache()
             return None
-        search.record(len(image), _clock(image) - start)
+        search.record(len(image), watch.seconds())
         return rows
 
     def _compute(self, image: Tensor) -> dict[str, Tensor]:

@@ -4,6 +4,7 @@ import json
 import logging
 import math
 import random
+import time
 from collections import namedtuple
 
 import pytest
@@ -141,6 +142,20 @@ def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
     assert [images for images, _ in tried] == [4] * 10
     assert all(seconds > 0 for _, seconds in tried)
     assert bank.manifest["chunk"] == 4  # nothing else was tried
+
+
+def test_waiting_for_other_programs_is_not_timed(trainer, backbone, tmp_path, monkeypatch):
+    begin_with(4, monkeypatch)
+    real, timed = backbone.conv.forward, []
+
+    def waiting(image):
+        time.sleep(0.3)
+        return real(image)
+
+    backbone.conv.forward = waiting
+    monkeypatch.setattr(ChunkSearch, "record", lambda self, _, seconds: timed.append(seconds))
+    extract(trainer, backbone, TinyImages(8), tmp_path, batch_size=16)
+    assert 0 < min(timed) < 0.2
 
 
 def new_process():

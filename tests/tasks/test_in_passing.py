@@ -114,8 +114,9 @@ def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
 
 
 @pytest.mark.slow
-def test_two_processes_give_the_same_rows(run):
-    line = (OF_ROWS, STEP, "task.keep_features=false")
+@pytest.mark.parametrize("detectors", [(OF_ROWS, STEP), (OF_SUMS,)], ids=["rows", "sums"])
+def test_two_processes_give_the_same_rows(run, detectors):
+    line = (*detectors, "task.keep_features=false")
     one = run("one", *line)
     two = run("two", *line, "trainer=ddp_cpu", "trainer.strategy=ddp_fork")
     same(one, two)

@@ -16,8 +16,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
+from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch.utils.data import DataLoader
 
 from ood_lab.errors import UserError, user_error_in
@@ -87,6 +89,23 @@ class _Copies(LightningModule):
         return self.chat.replies(self.batches[batch])
 
 
+class _ThisMachine(LightningEnvironment):
+    """Processes of one machine, whatever job of SLURM the one that asks belongs to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._main_port = find_free_network_port()  # that of the job is taken
+
+    @property
+    def main_address(self) -> str:
+        """Its own."""
+        return "127.0.0.1"
+
+    def node_rank(self) -> int:
+        """There is one node."""
+        return 0
+
+
 class _Sender(BasePredictionWriter):
     """Sends the replies to a batch to the process that asked."""
 
@@ -113,6 +132,7 @@ def _trainer(chat: CopiedModel) -> Trainer:
         accelerator="cpu" if chat.device_type == "cpu" else "gpu",
         devices=chat.devices,
         strategy="ddp_spawn",
+        plugins=[_ThisMachine()],
         logger=False,
         enable_checkpointing=False,
         enable_model_summary=False,

@@ -28,6 +28,12 @@ if __name__ == "__main__":
     asked_in(Path(sys.argv[1]), Path(sys.argv[2]), devices=2, batch_size=1)
 """
 
+#: What the first process of a job of two finds.
+OF_SLURM = {
+    **{"SLURM_JOB_ID": "7", "SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2"},
+    **{"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_NODEID": "0"},
+}
+
 
 def questions():
     return [
@@ -63,6 +69,14 @@ def test_two_processes_answer_as_one_does(scene_images, alone, tmp_path):
     path = tmp_path / "answers.jsonl"
     same(asked_in(scene_images, path, batch_size=4, devices=2), alone)
     assert lines(path) == IMAGES * EACH  # none was asked twice
+
+
+@pytest.mark.slow
+def test_two_processes_within_a_slurm_job_of_two(scene_images, alone, tmp_path, monkeypatch):
+    """Those of the job are others, which ask nothing."""
+    for name, value in OF_SLURM.items():
+        monkeypatch.setenv(name, value)
+    same(asked_in(scene_images, tmp_path / "a.jsonl", batch_size=4, devices=2), alone)
 
 
 @pytest.mark.slow

@@ -6,14 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ood_lab.notebook import (
-        Outcome,
-        bank_from_arrays,
-        bank_from_module,
-        evaluate,
-        export_onnx,
-        load_detector,
-    )
+    from ood_lab.detectors import load_detector
+    from ood_lab.notebook.banks import bank_from_arrays, bank_from_module
+    from ood_lab.notebook.evaluate import Outcome, evaluate
+    from ood_lab.notebook.export import export_onnx
 
 __version__ = "0.1.0"
 

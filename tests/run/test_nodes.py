@@ -8,6 +8,10 @@ import sys
 import pandas as pd
 import pytest
 from cli import ROOT, call, run_folders
+from local_server import LocalServer
+from PIL import Image
+
+from ood_lab.lvlm.questions import Question, write_questions
 
 pytestmark = pytest.mark.slow
 SMALL = ("experiment=smoke", "logger=none", "task.report=false")
@@ -68,3 +72,33 @@ def test_extracting_scoring_and_measuring(tmp_path, trained, start, task):
     assert {shard.name.split("-")[1] for shard in shards} == {"00000", "00001"}
     assert "Results: " in first
     assert "Results: " not in second
+
+
+def test_a_server_is_asked_every_question_once(tmp_path):
+    """By the first process: whatever the number of nodes, the server is what scales."""
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")
+    questions = [
+        Question(
+            f"{kind}{n}",
+            "yes_no",
+            "red.png",
+            f"Is there {kind} {n}?",
+            right,
+            pair_id=n,
+            meta={"split": "ood_h"},
+        )
+        for n in ("mug", "boat", "cat")
+        for kind, right in (("a", "yes"), ("no", "no"))
+    ]
+    file = tmp_path / "questions.jsonl"
+    write_questions(questions, file)
+    message = {"role": "assistant", "content": "Yes"}
+    said = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    with LocalServer(lambda *_: (200, said)) as server:
+        model = ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}")
+        line = ("task=oodbench", *SMALL[1:], "metrics.draws=20", *model, f"task.questions={file}")
+        assert call("eval.py", *line, f"paths.root={tmp_path / 'one'}") == 0
+        assert len(server.asked) == len(questions)
+        on_two_nodes(by_hand, "eval.py", *line, f"paths.root={tmp_path / 'two'}")
+        assert len(server.asked) == 2 * len(questions)
+    pd.testing.assert_frame_equal(results(tmp_path / "two"), results(tmp_path / "one"))

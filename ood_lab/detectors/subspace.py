@@ -60,28 +60,36 @@ def _fit_residual(
     origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.
-    vectors = torch.linalg.eigh(moment).eigenvectors[:, : d - dim].contiguous()
-    fitted = {"origin": origin, "residual": vectors, "dim": torch.tensor(dim)}
-    norm = _mean_norm(fitted, bank.features, moments.mean())
+    vectors = torch.linalg.eigh(moment).eigenvectors
+    residual, principal = (part.contiguous() for part in vectors.split([d - dim, dim], dim=1))
+    fitted = {"origin": origin, "residual": residual, "dim": torch.tensor(dim)}
+    norm = _mean_norm(fitted, bank.features, moments.mean(), principal)
     return fitted, norm, moment.trace().sqrt()
 
 
-def _mean_norm(fitted: dict[str, Tensor], features: Tensor, mean: Tensor) -> Tensor:
+def _mean_norm(
+    fitted: dict[str, Tensor], features: Tensor, mean: Tensor, principal: Tensor
+) -> Tensor:
     """The mean of :func:`residual_norm`, to :data:`ERROR`.
 
-    The lengths of many rows come from float32 products of x - ``mean``, at half the cost. Some
+    The lengths of many rows come from float32 products of x - ``mean``, at half the cost, or, where
+    that is less work, from what ``principal [D, dim]`` leaves of the length of x - u. Some
     rows, evenly spaced, are measured in float64 too; the mean difference is added, and of its
     spread follows how many rows that takes. Where it is half of them, all are measured so.
     """
     n = len(features)
-    residual = on_device(fitted["residual"])
+    origin, residual, inside = map(on_device, (fitted["origin"], fitted["residual"], principal))
     center, narrow = on_device(mean).float(), residual.float()
-    offset = (center.double() - on_device(fitted["origin"])) @ residual
+    offset = (center.double() - origin) @ residual
 
     def exact(x: Tensor) -> Tensor:
         return residual_norm(fitted, x)
 
     def rough(x: Tensor) -> Tensor:
+        if 2 * inside.shape[1] < residual.shape[1]:
+            z = x.double() - origin
+            squares = z.square().sum(dim=1) - (z @ inside).square().sum(dim=1)
+            return squares.clamp(min=0).sqrt().cpu()
         return ((x.float() - center) @ narrow).double().add_(offset).norm(dim=1).cpu()
 
     def lengths(of: Callable[[Tensor], Tensor], size: int) -> Tensor:

@@ -115,7 +115,8 @@ def _submit_quietly(executor: SlurmExecutor, command: str) -> Job[Any]:
 def reasons(error: Exception) -> list[str]:
     """Waits until all jobs have ended, of which one did with this error; says how each did.
 
-    The launcher itself gives up at the first job that failed.
+    The launcher itself gives up at the first job that failed. Empty for launchers of submitit that
+    do not ask SLURM.
 
     Raises:
         UserError: SLURM has refused the jobs.
@@ -123,7 +124,8 @@ def reasons(error: Exception) -> list[str]:
     if isinstance(error.__cause__, subprocess.CalledProcessError):
         raise UserError(_refusal(str(error))) from error
     watcher = SlurmJob.watcher
-    assert isinstance(watcher, Watcher)  # by Cluster
+    if not isinstance(watcher, Watcher):
+        return []
     known = watcher._registered
     ids = [job for job in known if f"{job}_0" not in known]  # submitit registers an array as well
     ids.sort(key=lambda job: [int(part) for part in job.split("_")])

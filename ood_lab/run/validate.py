@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from ood_lab.errors import UserError
+from ood_lab.run import checkpoints
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
 from ood_lab.run.terminal import JobRow, print_jobs
@@ -71,7 +72,8 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
     state, problems = "done", _problem(lambda: job.changes)
     if not (problems or job.done):
         problems = _obstacles(config_name, job, built)
-        state = "resumes" if not problems and job.last_checkpoint and not job.changes else "new"
+        resumes = not problems and checkpoints.to_resume(job.folder) and not job.changes
+        state = "resumes" if resumes else "new"
     if problems:
         state = f"{len(problems)} missing"
     return JobRow({"state": state, "run folder": str(job.folder)}, problems)
@@ -86,7 +88,7 @@ def _obstacles(config_name: str, job: Workspace, built: dict[str, Any]) -> list[
         *_problem(partial(_check_writable, job.folder)),
         *_problem(job.check_settings),
         *found,
-        *_problem(lambda: job.last_checkpoint),
+        *_problem(lambda: checkpoints.to_resume(job.folder)),
     ]
     network: list[Callable[[], Any]] = []
     if config_name == "train" and job.trains:

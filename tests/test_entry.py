@@ -127,6 +127,7 @@ def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):
     assert_same_numbers(read(again), read(trained))
 
 
+@pytest.mark.slow
 def test_sweep_reads_one_bank(trained, outputs, capsys):
     banks = sorted(p.name for p in (outputs / "features").iterdir())
     sweep = ("-m", "detector=msp,knn", "seed=0,1", "logger=none", "name=sweep")
@@ -188,7 +189,7 @@ def test_a_run_folder_without_its_configuration(trained, tmp_path, capsys, damag
     assert not run_folders(tmp_path / "outputs")
 
 
-@pytest.mark.parametrize("axis", ["semantic", "covariate"])
+@pytest.mark.parametrize("axis", ["semantic", pytest.param("covariate", marks=pytest.mark.slow)])
 def test_one_axis_of_shift(trained, outputs, axis):
     arguments = (f"shift={axis}", "detector=[msp]", "logger=none", f"name={axis}")
     arguments += ("task.report=false",)

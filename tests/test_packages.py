@@ -155,13 +155,8 @@ def test_the_command_line_loads_no_framework():
     assert done.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize(
-    ("given", "used"),
-    [
-        ({}, True),
-        pytest.param({"THP_MEM_ALLOC_ENABLE": "0"}, False, marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("given", "used"), [({}, True), ({"THP_MEM_ALLOC_ENABLE": "0"}, False)])
 def test_large_tensors_lie_in_large_pages(given, used):
     setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     if not setting.exists() or "[madvise]" not in setting.read_text():

@@ -94,14 +94,21 @@ def extract(
         # have changed it.
         missing = agreed(trainer, missing)
         if missing:
-            loader = build_loader(trainer, dataset, batch_size, num_workers)
-            _check_size(trainer, backbone, dataset, store.folder, missing, getattr(torch, dtype))
+            begun = store.begun(missing, len(dataset), trainer.world_size)
+            if main:
+                store.tidy(begun)
+            begun = agreed(trainer, begun)
+            done = None if begun is None else begun.rows
+            loader = build_loader(trainer, dataset, batch_size, num_workers, done)
+            left = len(dataset) - (0 if done is None else len(done))
+            kind = getattr(torch, dtype)
+            _check_size(trainer, backbone, dataset, store.folder, missing, kind, left)
             chosen = [wanted[key] for key in missing.columns]
             extractor = Extractor(
                 *(backbone, chosen, missing.base, batch_size, dataset.name, trainer.num_devices),
                 choices=store.root / CHUNKS,
             )
-            run_extraction(trainer, extractor, loader, store, manifest, moments)
+            run_extraction(*(trainer, extractor, loader, dataset, store, manifest, moments, begun))
             if passed is not None:
                 passed.append(dataset.name)
         elif main:
@@ -151,8 +158,9 @@ def _check_size(
     folder: Path,
     missing: Missing,
     dtype: torch.dtype,
+    left: int,
 ) -> None:
-    """Refuses, before any process starts, what cannot end well."""
+    """Refuses, before any process starts, what cannot end well; ``left`` images are to be done."""
     n = len(dataset)
     if n < trainer.world_size:
         raise UserError(
@@ -166,5 +174,5 @@ def _check_size(
             "trainer.limit_predict_batches=1.0 and no fast_dev_run"
         )
     if missing.base:
-        needed = base_bytes(n, backbone.head.in_features, backbone.head.out_features, dtype)
+        needed = base_bytes(left, backbone.head.in_features, backbone.head.out_features, dtype)
         require_space(folder, needed, f"the features of '{dataset.name}'")

@@ -7,16 +7,17 @@ import shutil
 import time
 import warnings
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
 from lightning.pytorch import Callback, Trainer
 from torch import Tensor
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import DataLoader, Subset, default_collate
 
 from ood_lab.errors import user_error_in
 from ood_lab.features.extractor import Extractor, frozen
-from ood_lab.features.store import BankStore
+from ood_lab.features.store import BankStore, Begun
 from ood_lab.features.writer import FeatureWriter
 from ood_lab.words import counted
 
@@ -43,11 +44,20 @@ def collate(samples: list[dict[str, Any]]) -> dict[str, Tensor]:
 
 
 def build_loader(
-    trainer: Trainer, dataset: Images, batch_size: int, num_workers: int
+    trainer: Trainer,
+    dataset: Images,
+    batch_size: int,
+    num_workers: int,
+    done: Tensor | None = None,
 ) -> DataLoader[dict[str, Any]]:
-    """Images in dataset order; Lightning shares them out among the processes."""
+    """Images in dataset order but the rows that are done; Lightning shares them out."""
+    images: Any = dataset
+    if done is not None:
+        left = torch.ones(len(dataset), dtype=torch.bool)
+        left[done] = False
+        images = Subset(images, left.nonzero().flatten().tolist())
     return DataLoader(
-        dataset,  # type: ignore[arg-type]  # a protocol, as this package does not import data
+        images,
         batch_size=batch_size,
         num_workers=num_workers,
         collate_fn=collate,
@@ -59,18 +69,40 @@ def run_extraction(
     trainer: Trainer,
     extractor: Extractor,
     loader: DataLoader[dict[str, Any]],
+    dataset: Images,
     store: BankStore,
     manifest: dict[str, Any],
     moments: Collection[str] = (),
+    begun: Begun | None = None,
 ) -> None:
-    """Runs the pass on all processes; the main one publishes what they have written."""
-    dataset: Any = loader.dataset
-    staging = store.stage()
-    writer = FeatureWriter(staging, dataset, getattr(torch, manifest["dtype"]), moments)
+    """Runs the pass on all processes; the main one publishes what they have written.
+
+    Args:
+        trainer: of the pass.
+        extractor: computes the rows.
+        loader: of the images that are left to do.
+        dataset: all of them.
+        store: of the bank.
+        manifest: what the bank is made from.
+        moments: that are gathered, unless the pass goes on with one that was killed.
+        begun: what that one has left.
+
+    Raises:
+        UserError: whatever ends the pass; what it has written is removed.
+    """
+    main, dtype, left = trainer.global_rank == 0, getattr(torch, manifest["dtype"]), len(dataset)
+    if begun is None:
+        staging = store.stage()
+        writer = FeatureWriter(staging, dataset, dtype, moments)
+    else:
+        staging, left = begun.folder, left - len(begun.rows)
+        writer = FeatureWriter(staging, dataset, dtype, (), left, begun.parts)
+        if main:
+            log.info("features of '%s': %s to go", dataset.name, counted(left, "image"))
     start = time.perf_counter()
     try:
         predict(trainer, extractor, loader, writer)
-        if trainer.global_rank == 0:
+        if main:
             head = extractor.backbone.head if extractor.base else None
             extractor.keep_chunk()
             chosen = extractor.chunk.describe() if extractor.chunk else {}
@@ -78,15 +110,22 @@ def run_extraction(
             log.info(
                 "features of '%s': extracted %s in %.1f s%s",
                 dataset.name,
-                counted(len(dataset), "image"),
+                counted(left, "image"),
                 time.perf_counter() - start,
                 ", {chunk} at a time, {memory_format}".format(**chosen) if chosen else "",
             )
     except Exception as error:
+        _discard(staging, main or begun is None)
         if (plain := user_error_in(error)) is None:
             raise
         raise plain from error
-    finally:
+    # Not where the pass was interrupted: it goes on after what it has written.
+    _discard(staging, main or begun is None)
+
+
+def _discard(staging: Path, own: bool) -> None:
+    """Removes the folder of a pass; that of a killed one belongs to the main process."""
+    if own:
         shutil.rmtree(staging, ignore_errors=True)
 
 

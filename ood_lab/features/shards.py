@@ -40,6 +40,19 @@ def _rows(path: Path) -> int:
         raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
 
 
+def index_of(path: Path) -> Tensor:
+    """The rows ``[n] int64`` that a shard holds.
+
+    Raises:
+        UserError: it is missing, or cut short.
+    """
+    try:
+        with safe_open(path, framework="pt") as shard:
+            return shard.get_tensor("index")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"feature bank shard '{path}' is missing or damaged: {error}") from error
+
+
 def checksum(path: Path) -> str:
     """XXH3 (128 bits, hex) of a file: about a tenth of the time that reading the rows takes.
 

@@ -6,10 +6,11 @@
                  head.safetensors          weight [C, D], bias [C]
                  base-<rank>-of-<world>-<part>.safetensors   index, features, logits, labels
                  columns/<column>/manifest.json, column-<rank>-of-...   index, values
-    <root>/.partial/<key>-<token>/         a pass under way
+    <root>/.partial/<key>-<token>/         a pass under way, or what a killed one has left
     <root>/.locks/<key>                    held by the process that leads the pass
 
-A bank and each of its columns appear by one rename, so they are complete or absent.
+A bank and each of its columns appear by one rename, so they are complete or absent. A pass that was
+killed goes on after the shards that it had written.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import logging
 import os
 import re
 import shutil
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
@@ -49,6 +52,8 @@ HEAD = "head.safetensors"
 COLUMNS = "columns"
 #: Moments of the rows of every process, until the bank is complete.
 PARTIAL = "moments"
+#: Seconds that the shards of a killed pass wait for the pass to be repeated.
+KEPT = 2 * 24 * 3600
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,23 @@ class Missing:
 
     def __bool__(self) -> bool:
         return self.base or bool(self.columns)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """What a killed pass has written, every row in all folders of the pass.
+
+    Attributes:
+        folder: of the pass.
+        shards: paths in it.
+        rows: ``[n] int64``, of the data set.
+        parts: number of the first part that none of its processes has written.
+    """
+
+    folder: Path
+    shards: frozenset[str]
+    rows: Tensor
+    parts: int
 
 
 def column_folder(key: str) -> str:
@@ -119,6 +141,36 @@ def _remove_files(folder: Path) -> None:
     (folder / shards.MANIFEST).unlink(missing_ok=True)
     for path in folder.glob("*.safetensors"):
         path.unlink()
+
+
+def _begun(path: Path, folders: Sequence[str], n: int, least: int) -> Begun | None:
+    """The shards of a folder whose rows are whole in all of ``folders``."""
+    kept: dict[tuple[str, ...], Tensor] = {}
+    for first in sorted((path / folders[0]).glob("*-of-*.safetensors")):
+        part = first.name.partition("-")[2]
+        names = [f"{folder}/column-{part}" if folder else f"base-{part}" for folder in folders]
+        try:
+            rows = [shards.index_of(path / name) for name in names]
+        except UserError:  # it was being written
+            continue
+        if all(torch.equal(rows[0], other) for other in rows):
+            kept[tuple(names)] = rows[0]
+    while kept and sum(map(len, kept.values())) > n - least:
+        kept.popitem()
+    if not kept:
+        return None
+    rows_of_all = torch.cat(list(kept.values()))
+    if len(rows_of_all.unique()) < len(rows_of_all) or int(rows_of_all.max()) >= n:
+        return None
+    parts = 1 + max(int(names[0].rpartition("-")[2].partition(".")[0]) for names in kept)
+    return Begun(path, frozenset(name for names in kept for name in names), rows_of_all, parts)
+
+
+def _is_old(path: Path) -> bool:
+    try:
+        return time.time() - path.stat().st_mtime > KEPT
+    except FileNotFoundError:  # another process was quicker
+        return False
 
 
 class BankStore:
@@ -184,6 +236,34 @@ class BankStore:
             finally:
                 # Forked helpers share the open file: closing it here would not be enough.
                 fcntl.flock(handle, fcntl.LOCK_UN)
+
+    def begun(self, missing: Missing, n: int, least: int) -> Begun | None:
+        """What a killed pass has left of what is missing; None where it is nothing.
+
+        All processes find the same: none writes a shard before it is connected with the others.
+
+        Args:
+            missing: what this pass has to compute.
+            n: images of the data set.
+            least: so many are left to compute; shards too many do not count.
+        """
+        folders = [f"{COLUMNS}/{column_folder(key)}" for key in missing.columns]
+        folders += [""] if missing.base else []
+        found = [_begun(path, folders, n, least) for path in self._left_behind()]
+        return max((b for b in found if b), key=lambda b: len(b.rows), default=None)
+
+    def tidy(self, begun: Begun | None) -> None:
+        """Removes all else that killed passes have left of this bank; call it while ``locked``."""
+        for path in self._left_behind():
+            if begun is None or path != begun.folder:
+                shutil.rmtree(path, ignore_errors=True)
+                continue
+            for file in path.rglob("*"):
+                if file.is_file() and str(file.relative_to(path)) not in begun.shards:
+                    file.unlink()
+
+    def _left_behind(self) -> list[Path]:
+        return sorted(self._partial.glob(f"{self.key}-*"))
 
     def stage(self) -> Path:
         """A new folder to write into; its name is never used twice, so passes cannot mix."""
@@ -270,8 +350,8 @@ class BankStore:
         os.replace(source, target)
 
     def _sweep(self) -> None:
-        """Removes what killed processes left behind: folders whose lock is free."""
-        for path in self._partial.glob("*-*"):
+        """Removes what processes left that were killed long ago: folders whose lock is free."""
+        for path in filter(_is_old, self._partial.glob("*-*")):
             with open(self._lock(path.name.rsplit("-", 1)[0]), "w") as handle:
                 if try_lock(handle.fileno()):
                     shutil.rmtree(path, ignore_errors=True)

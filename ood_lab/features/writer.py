@@ -27,13 +27,21 @@ class FeatureWriter(BasePredictionWriter):
         dataset: the dataset of the pass (``name``, ``table``, length), for messages.
         dtype: type of the features on disk.
         moments: parts of the moments that are gathered from the rows; none, of no rows.
+        rows: of the dataset that the pass computes; None = all.
+        first_part: number of the first shard of every process.
     """
 
     #: Size of the buffer, and so of a shard.
     shard_bytes = 256 * 2**20
 
     def __init__(
-        self, staging: Path, dataset: Any, dtype: torch.dtype, moments: Collection[str] = ()
+        self,
+        staging: Path,
+        dataset: Any,
+        dtype: torch.dtype,
+        moments: Collection[str] = (),
+        rows: int | None = None,
+        first_part: int = 0,
     ) -> None:
         super().__init__(write_interval="batch")
         self.staging = staging
@@ -43,7 +51,8 @@ class FeatureWriter(BasePredictionWriter):
         self._buffer: dict[str, dict[str, Tensor]] = {}
         self._capacity = 0
         self._filled = 0
-        self._part = 0
+        self._rows = len(dataset) if rows is None else rows
+        self._part = first_part
 
     def on_predict_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Agrees on the folder: every process of a script that ddp started has named its own."""
@@ -101,7 +110,7 @@ class FeatureWriter(BasePredictionWriter):
                 for folder, tensors in rows.items()
             }
 
-        n = len(self.dataset)
+        n = self._rows
         row_bytes = sum(row.nbytes for tensors in buffer(1).values() for row in tensors.values())
         require_space(self.staging, n * row_bytes, f"the features of '{self.dataset.name}'")
         self._capacity = max(size, min(n, self.shard_bytes // row_bytes))

@@ -264,7 +264,10 @@ def test_a_dimension_that_leaves_no_residual_is_halved(blobs, kind, dim):
     assert detector.score(blobs.ood).std() > 0
 
 
-@pytest.mark.parametrize(("d", "dim"), [(600, 512), (512, 256), (2048, 1000)])
+@pytest.mark.parametrize(
+    ("d", "dim"),
+    [(600, 512), (512, 256), pytest.param(2048, 1000, marks=pytest.mark.slow)],
+)
 def test_vim_auto_depends_on_the_width(make_bank, d, dim):
     generator = torch.Generator().manual_seed(0)
     features = torch.rand(4, d, generator=generator)

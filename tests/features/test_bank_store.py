@@ -121,7 +121,43 @@ def test_a_killed_pass_leaves_nothing_that_counts(tmp_path, monkeypatch):
     killed(lambda: run(root, fatal=PRIME - 2))
     assert list(root.glob(".partial/*/base-*"))
     assert not list(root.glob("*/manifest.json"))
-    assert_same(run(root), undisturbed)
+    written = {p.name: p.stat().st_mtime_ns for p in root.glob(".partial/*/base-*")}
+    again = run(root)
+    assert_same(again, undisturbed)
+    assert not list(root.glob(".partial/*"))
+    # Shards that are whole in base and columns stay; the others are made anew.
+    found = {p.name: p.stat().st_mtime_ns for p in folder_of(again, root).glob("base-*")}
+    assert len([name for name, stamp in written.items() if found.get(name) == stamp]) >= 2
+    assert sorted(again.index.tolist()) == list(range(PRIME))
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_a_killed_pass_goes_on_after_its_last_shard(tmp_path, monkeypatch, devices):
+    """With as many processes as there are now, and without what was gathered before."""
+    monkeypatch.setattr(FeatureWriter, "shard_bytes", 300)
+
+    def go(root, fatal=None, devices=1):
+        images = TinyImages()
+        images.fatal = fatal
+        trainer = make_trainer(devices=devices, strategy="ddp_fork" if devices > 1 else "auto")
+        more = {"batch_size": 4, "moments": ["within"]}
+        return extract(trainer, TinyBackbone(), images, root, COLUMNS, **more)
+
+    undisturbed, root = go(tmp_path / "undisturbed"), tmp_path / "killed"
+    killed(lambda: go(root, fatal=PRIME - 2))
+    (folder,) = root.glob(".partial/*")
+    *whole, last = sorted(folder.glob("base-*"))
+    truncate(last)  # killed while it wrote
+    (folder / "moments").mkdir()  # a process was further than the others
+    (folder / "moments" / "00000.safetensors").write_bytes(b"half")
+    kept = {row for shard in whole for row in store.load_file(shard)["index"].tolist()}
+    assert len(kept) >= PRIME // 2
+    bank = go(root, fatal=min(kept), devices=devices)  # to read one of them again would kill it
+    torch.testing.assert_close(bank.features, undisturbed.features)
+    for column in COLUMNS:
+        torch.testing.assert_close(bank.columns[column.key], undisturbed.columns[column.key])
+    within = [each.derived.moments(["within"]).within for each in (bank, undisturbed)]
+    torch.testing.assert_close(*within)
     assert not list(root.glob(".partial/*"))
 
 
@@ -180,10 +216,14 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
     mine, other = BankStore(tmp_path, "a" * 32), BankStore(tmp_path, "b" * 32)
     with mine.locked():
         staging = mine.stage()
-        abandoned = other.stage()
+        abandoned, killed_lately = other.stage(), other.stage()
+        long_ago = time.time() - store.KEPT - 60
+        for path in (staging, abandoned):
+            os.utime(path, (long_ago, long_ago))
         with BankStore(tmp_path, "c" * 32).locked():
             assert staging.exists()
             assert not abandoned.exists()
+            assert killed_lately.exists()
 
 
 def test_a_large_bank_is_a_mapped_file_that_goes_with_it(tmp_path, monkeypatch):

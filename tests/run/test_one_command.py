@@ -75,6 +75,7 @@ ask "ood-lab train loss=" 2
 """
 
 
+@pytest.mark.slow
 def test_bash_completes_as_hydra_does(tmp_path):
     command = tmp_path / "ood-lab"
     code = "import sys; from ood_lab.run.console import main; sys.argv[0] = 'ood-lab'; main()"

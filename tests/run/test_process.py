@@ -34,7 +34,7 @@ with quick_exit():
         pytest.param("sys.exit()", 0, marks=pytest.mark.slow),
         pytest.param("sys.exit(3)", 3, marks=pytest.mark.slow),
         pytest.param("sys.exit('no')", 1, marks=pytest.mark.slow),
-        ("1 / 0", 1),
+        pytest.param("1 / 0", 1, marks=pytest.mark.slow),
     ],
 )
 def test_the_process_ends_at_once_with_its_status_and_all_it_said(end, status):

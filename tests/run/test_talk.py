@@ -161,6 +161,7 @@ def test_stopped_by_the_user(moment, tmp_path, monkeypatch, capsys):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 def test_a_training_goes_on_where_it_was_stopped(tmp_path, monkeypatch, capsys):
     with monkeypatch.context() as patch:
         epoch_end = TrainingLog.on_train_epoch_end

@@ -104,6 +104,7 @@ def test_seeds_share_a_folder_and_have_a_mean(runs):
     assert near.value["msp"] == pytest.approx(sum(own) / 2)
 
 
+@pytest.mark.slow
 def test_groups_csid_and_validation_sets(runs):
     scores = pd.read_parquet(runs[0] / "scores.parquet")
     assert list(scores.dataset.unique()) == ["test", "cifar10c", "cifar100", "tin", *FAR]
@@ -127,6 +128,7 @@ def test_groups_csid_and_validation_sets(runs):
     assert list(accuracies.n_id) == [20, 10, 30]
 
 
+@pytest.mark.slow
 def test_verify_takes_the_mean_of_the_seeds(runs, tmp_path):
     results, _ = read_runs(runs[0].parent)
     tables = [pd.read_parquet(p / "results.parquet") for p in runs[:2]]

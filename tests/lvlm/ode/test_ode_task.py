@@ -154,6 +154,7 @@ def test_published_files_lead_to_the_same_questions(tmp_path):
     assert sum(map(len, queries)) == len(texts[0])
 
 
+@pytest.mark.slow
 def test_another_round_has_other_pairs_and_knows_where_it_comes_from(finished):
     outputs = finished.parents[2]
     before = run_folders(outputs)

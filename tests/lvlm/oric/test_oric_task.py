@@ -106,6 +106,7 @@ def test_results_are_those_of_an_oracle_that_errs_as_often_as_it_is_told(finishe
     assert set(answered["part"].dropna()) == {f"wording {n}" for n in (1, 2, 3, 4)}
 
 
+@pytest.mark.slow
 def test_a_file_in_the_published_format_gives_the_same_numbers(finished, tmp_path):
     """Its own bench file and predictions, read as those of others would be."""
     files = ",".join(f"{finished}/predictions_{n}.json" for n in range(1, 5))

@@ -27,6 +27,7 @@ def test_losses():
     assert float(sum(terms.values())) == pytest.approx(23.600824, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_size():
     net = official(NTSNet, crop=32)
     assert size_of(net) == 29_033_133

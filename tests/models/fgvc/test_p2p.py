@@ -131,6 +131,7 @@ def test_guesses_read_the_parts_in_the_order_of_the_memory():
     torch.testing.assert_close(outputs.logits, net(image).logits)
 
 
+@pytest.mark.slow
 def test_size():
     net = official(P2PNet, crop=32)
     assert size_of(net) == 61_474_677

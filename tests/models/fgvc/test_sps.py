@@ -104,6 +104,7 @@ def test_outside_training_nothing_is_swapped():
     assert not torch.allclose(net.train_outputs(image).mid[0], outputs.mid[0], atol=1e-3)
 
 
+@pytest.mark.slow
 def test_size():
     net = official(SPSNet)
     assert size_of(net) == 25_172_432

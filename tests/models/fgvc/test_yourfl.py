@@ -1,5 +1,6 @@
 """YourFL: reference values, and the one-way flow from fine to coarse."""
 
+import pytest
 import torch
 from tree_toys import BIRDS, BRONZE, build, module, parameters, wave
 
@@ -69,5 +70,6 @@ def test_features_are_the_finest_chunk_and_the_category_has_its_own():
     close(losses["category"], -float(out.category[0].log_softmax(0)[1]))
 
 
+@pytest.mark.slow
 def test_parameters_on_resnet50():
     assert parameters(build(YourFLNet, BIRDS, 200, "resnet50", {})) == 24_805_979

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from ood_lab.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from ood_lab.detectors import load_detector
     from ood_lab.notebook.banks import bank_from_arrays, bank_from_module
     from ood_lab.notebook.evaluate import Outcome, evaluate
     from ood_lab.notebook.export import export_onnx
-
-__version__ = "0.1.0"
 
 # Activations live in fresh memory on a CPU; in pages of 2 MiB it costs a fraction of what it does
 # in those of 4 KiB, and no digit. PyTorch reads this when it first takes memory; on Linux alone.

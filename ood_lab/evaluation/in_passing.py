@@ -174,18 +174,12 @@ def fit_before(
     Raises:
         UserError: on all processes: no detector works, or one needs too much memory.
     """
-    return made_by_main(trainer, lambda: _fitted(detectors, banks, tuning, limit, seed))
 
-
-def _fitted(
-    detectors: Mapping[str, Detector],
-    banks: Mapping[str, FeatureBank],
-    tuning: Tuning,
-    limit: int,
-    seed: int,
-) -> Fitted:
-    selection = tuning.select(detectors, banks, limit, seed)
-    both, refused = with_tuned(detectors, selection.detectors), dict[str, str]()
+    def chosen_and_fitted() -> Fitted:
+        selection = tuning.select(detectors, banks, limit, seed)
+        both, refused = with_tuned(detectors, selection.detectors), dict[str, str]()
+        seconds = each_that_works(both, fit, refused) if both else {}
+        return Fitted({name: both[name] for name in seconds}, seconds, selection, refused)
 
     def fit(name: str, detector: Detector) -> float:
         start = time.perf_counter()
@@ -193,8 +187,7 @@ def _fitted(
             fit_within(detector, banks[detector.fit_split], limit)
         return time.perf_counter() - start
 
-    seconds = each_that_works(both, fit, refused) if both else {}
-    return Fitted({name: both[name] for name in seconds}, seconds, selection, refused)
+    return made_by_main(trainer, chosen_and_fitted)
 
 
 def identity_of(detectors: Mapping[str, Detector], fitted_on: Mapping[str, str]) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from torch import nn
 
-import ood_lab
 from ood_lab.errors import UserError
+from ood_lab.version import __version__
 
 #: Raised when the files of a bank change, so that an older bank is never misread.
 FORMAT = 2  # 2: checksums in the manifest
@@ -41,7 +41,7 @@ def transform_text(transform: Any, dataset_name: str) -> str:
 @cache
 def versions() -> dict[str, str]:
     """Versions of what turns pixels into features."""
-    return {"torch": version("torch"), "timm": version("timm"), "ood_lab": ood_lab.__version__}
+    return {"torch": version("torch"), "timm": version("timm"), "ood_lab": __version__}
 
 
 def bank_key(

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ood_lab import __version__
 from ood_lab.hints import suggestion
 from ood_lab.scripts import conf_files, evaluate, train
+from ood_lab.version import __version__
 
 #: What a report of a problem should say of the machine.
 _PACKAGES = (

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab import hints
+from ood_lab.hints import nearest as nearest_names
 from ood_lab.scripts import conf_files
 
 #: Below these, users invent the names: those of sets (`data.ood.mine=DIR`) ...
@@ -46,7 +46,7 @@ def advice(key: str, cfg: DictConfig) -> str:
 
 def nearest(word: str, options: Sequence[str]) -> str:
     """``Did you mean ...?`` for the options that are close to ``word``, or else the valid ones."""
-    if close := hints.nearest(word, options):
+    if close := nearest_names(word, options):
         return f"Did you mean {' or '.join(close)}?"
     shown, more = sorted(options), ""
     if len(shown) > _SHOWN:
@@ -84,13 +84,13 @@ def _near_keys(key: str, keys: Sequence[str]) -> list[str]:
     same = [k for k in keys if _leaf(k) == leaf]
     if not parents and same:
         return _highest(same)
-    names = hints.nearest(leaf, {_leaf(k) for k in keys}, 3, 0.6)
+    names = nearest_names(leaf, {_leaf(k) for k in keys}, 3, 0.6)
     # A word of a longer name matches as well: epochs, in max_epochs.
     names += sorted({_leaf(k) for k in keys if leaf in _leaf(k).split("_")})
     similar = [k for name in dict.fromkeys(names) for k in keys if _leaf(k) == name]
     if not parents:
         return _highest(similar)
-    whole = hints.nearest(key, keys, 3, 0.6)
+    whole = nearest_names(key, keys, 3, 0.6)
     inside = [k for k in similar if k.rpartition(".")[0] == ".".join(parents)]
     return list(dict.fromkeys([*inside, *whole, *_highest(same)]))[:3]
 

@@ -7,14 +7,14 @@ makes differences between detectors, and statistics over several groups (DAD, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from ood_lab.cores import usable_cores
+from ood_lab.cores import can_fork, on_all_cores, usable_cores
 from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.ood import AuprMethod, Floats
@@ -24,6 +24,8 @@ from ood_lab.metrics.record import OF_SETS, Metric
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
 _BATCH_SAMPLES = 24_000
 _MAX_THREADS = 8  # each holds its own batch in memory
+# Samples of all draws and detectors that one core goes through in about half a second.
+_LITTLE = 10_000_000
 
 
 def bootstrap(
@@ -35,7 +37,7 @@ def bootstrap(
     aupr_method: AuprMethod = "trapezoid",
     metrics: Sequence[Metric] = OF_SETS,
     copies: Copies | None = None,
-    threads: int | None = None,
+    workers: int | None = None,
 ) -> dict[str, Floats]:
     """Draws of metrics for D detectors on G OOD groups.
 
@@ -47,12 +49,13 @@ def bootstrap(
         id_scores: ``[n]`` or ``[n, D]``, higher = more OOD, without NaN.
         ood_scores: G arrays ``[m_g]`` or ``[m_g, D]``.
         draws: number of draws B.
-        seed: the draws of a seed do not depend on ``threads``; the ID resamples are the same for
+        seed: the draws of a seed do not depend on ``workers``; the ID resamples are the same for
             every call with the same n.
         aupr_method: of ``aupr_in`` and ``aupr_out``.
         metrics: to draw; AUPR costs several times the rest.
         copies: of ID and of each group in turn; whole photographs are drawn then.
-        threads: default one, or for large draws one per core, at most 8.
+        workers: processes, or threads where none can be forked; default one, or one per core, at
+            most 8, where there is much to draw.
 
     Returns:
         ``[D, G, B]`` by the name of each metric.
@@ -90,24 +93,40 @@ def bootstrap(
     samples = len(id_matrix) + len(ood_matrix)
     size = max(1, _BATCH_SAMPLES // samples)
     batches = [range(first, min(first + size, draws)) for first in range(0, draws, size)]
-    drawn = np.concatenate(in_threads(draw_batch, batches, samples, threads), axis=2)
+    numbers = draws * samples * len(ranked)
+    found = side_by_side(draw_batch, batches, numbers, samples, workers)
+    drawn = np.concatenate(found, axis=2)
     # drawn is [D, metric, B, G]
     return {metric.name: drawn[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
 
 
-def in_threads(
-    work: Callable[[Any], Floats], parts: Iterable[Any], samples: int, threads: int | None = None
+def side_by_side(
+    work: Callable[[Any], Floats],
+    parts: Sequence[Any],
+    numbers: int,
+    samples: int,
+    workers: int | None = None,
 ) -> list[Floats]:
-    """``work`` of all parts, in order; in several threads where one draw has many samples.
+    """``work`` of all parts, in order: on all cores where that takes less time than to begin.
 
-    With few, the calls of numpy are so short that threads wait for each other: two take longer
-    than one.
+    Processes, as the calls of numpy are short: threads wait for each other, and with few samples
+    two take longer than one. Where no process can be forked, large draws still go to threads.
+
+    Args:
+        work: on one part; a large array of its own for each at work.
+        parts: of about equal size.
+        numbers: samples that all parts go through together.
+        samples: of one draw.
+        workers: default as many as pay.
     """
-    if threads is None:
-        threads = min(usable_cores(), _MAX_THREADS) if samples > _BATCH_SAMPLES else 1
-    if threads == 1:
+    if workers is None and numbers < _LITTLE:
+        workers = 1
+    if workers == 1 or can_fork():
+        with on_all_cores(work, parts, workers) as answers:
+            return [answer() for answer in answers]
+    if workers is None and samples <= _BATCH_SAMPLES:
         return list(map(work, parts))
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(workers or min(usable_cores(), _MAX_THREADS)) as pool:
         return list(pool.map(work, parts))
 
 

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.copies import Copies, photographs
 from ood_lab.metrics.counts import Counts, Groups
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import bootstrap_interval
 from ood_lab.metrics.ood import Floats, Ints
-from ood_lab.metrics.resampling import draw_generator, in_threads, score_matrix
+from ood_lab.metrics.resampling import draw_generator, score_matrix, side_by_side
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
 MAX_DRAWS = 200
@@ -63,23 +64,19 @@ class Ranked:
         first = np.append(True, sorted_values[1:] != sorted_values[:-1])
         return cls(order, np.flatnonzero(first), wrong)
 
-    def run(self, counts: Counts) -> tuple[Ints, Floats]:
-        """Images and failures accepted up to the end of each block, ``[..., K]`` each.
+    def accepted(self, counts: Counts) -> Accepted:
+        """Images and failures of each block, and those accepted up to its end.
 
         Args:
             counts: how often each row is there, ``[..., n]``.
         """
-        size, wrong = self._blocks(counts)
-        return size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
-
-    def _blocks(self, counts: Counts) -> tuple[Counts, Floats]:
-        """Images and failures of each block, ``[..., K]`` each."""
-        taken = counts.take(self.order, axis=-1)
-        wrong = taken * self.failures[self.order]
-        if len(self.start) == len(self.order):  # no two images have the same score
-            return taken, wrong
-        start = self.start
-        return np.add.reduceat(taken, start, axis=-1), np.add.reduceat(wrong, start, axis=-1)
+        size = counts.take(self.order, axis=-1)
+        wrong = size * self.failures[self.order]
+        if len(self.start) < len(self.order):  # some images have the same score
+            size = np.add.reduceat(size, self.start, axis=-1)
+            wrong = np.add.reduceat(wrong, self.start, axis=-1)
+        images = size.cumsum(axis=-1, dtype=np.int64)
+        return Accepted(size, wrong, images, wrong.cumsum(axis=-1))
 
     def measures(self, counts: Counts) -> dict[str, Floats]:
         """Every metric of this module, each ``[...]``.
@@ -90,37 +87,51 @@ class Ranked:
         Args:
             counts: how often each row is there, ``[..., n]``.
         """
-        area, best = self.areas(counts)
-        found = [area, area - best, self.joint_area(counts)]
-        found += [self.accuracy_at(coverage, counts) for coverage in COVERAGES]
+        accepted = self.accepted(counts)
+        area, best = accepted.areas()
+        found = [area, area - best, accepted.joint_area()]
+        found += [accepted.accuracy_at(coverage) for coverage in COVERAGES]
         return dict(zip(METRICS, found, strict=True))
 
-    def joint_area(self, counts: Counts) -> Floats:
+
+@dataclass(frozen=True)
+class Accepted:
+    """Images of the K blocks in the order in which they are accepted, each ``[..., K]``.
+
+    Attributes:
+        size: images of each block.
+        wrong: failures of each block.
+        images: images up to its end.
+        failed: failures up to its end.
+    """
+
+    size: Counts
+    wrong: Floats
+    images: Ints
+    failed: Floats
+
+    def joint_area(self) -> Floats:
         """AUGRC, ``[...]``."""
-        size, wrong = self._blocks(counts)
-        right = size - wrong
-        n, errors = size.sum(axis=-1), wrong.sum(axis=-1)
+        right = self.size - self.wrong
+        n, errors = self.images[..., -1], self.wrong.sum(axis=-1)
         # Pairs in which the failure is accepted before what is right; half of those that are tied.
         later = (n - errors)[..., None] - right.cumsum(axis=-1) + right / 2
-        return ((wrong * later).sum(axis=-1) + errors**2 / 2) / np.square(n, dtype=np.float64)
+        joint = (self.wrong * later).sum(axis=-1) + errors**2 / 2
+        return np.asarray(joint / np.square(n, dtype=np.float64))
 
-    def accuracy_at(self, coverage: float, counts: Counts) -> Floats:
+    def accuracy_at(self, coverage: float) -> Floats:
         """Selective accuracy at a coverage, ``[...]``."""
-        size, wrong = self._blocks(counts)
-        images, failed = size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
         # 0.9 x 10 is a little more than 9 in floating point.
-        k = np.maximum(np.ceil(coverage * images[..., -1:] - 1e-9), 1)
-        block = (images < k).sum(axis=-1, keepdims=True)
-        end, lost, of, bad = (
-            np.take_along_axis(part, block, axis=-1) for part in (images, failed, size, wrong)
-        )
+        k = np.maximum(np.ceil(coverage * self.images[..., -1:] - 1e-9), 1)
+        block = (self.images < k).sum(axis=-1, keepdims=True)
+        parts: tuple[NDArray[Any], ...] = (self.images, self.failed, self.size, self.wrong)
+        end, lost, of, bad = (np.take_along_axis(part, block, axis=-1) for part in parts)
         found = 1 - (lost - bad + bad / of * (k - (end - of))) / k
         return np.asarray(found[..., 0], np.float64)
 
-    def areas(self, counts: Counts) -> tuple[Floats, Floats]:
+    def areas(self) -> tuple[Floats, Floats]:
         """AURC and that of the best possible order of the same images, each ``[...]``."""
-        size, wrong = self._blocks(counts)
-        images, failed = size.cumsum(axis=-1, dtype=np.int64), wrong.cumsum(axis=-1)
+        size, wrong, images, failed = self.size, self.wrong, self.images, self.failed
         n, errors = images[..., -1], failed[..., -1]
         harmonic = np.append(0.0, np.cumsum(1 / np.arange(1, int(n.max()) + 1)))
         reached = harmonic.take(images)
@@ -194,7 +205,8 @@ def selective_accuracy(scores: ArrayLike, failures: ArrayLike, coverage: float) 
     if not 0 < coverage <= 1:
         raise ValueError(f"coverage: expected a share in (0, 1], got {coverage}")
     ranked = Ranked.of(scores, failures)
-    return float(ranked.accuracy_at(coverage, np.ones(len(ranked.order), dtype=np.int32)))
+    once = np.ones(len(ranked.order), dtype=np.int32)
+    return float(ranked.accepted(once).accuracy_at(coverage))
 
 
 def risk_coverage(scores: ArrayLike, failures: ArrayLike) -> tuple[Floats, Floats]:
@@ -203,8 +215,8 @@ def risk_coverage(scores: ArrayLike, failures: ArrayLike) -> tuple[Floats, Float
     Arguments and errors as in :func:`aurc`.
     """
     ranked = Ranked.of(scores, failures)
-    images, failed = ranked.run(np.ones(len(ranked.order), dtype=np.int32))
-    return images / images[-1], failed / images
+    accepted = ranked.accepted(np.ones(len(ranked.order), dtype=np.int32))
+    return accepted.images / accepted.images[-1], accepted.failed / accepted.images
 
 
 def measures_of(scores: ArrayLike, failures: ArrayLike) -> dict[str, float]:
@@ -282,7 +294,9 @@ def _cell(
             [np.stack(list(ranked.measures(part).values())) for part in parts], axis=1
         )
 
-    found = np.stack(in_threads(measures, scores.T, len(scores)), axis=1)  # [metric, D, 1 + draws]
+    numbers = len(drawn) * scores.size
+    columns = side_by_side(measures, list(scores.T), numbers, len(scores))
+    found = np.stack(columns, axis=1)  # [metric, D, 1 + draws]
     resampled = copies.n if copies else sizes
     n = min(resampled)
     return FailureCell(

@@ -108,8 +108,8 @@ def test_detectors_and_groups_share_the_draws():
 def test_draws_depend_on_the_seed_only():
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=4000), rng.normal(1, 1, 3000)
-    one = bootstrap(x, [y], draws=30, seed=4, threads=1, aupr_method="trapezoid")
-    many = bootstrap(x, [y], draws=30, seed=4, threads=3, aupr_method="trapezoid")
+    one = bootstrap(x, [y], draws=30, seed=4, workers=1, aupr_method="trapezoid")
+    many = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
     assert set(one) == {"auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"}
     for metric in one:
         np.testing.assert_array_equal(one[metric], many[metric])
@@ -189,7 +189,7 @@ def test_intervals_cover_the_truth_in_93_to_97_percent(n, m, shift):
     hits, repetitions = dict.fromkeys(truth, 0), 1000
     for seed in range(repetitions):
         x, y = rng.normal(size=n), rng.normal(shift, 1, m)
-        drawn = bootstrap(x, [y], draws=500, seed=seed, threads=1)
+        drawn = bootstrap(x, [y], draws=500, seed=seed, workers=1)
         for metric, true in truth.items():
             draws = drawn[metric][0, 0]
             if metric == "auroc":

@@ -116,7 +116,7 @@ def test_counts_are_repeated_images():
     rng = np.random.default_rng(1)
     scores, failures = rng.integers(0, 9, 40), rng.random(40) < 0.4
     counts = rng.integers(0, 4, (3, 40)).astype(np.int32)
-    area, best = Ranked.of(scores, failures).areas(counts)
+    area, best = Ranked.of(scores, failures).accepted(counts).areas()
     every = Ranked.of(scores, failures).measures(counts)
     for b in range(3):
         again = np.repeat(scores, counts[b]), np.repeat(failures, counts[b])

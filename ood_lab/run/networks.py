@@ -106,15 +106,22 @@ def load_backbone(
                 f"the ID images have no labels, and nothing says which classes ckpt={ckpt} knows: "
                 "give labelled images to data.id.train, or the folder of a run to ckpt"
             )
-    backbone: Backbone = nodes.build(
-        cfg,
-        "model.backbone",
-        num_classes=model.backbone.num_classes or (None if own_head else len(classes)),
-        **_asked_for(cfg, file, classes, data),
-    )
+    heads = model.backbone.num_classes or (None if own_head else len(classes))
+    backbone = _built(cfg, num_classes=heads, **_asked_for(cfg, file, classes, data))
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(file)
+    return backbone
+
+
+def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
+    """The network, called what the user has chosen, which may be another word than timm's for it.
+
+    A network of the user's own keeps the name of its class.
+    """
+    backbone: Backbone = nodes.build(cfg, "model.backbone", **arguments)
+    if not cfg.model.get("net"):
+        backbone.name = str(cfg.model.name)
     return backbone
 
 
@@ -132,9 +139,7 @@ def make_classifier(
     if "loss" in cfg.model.classifier and "loss" not in inspect.signature(make.func).parameters:
         raise UserError(f"model={cfg.model.name} has a loss of its own: leave loss=... out")
     asked_for = _asked_for(cfg, None, data.classes, lambda: data)
-    backbone: Backbone = nodes.build(
-        cfg, "model.backbone", num_classes=len(data.classes), **asked_for
-    )
+    backbone = _built(cfg, num_classes=len(data.classes), **asked_for)
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
         backbone.load(checkpoints.weights_file(Path(cfg.ckpt)))

@@ -72,6 +72,14 @@ def test_a_line_for_every_epoch_and_every_set(talk):
     assert len(sets) == 6
 
 
+def test_a_network_is_called_what_the_user_has_chosen(tmp_path, capsys):
+    """And not ``resnet18``, which timm builds it from; nor where a later run scores it."""
+    assert train(tmp_path, "trainer.max_epochs=1", "model.backbone.input_size=128") == 0
+    (folder,) = run_folders(tmp_path)
+    assert call("eval.py", f"ckpt={folder}", "detector=[mls]", f"paths.outputs={tmp_path}") == 0
+    assert capsys.readouterr().out.count("resnet10s takes 128 × 128 pixels") == 2
+
+
 def test_of_very_many_epochs_not_every_one_has_a_line(tmp_path, caplog):
     data = DataLoader(TensorDataset(torch.ones(2, 1)), batch_size=2)
     options = {"enable_progress_bar": False, "enable_checkpointing": False, "logger": False}

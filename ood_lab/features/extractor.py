@@ -107,6 +107,10 @@ class Extractor(LightningModule):
         self._search: ChunkSearch | None = None
         self._arranged = self._own_format = memory_format_of(backbone)
 
+    def progress(self, share: float) -> str:
+        """Says what has been done with a share of the images."""
+        return f"features of '{self.description}': {share:.0%} extracted"
+
     @property
     def column_keys(self) -> list[str]:
         """Keys of the columns that ``predict_step`` computes."""

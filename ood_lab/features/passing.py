@@ -146,6 +146,10 @@ class _OwnParts(DistributedSampler[int]):
 class _PassExtractor(Extractor):
     """As its base class, with batches of which no image could be read."""
 
+    def progress(self, share: float) -> str:
+        """See the base class; nothing of them is kept."""
+        return f"'{self.description}': {share:.0%} of the images passed"
+
     def predict_step(self, batch: dict[str, Any], batch_idx: int) -> dict[str, Any]:
         """See the base class; nothing of a batch without images."""
         return super().predict_step(batch, batch_idx) if "image" in batch else {}

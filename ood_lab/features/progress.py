@@ -16,7 +16,7 @@ class ExtractionProgressBar(RichProgressBar):
 
     @property
     def predict_description(self) -> str:
-        """``test`` instead of ``Predicting`` while the features of ``test`` are extracted."""
+        """``test`` instead of ``Predicting`` while the images of ``test`` pass."""
         module = self.trainer.lightning_module
         return module.description if isinstance(module, Extractor) else super().predict_description
 
@@ -44,5 +44,7 @@ class ExtractionLog(Callback):
         if trainer.is_global_zero and self._pace and self._pace.total and self._pace.due:
             done = batch_idx + 1
             share, left = done / self._pace.total, self._pace.left(done)
-            name = pl_module.description if isinstance(pl_module, Extractor) else "prediction"
-            self._pace.line(f"features of '{name}': {share:.0%} extracted, {left}")
+            said = f"prediction: {share:.0%} done"
+            if isinstance(pl_module, Extractor):
+                said = pl_module.progress(share)
+            self._pace.line(", ".join(filter(None, (said, left))))

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ood_lab.evaluation import banks, parts
 from ood_lab.features import passing
+from ood_lab.progress import Pace
 
 SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -89,6 +90,17 @@ def test_what_needs_rows_keeps_what_it_is_fitted_on(run, capsys):
     manifests = [json.loads((f / "manifest.json").read_text()) for f in (bank, passed)]
     for key in ("threshold", "tuning", "answer", "id_accuracy", "refused", "warnings"):
         assert manifests[0][key] == manifests[1][key]
+
+
+def test_a_pass_that_keeps_nothing_does_not_speak_of_features(run, monkeypatch):
+    monkeypatch.setattr(Pace, "due", True)  # a line for every batch, not one a minute
+    for line, told in (
+        ((), "features of 'test': 29% extracted, "),
+        (("task.keep_features=false",), "'test': 29% of the images passed, "),
+    ):
+        log = (run(f"told{len(line)}", "detector=[msp]", *line) / "log.txt").read_text()
+        assert told in log
+        assert ("extracted" in log) == (not line)
 
 
 def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):

@@ -14,7 +14,7 @@ from ood_lab.arguments import Seed
 from ood_lab.data.bronzes_table import COLOUR, read_annotations, read_boxes, read_splits
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.files import FileDataset, Identify
+from ood_lab.data.files import FileDataset
 from ood_lab.data.folders import instead, read_folder
 from ood_lab.data.hierarchy import add_levels
 from ood_lab.data.naming import encode_names
@@ -42,7 +42,6 @@ class BronzesDataModule(OODDataModule):
         splits: folder with ``train.csv``, ``val.csv`` and ``test.csv`` of an earlier run
             (``<run>/splits``), which is then the split; None = a split is made.
         name: of the data, for folders and tables.
-        identify: ``content`` or ``stat``, see :class:`FileDataset`.
         shift_order: of the OOD sets, for DAD; None = the order of ``ood``.
         options: see :class:`OODDataModule`.
     """
@@ -56,7 +55,6 @@ class BronzesDataModule(OODDataModule):
         split_seed: Seed = 0,
         splits: str | os.PathLike[str] | None = None,
         name: str = "shiftedbronzes",
-        identify: Identify = "content",
         shift_order: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
@@ -72,7 +70,6 @@ class BronzesDataModule(OODDataModule):
         self.split = list(split)
         self.split_seed = split_seed
         self.given_splits = Path(splits) if splits else None
-        self.identify: Identify = identify
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -100,7 +97,7 @@ class BronzesDataModule(OODDataModule):
                 name,
                 table,
                 classes if name in tables else [],
-                self.identify,
+                self.checking.identify,
                 self.checking.cache_dir,
                 names,
             )

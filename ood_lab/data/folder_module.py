@@ -16,7 +16,7 @@ from ood_lab.arguments import Seed
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.fewshot import ALL
-from ood_lab.data.files import FileDataset, Identify
+from ood_lab.data.files import FileDataset
 from ood_lab.data.hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.labelled import (
     check_classes,
@@ -56,7 +56,6 @@ class FolderDataModule(OODDataModule):
             of that file.
         split: shares of train, val and test when they are split; sum 1.
         split_seed: of the split.
-        identify: ``content`` or ``stat``, see :class:`FileDataset`.
         options: see :class:`OODDataModule`.
     """
 
@@ -72,7 +71,6 @@ class FolderDataModule(OODDataModule):
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] = (0.8, 0.1, 0.1),
         split_seed: Seed = 0,
-        identify: Identify = "content",
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
@@ -88,7 +86,6 @@ class FolderDataModule(OODDataModule):
         self.hierarchy = hierarchy
         self.split = list(split)
         self.split_seed = split_seed
-        self.identify: Identify = identify
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -133,7 +130,7 @@ class FolderDataModule(OODDataModule):
                 name,
                 table,
                 classes if name in tables or name in shifted else [],
-                self.identify,
+                self.checking.identify,
                 self.checking.cache_dir,
                 names,
                 stores.get(name, stores["train"]),  # of which val and test may be a part

@@ -19,7 +19,7 @@ from ood_lab.data.checks import Mode
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.division import apply_levels, read_levels
 from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
-from ood_lab.data.files import FileDataset
+from ood_lab.data.files import FileDataset, Identify
 from ood_lab.data.overlap import shared_content
 from ood_lab.data.remarks import Tell
 from ood_lab.data.sources import Given, source_of
@@ -64,18 +64,20 @@ class Loading:
 
 @dataclass(frozen=True)
 class Checking:
-    """What is checked before any work.
+    """What is checked before any work, and how files are known again.
 
     Args:
         check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
         on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
+        identify: ``content`` or ``stat``, see :class:`~ood_lab.data.files.FileDataset`.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
     """
 
     check: Mode = "auto"
     on_broken: Literal["stop", "skip"] = "stop"
     on_duplicates: Literal["warn", "stop"] = "warn"
+    identify: Identify = "content"
     cache_dir: str | os.PathLike[str] | None = None
 
 
@@ -128,7 +130,9 @@ class Exposure:
         source, cache = source_of(self.outliers, "data.outliers"), checking.cache_dir
         table, _, store = source.read([], tell, cache)
         table = table[["path", "label"]]
-        splits[OUTLIERS] = FileDataset(OUTLIERS, table, [], cache_dir=cache, store=store)
+        splits[OUTLIERS] = FileDataset(
+            OUTLIERS, table, [], checking.identify, cache_dir=cache, store=store
+        )
         return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
 
     @staticmethod

@@ -1,6 +1,7 @@
 """Outliers to train with, from each kind of source and by several processes."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,24 @@ def test_every_kind_gives_the_outliers_of_the_folder(batch_of, kind):
     assert found["outliers"].shape == (8, 2, 3, 16, 16)
     for key, values in expected.items():
         assert torch.equal(found[key], values), key
+
+
+@pytest.mark.parametrize(("identify", "changes"), [("content", False), ("stat", True)])
+def test_outliers_are_known_again_as_other_sets_are(root, tmp_path, identify, changes):
+    for name in ("train", "far"):
+        shutil.copytree(root / name, tmp_path / name)
+
+    def identities():
+        sources = {"train": str(tmp_path / "train")}, {}
+        data = FolderDataModule(*sources, outliers=str(tmp_path / "far"), identify=identify)
+        data.setup()
+        return {name: data.splits[name].identity for name in ("train", "outliers")}
+
+    before = identities()
+    for file in tmp_path.rglob("*.png"):
+        os.utime(file, (1, 1))
+    after = identities()
+    assert [after[name] != before[name] for name in after] == [changes, changes]
 
 
 @pytest.mark.slow

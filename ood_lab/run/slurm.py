@@ -126,9 +126,7 @@ def reasons(error: Exception) -> list[str]:
     watcher = SlurmJob.watcher
     if not isinstance(watcher, Watcher):
         return []
-    known = watcher._registered
-    ids = [job for job in known if f"{job}_0" not in known]  # submitit registers an array as well
-    ids.sort(key=lambda job: [int(part) for part in job.split("_")])
+    ids = _jobs(watcher)
     while not all(watcher.is_done(job) for job in ids):
         time.sleep(1)
     logs = [JobPaths(watcher.folder, job, 0).stderr for job in ids]
@@ -137,6 +135,29 @@ def reasons(error: Exception) -> list[str]:
         f"{_last_line(log)}"
         for job, log in zip(ids, logs, strict=True)
     ]
+
+
+def going_on() -> str:
+    """What is said when the user ends the waiting; empty where no job of this process goes on."""
+    watcher = SlurmJob.watcher
+    if not isinstance(watcher, Watcher):
+        return ""
+    ids = [job for job in _jobs(watcher) if not watcher.is_done(job)]
+    if not ids:
+        return ""
+    arrays = " ".join(dict.fromkeys(job.partition("_")[0] for job in ids))
+    go, them = ("goes", "it") if len(ids) == 1 else ("go", "them")
+    return (
+        f"{counted(len(ids), 'SLURM job')} {go} on; `scancel {arrays}` ends {them}. "
+        "Once no job runs, the same command shows the results and runs what is missing"
+    )
+
+
+def _jobs(watcher: Watcher) -> list[str]:
+    """The jobs of this process, in order."""
+    known = watcher._registered
+    ids = [job for job in known if f"{job}_0" not in known]  # submitit registers an array as well
+    return sorted(ids, key=lambda job: [int(part) for part in job.split("_")])
 
 
 def _last_line(log: Path) -> str:

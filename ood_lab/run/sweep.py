@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from ood_lab.report.view import RunView
 from ood_lab.results import read_results, whole
 from ood_lab.run.compose import composed, jobs_of
 from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import JobRow, fail, one_line, print_jobs
+from ood_lab.run.terminal import JobRow, fail, interrupted, one_line, print_jobs
 from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,10 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
     except Exception as error:  # from the first job that failed; the others went on
         stopped = error
         reasons = _reasons(error, len(lines))
+    except KeyboardInterrupt:
+        if going := _going_on():
+            interrupted(going)
+        raise
     jobs = [swept_job(script, *job, began) for job in zip(lines, reasons, strict=True)]
     failed = [job for job in jobs if job.problems]
     if stopped is not None and not failed:
@@ -66,6 +71,12 @@ def _reasons(error: Exception, jobs: int) -> list[str]:
         if len(told := slurm.reasons(error)) == jobs:
             return told
     return [one_line(error)] * jobs
+
+
+def _going_on() -> str:
+    """What is said of jobs on a cluster, which a Ctrl-C here does not end; empty without any."""
+    slurm = sys.modules.get("ood_lab.run.slurm")
+    return slurm.going_on() if slurm else ""
 
 
 def record_failure(

@@ -157,10 +157,10 @@ def fail(error: UserError) -> NoReturn:
     raise SystemExit(1)
 
 
-def interrupted() -> NoReturn:
-    """Explains how to resume a command that the user has stopped, and exits with status 130."""
+def interrupted(what: str = "the same command resumes this run") -> NoReturn:
+    """Says what becomes of a command that the user has stopped, and exits with status 130."""
     if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # Ctrl-C stops all processes of a job
-        print_line("interrupted: the same command resumes this run", Console(stderr=True))
+        print_line(f"interrupted: {what}", Console(stderr=True))
     raise SystemExit(INTERRUPTED)
 
 

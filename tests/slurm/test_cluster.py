@@ -1,6 +1,7 @@
 """Sweeps on a real SLURM: array jobs, several tasks and nodes, interruptions, refusals."""
 
 import re
+import signal
 
 import pandas as pd
 import pytest
@@ -137,3 +138,16 @@ def test_a_job_that_dies_is_told_and_the_others_are_waited_for(slurm, tmp_path):
     assert re.search(r"job 1: it did not begin: SLURM job \d+_0 ended \(FAILED\)", printed)
     assert errors.splitlines()[-1] == "error: 1 of 2 jobs failed"
     assert [run.name for run in run_folders(tmp_path / "outputs")] == ["seed=1"]
+
+
+def test_ctrl_c_ends_the_waiting_and_not_the_jobs(slurm, tmp_path):
+    sweep = slurm.sweep("train.py", *SMOKE, "seed=0,1", f"paths.root={tmp_path}")
+    until(lambda: run_folders(tmp_path / "outputs"))  # a job has begun
+    sweep.process.send_signal(signal.SIGINT)
+    printed, errors = sweep.ended(status=130)
+    assert printed == ""
+    (said,) = errors.splitlines()
+    job = re.match(r"interrupted: 2 SLURM jobs go on; `scancel (\d+)` ends them\.", said)
+    assert job, said
+    until(lambda: job[1] not in slurm.run("squeue", "--noheader", "--format=%F"))
+    assert len(list((tmp_path / "outputs").rglob("results.parquet"))) == 2

@@ -28,8 +28,9 @@ from ood_lab.run.line import (
 from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
 from ood_lab.run.process import quick_exit
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.sigterm import Terminated
 from ood_lab.run.sweep import run_sweep
-from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line
+from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line, terminated
 from ood_lab.run.validate import asks_for_validation, validate
 from ood_lab.run.values import key_of, paths_of, quoted, trimmed
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
@@ -42,7 +43,7 @@ def launch(main: Callable[..., Any], config_name: str) -> None:
     """Runs a ``@hydra.main`` function: checks the command line first, reports errors in one line.
 
     Exits with status 1 and a single line for a :class:`UserError`, with 130 when the user stops
-    it; other exceptions keep their traceback.
+    it, with 143 when SIGTERM does; other exceptions keep their traceback.
     """
     configure_logging()
     register_resolvers()
@@ -62,7 +63,7 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
     The script's own ``main`` is loaded where none is given.
 
     Raises:
-        SystemExit: after an error, which has been printed, or when the user has stopped it.
+        SystemExit: after an error, which has been printed, or when it was stopped.
     """
     try:
         rewritten = rewrite(line)
@@ -73,6 +74,8 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
         fail(error)
     except KeyboardInterrupt:
         interrupted()
+    except Terminated:
+        terminated()
 
 
 def _run(main: Callable[..., Any], script: str, line: Sequence[str], arguments: Namespace) -> int:

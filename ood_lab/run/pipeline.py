@@ -37,6 +37,7 @@ from ood_lab.run.compose import composed, jobs_of, parsed, plain, shell_word
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.line import check_overrides
 from ood_lab.run.prepare import prepare
+from ood_lab.run.sigterm import TERMINATED
 from ood_lab.run.terminal import INTERRUPTED
 from ood_lab.run.validate import validate
 from ood_lab.run.values import key_of, quote, quoted, values_of
@@ -199,7 +200,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
     """Runs the stages in order; a failure is noted, and stages that need its result are skipped.
 
     Like ``run``, which takes a script and its command line, it returns an exit status: 0 if all
-    stages are finished, 130 after an interruption, else 1.
+    stages are finished, 130 or 143 after an interruption, else 1.
     """
     console = Console()
     folders: dict[str, list[Path]] = {}
@@ -214,7 +215,7 @@ def run_stages(stages: Sequence[Stage], run: Callable[[str, Sequence[str]], int]
             continue
         _announce(console, stages, number, line)
         status = _status_of(run, stage.script, line)
-        if status == INTERRUPTED:
+        if status in (INTERRUPTED, TERMINATED):
             return status
         folders[stage.name] = _folders_of(stage.script, line)
         states[stage.name] = ("failed" if status else "finished", time.monotonic() - start)

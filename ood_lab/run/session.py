@@ -25,6 +25,7 @@ from ood_lab.run.compose import running_overrides
 from ood_lab.run.prepare import check_places, prepare
 from ood_lab.run.process import is_main, loading
 from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.sigterm import Terminated, terminable
 from ood_lab.run.sweep import FAILURES, record_failure
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
@@ -68,7 +69,7 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
 
 @contextmanager
 def _watched(this: Workspace) -> Iterator[None]:
-    """Keeps the log of a run that has work to do, and reports an interruption by the user."""
+    """Keeps the log of a run that has work to do, and reports what interrupts it."""
     begins = this.is_main and not this.run_folder.done
     with log_file(this.folder) if begins else nullcontext():
         if begins:
@@ -76,13 +77,14 @@ def _watched(this: Workspace) -> Iterator[None]:
             if recipe := this.manifest.get("recipe"):
                 log.info("recipe: %s", recipe)
         try:
-            yield
+            with terminable():
+                yield
         except Stopped as stop:
             log.info("%s", stop)
         except SystemExit as stop:
             # On Ctrl-C during a training or a pass, Lightning exits with status 1, and ignores
             # the key from then on.
-            if not isinstance(stop.__context__, KeyboardInterrupt):
+            if isinstance(stop, Terminated) or not isinstance(stop.__context__, KeyboardInterrupt):
                 raise
             signal.signal(signal.SIGINT, signal.default_int_handler)
             raise KeyboardInterrupt from stop

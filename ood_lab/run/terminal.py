@@ -21,6 +21,7 @@ from rich.text import Text
 from ood_lab.errors import UserError
 from ood_lab.printing import print_line, print_whole
 from ood_lab.run.compose import differences
+from ood_lab.run.sigterm import ENDED, TERMINATED, Terminated
 from ood_lab.words import counted
 
 #: Logger of progress lines for long work. On a terminal, bars replace them.
@@ -106,6 +107,9 @@ def configure_logging() -> None:
     for package in ("lightning.pytorch", "lightning.fabric"):
         for name in (package, f"{package}.utilities.rank_zero"):
             logging.getLogger(name).setLevel(logging.WARNING)
+    # Said by this package, in words of its own.
+    signals = logging.getLogger("lightning.pytorch.trainer.connectors.signal_connector")
+    signals.addFilter(_is_not_of_sigterm)
     # Its errors are raised as well.
     logging.getLogger("hydra.utils").setLevel(logging.CRITICAL)
     for message in _IGNORED:
@@ -113,6 +117,10 @@ def configure_logging() -> None:
     if "SLURM_JOB_ID" not in os.environ:  # the command exists, but was not requested
         warnings.filterwarnings("ignore", message="The `srun` command is available")
     os.environ.setdefault("WANDB_SILENT", "true")
+
+
+def _is_not_of_sigterm(record: logging.LogRecord) -> bool:
+    return "Received SIGTERM" not in record.getMessage()
 
 
 @contextmanager
@@ -140,6 +148,8 @@ def _record_of(error: BaseException) -> logging.LogRecord:
     trace = None
     if isinstance(error, KeyboardInterrupt):
         text = "interrupted"
+    elif isinstance(error, Terminated):
+        text = ENDED
     elif not isinstance(error, UserError):
         trace = (type(error), error, error.__traceback__)
     return logging.LogRecord("ood_lab", logging.ERROR, __file__, 0, "%s", (text,), trace)
@@ -159,9 +169,18 @@ def fail(error: UserError) -> NoReturn:
 
 def interrupted(what: str = "the same command resumes this run") -> NoReturn:
     """Says what becomes of a command that the user has stopped, and exits with status 130."""
-    if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # Ctrl-C stops all processes of a job
-        print_line(f"interrupted: {what}", Console(stderr=True))
-    raise SystemExit(INTERRUPTED)
+    _stopped(f"interrupted: {what}", INTERRUPTED)
+
+
+def terminated() -> NoReturn:
+    """Explains how to resume a command that SIGTERM has stopped, and exits with status 143."""
+    _stopped(ENDED, TERMINATED)
+
+
+def _stopped(said: str, status: int) -> NoReturn:
+    if int(os.environ.get("LOCAL_RANK", 0)) == 0:  # what stops a job stops all its processes
+        print_line(said, Console(stderr=True))
+    raise SystemExit(status)
 
 
 def print_jobs(lines: Sequence[Sequence[str]], jobs: Sequence[JobRow]) -> None:

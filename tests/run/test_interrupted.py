@@ -1,4 +1,4 @@
-"""`kill -9` and Ctrl-C at any point: the same command then ends as an undisturbed run does."""
+"""`kill`, `kill -9`, Ctrl-C at any point: the same command then ends as an undisturbed run does."""
 
 import glob
 import os
@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 import torch
 from cli import ROOT, run_folders
+
+from ood_lab.run.sigterm import ENDED
 
 pytestmark = pytest.mark.slow
 # Epochs of several batches with dropout and outliers, so that order, augmentation and draws matter.
@@ -66,15 +68,22 @@ def stop_at(outputs, folder, sign, blow):
     return process.returncode, out, error
 
 
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT], ids=["killed", "Ctrl-C"])
+STOPS = {
+    signal.SIGINT: (130, "interrupted: the same command resumes this run\n", "interrupted"),
+    signal.SIGTERM: (143, f"{ENDED}\n", ENDED),
+}
+
+
+@pytest.mark.parametrize("blow", [signal.SIGKILL, *STOPS], ids=["killed", "Ctrl-C", "SIGTERM"])
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_stopped_and_repeated(moment, blow, undisturbed, tmp_path):
     there, not_yet = MOMENTS[moment]
     folder = tmp_path / "smoke" / undisturbed.parent.name / "seed=0"
     status, _, error = stop_at(tmp_path, folder, there, blow)
-    if blow == signal.SIGINT:
-        assert (status, error) == (130, "interrupted: the same command resumes this run\n")
-        assert (folder / "log.txt").read_text().endswith("error: interrupted\n")
+    if blow in STOPS:
+        *told, noted = STOPS[blow]
+        assert [status, error] == told
+        assert (folder / "log.txt").read_text().endswith(f"error: {noted}\n")
     assert not (folder / "DONE").exists()
     assert not (folder / not_yet).exists()
     for table in folder.glob("*.parquet"):

@@ -7,6 +7,7 @@ import signal
 import warnings
 
 import lightning as L
+import pandas as pd
 import pytest
 import torch
 from cli import call, run_folders
@@ -19,6 +20,7 @@ from ood_lab.features.writer import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
 from ood_lab.printing import print_line
 from ood_lab.progress import duration
+from ood_lab.run.sigterm import ENDED
 from ood_lab.run.terminal import configure_logging
 from ood_lab.tasks import score
 
@@ -156,17 +158,63 @@ MOMENTS = {
     "extraction": (FeatureWriter, "write_on_batch_end"),
     "scoring": (score, "score_banks"),
 }
+STOPS = {
+    "SIGINT": (130, "interrupted: the same command resumes this run\n", "interrupted"),
+    "SIGTERM": (143, f"{ENDED}\n", ENDED),
+}
 
 
+@pytest.mark.parametrize("sign", STOPS)
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_stopped_by_the_user(moment, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(*MOMENTS[moment], press)
-    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1") == 130
-    assert capsys.readouterr().err == "interrupted: the same command resumes this run\n"
+def test_stopped_by_a_signal(moment, sign, tmp_path, monkeypatch, capsys):
+    number, (status, said, noted) = signal.Signals[sign], STOPS[sign]
+    before = signal.getsignal(number)
+    monkeypatch.setattr(*MOMENTS[moment], lambda *_, **__: signal.raise_signal(number))
+    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1") == status
+    assert capsys.readouterr().err == said
     (log,) = tmp_path.glob("smoke/*/*/log.txt")
-    assert log.read_text().endswith("error: interrupted\n")
+    assert log.read_text().endswith(f"error: {noted}\n")
     assert not run_folders(tmp_path)
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(number) is before
+
+
+def loaders_die(*_, **__):
+    """What ends a job is told to the processes that load its images as well."""
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        raise RuntimeError("DataLoader worker exited unexpectedly")
+
+
+def test_what_sigterm_breaks_is_no_error_of_the_job(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(score, "score_banks", loaders_die)
+    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1", "-m", "seed=0,1") == 143
+    assert capsys.readouterr().err == f"{ENDED}\n"
+    (log,) = tmp_path.glob("smoke/*/*/log.txt")
+    assert "Traceback" not in log.read_text()
+    assert not list(tmp_path.rglob("failures.csv"))
+
+
+def test_a_launcher_that_answers_sigterm_itself_hears_of_it(tmp_path, monkeypatch, restored):
+    """As submitit's does: SLURM may run the job again."""
+    heard = []
+    signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    monkeypatch.setattr(score, "score_banks", loaders_die)
+    assert train(tmp_path, "data.train=110", "trainer.max_epochs=1", "-m", "seed=0") == 1
+    assert heard == [signal.SIGTERM]
+    (failed,) = pd.read_csv(tmp_path / "smoke" / "failures.csv").itertuples()
+    assert failed.error == ENDED
+    assert "RuntimeError" not in failed.traceback
+    (log,) = tmp_path.glob("smoke/*/*/log.txt")
+    assert log.read_text().count(f"error: {ENDED}\n") == 1
+    assert "Traceback" not in log.read_text()
+
+
+@pytest.fixture
+def restored():
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.slow

@@ -7,16 +7,19 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from ood_lab.data.filefacts import Facts, file_facts
 from ood_lab.data.folders import NO_LABEL
 from ood_lab.data.formats import image_extensions
-from ood_lab.data.stores import Member, ShardStore
+from ood_lab.data.listing import texts_of
+from ood_lab.data.stores import Member, Members, ShardStore
 from ood_lab.errors import UserError
 from ood_lab.hints import missing_path, suggestion
 
@@ -95,31 +98,49 @@ def read_shards(
     if len(broken := index[index["error"] != ""]):
         shard, error = broken.iloc[0][["path", "error"]]
         raise UserError(f"cannot read shard '{shard}': {error}; fetch or write it anew")
-    samples: dict[str, dict[str, _Part]] = {}
-    for shard, version, files in zip(index["path"], index["mtime_ns"], index["files"], strict=True):
-        for name, start, size, text in json.loads(files):
-            folder, _, file = name.rpartition("/")
-            stem, _, ending = file.partition(".")
-            parts = samples.setdefault(f"{shard}#{folder}/{stem}", {})
-            if ending.lower() in parts:
-                raise UserError(f"'{shard}' has two files '{name}': give each sample its own name")
-            member = Member(shard, start, size, version)
-            parts[ending.lower()] = _Part(name, member, text)
     pictures = {image.lower()} if image else _pictures()
-    images = [
-        (part, parts)
-        for parts in samples.values()
-        for ending, part in parts.items()
-        if ending.rpartition(".")[2] in pictures or ending in pictures
-    ]
-    if not images:
-        endings = sorted({ending for parts in samples.values() for ending in parts})
+    find: Callable[[str, Mapping[str, _Part]], str] | None = None
+    addresses, labels, places = list[pa.Array](), list[pa.Array](), list[np.ndarray]()
+    # Objects of Python are made of one shard at a time; what is kept of all are columns.
+    shards = list(zip(index["path"], index["mtime_ns"], strict=True))
+    for number, (shard, files) in enumerate(zip(shards, index["files"], strict=True)):
+        images = [
+            (part, parts)
+            for parts in _samples(*shard, files)
+            for ending, part in parts.items()
+            if ending.rpartition(".")[2] in pictures or ending in pictures
+        ]
+        if not images:
+            continue
+        find = find or _label(images[0][1], pattern, label)
+        try:
+            addresses.append(texts_of([f"{shard[0]}#{part.name}" for part, _ in images]))
+            labels.append(texts_of([find(part.name, parts) for part, parts in images]))
+        except UnicodeEncodeError as error:
+            raise UserError(f"'{shard[0]}' has names that are not UTF-8: write it anew") from error
+        spans = [(number, part.member.start, part.member.size) for part, _ in images]
+        places.append(np.array(spans, Members.PLACE))
+    if not addresses:
+        samples = (_samples("", 0, files) for files in index["files"])
+        endings = sorted({ending for of in samples for parts in of for ending in parts})
         wanted = f"ends in '{image}'" if image else "is an image"
         raise UserError(f"in '{pattern}' no file {wanted}: {suggestion(image or 'jpg', endings)}")
-    store = ShardStore({f"{part.member.shard}#{part.name}": part.member for part, _ in images})
-    find = _label(images[0][1], pattern, label)
-    labels = [find(part.name, parts) for part, parts in images]
-    return pd.DataFrame({"path": list(store.members), "label": labels}), store
+    members = Members(pa.concat_arrays(addresses), np.concatenate(places), shards)
+    columns = {"path": members.addresses, "label": pa.concat_arrays(labels)}
+    return pa.table(columns).to_pandas(), ShardStore(members)
+
+
+def _samples(shard: str, version: int, files: str) -> Iterator[Mapping[str, _Part]]:
+    """The parts of every sample of a shard, by ending; ``files`` as the index has them."""
+    samples: dict[str, dict[str, _Part]] = {}
+    for name, start, size, text in json.loads(files):
+        folder, _, file = name.rpartition("/")
+        stem, _, ending = file.partition(".")
+        parts = samples.setdefault(f"{folder}/{stem}", {})
+        if ending.lower() in parts:
+            raise UserError(f"'{shard}' has two files '{name}': give each sample its own name")
+        parts[ending.lower()] = _Part(name, Member(shard, start, size, version), text)
+    return iter(samples.values())
 
 
 def _shards(pattern: str) -> list[str]:

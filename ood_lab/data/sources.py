@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pandas as pd
+import pyarrow as pa
 
 from ood_lab.data import huggingface
 from ood_lab.data.manifest import check_columns, encode_labels, missing_of, read_manifest
@@ -127,6 +128,8 @@ class Shards:
     def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
         """See :class:`Source`."""
         table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
+        # Listing takes several times what is kept; Arrow would hold on to it.
+        pa.default_memory_pool().release_unused()
         return Listed(*encode_labels(table, classes, self.pattern, numeric=True), store)
 
 

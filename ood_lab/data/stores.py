@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections.abc import Mapping
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from PIL import Image
 
 
@@ -69,6 +73,48 @@ class Member(NamedTuple):
     version: int
 
 
+class Members(Mapping[str, Member]):
+    """Members of shards by their address, ``N`` of them, without an object of Python for each.
+
+    Args:
+        addresses: ``[N]`` Arrow text (``large_string``), no two alike.
+        places: ``[N]`` of the type ``PLACE``.
+        shards: path and version, by the number in ``places``.
+    """
+
+    PLACE = np.dtype([("shard", np.int32), ("start", np.int64), ("size", np.int64)])
+
+    def __init__(
+        self, addresses: pa.Array, places: np.ndarray, shards: Sequence[tuple[str, int]]
+    ) -> None:
+        self.addresses, self._places, self._shards = addresses, places, list(shards)
+        # Bytes of UTF-8 are in the order of the characters, by which Python compares.
+        order = pc.array_sort_indices(addresses).to_numpy()
+        self._order = order.astype(np.min_scalar_type(len(addresses)))
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def __iter__(self) -> Iterator[str]:
+        return (self._address(row) for row in range(len(self)))
+
+    def __getitem__(self, address: str) -> Member:
+        row = self._next  # most are asked for in order: then nothing need be searched
+        if row == len(self) or self._address(row) != address:
+            place = bisect_left(self._order, address, key=self._address)
+            if place == len(self) or self._address(row := self._order[place]) != address:
+                raise KeyError(address)
+        self._next = int(row) + 1
+        number, start, size = self._places[row].item()
+        shard, version = self._shards[number]
+        return Member(shard, start, size, version)
+
+    def _address(self, row: int) -> str:
+        text: str = self.addresses[int(row)].as_py()
+        return text
+
+
 class ShardStore:
     """Images within uncompressed tar files: ``<shard>#<name in it>``.
 
@@ -82,7 +128,7 @@ class ShardStore:
     changeless = True
 
     def __init__(self, members: Mapping[str, Member]) -> None:
-        self.members = dict(members)
+        self.members = members
 
     def stat(self, path: str) -> tuple[int, int]:
         """Size of the image and modification time (ns) of its shard."""

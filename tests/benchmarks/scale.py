@@ -3,20 +3,25 @@
     python -m tests.benchmarks.scale predict --images 1000000 --folder DIR
     python -m tests.benchmarks.scale score --images 300000 --folder DIR
     python -m tests.benchmarks.scale start --images 10000000 --folder DIR
+    python -m tests.benchmarks.scale shards --images 10000000 --folder DIR
 
 The images are 1,000 PNGs of 32 pixels under as many names as are asked for (links to their folder).
 ``predict`` and ``score`` (``task.keep_features=false``) start ``eval.py`` with a tiny network of
 random weights and look at the memory of all its processes each second: what is private, pages that
 processes share being divided among them (PSS, anonymous). Printed and drawn (``DIR/TASK.png``): it
-has to be flat but for the scores. ``start`` lists the paths alone, in this process.
+has to be flat but for the scores. ``start`` lists the paths alone, in this process, and ``shards``
+the members of tar shards (links to one of 10,000 samples).
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import resource
 import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +34,7 @@ from torch import Tensor, nn
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
-POOL, SIZE = 1000, 32
+POOL, SIZE, SHARD = 1000, 32, 10_000
 
 
 class Tiny(nn.Module):
@@ -66,6 +71,25 @@ def make_images(folder: Path, n: int) -> Path:
     with file.open("w") as lines:
         lines.writelines(f"{links}/{row // POOL:05}/{row % POOL:04}.png\n" for row in range(n))
     return file
+
+
+def make_shards(folder: Path, n: int) -> Path:
+    """A folder of links to one shard: image and label are all that a sample has."""
+    folder.mkdir(parents=True, exist_ok=True)
+    picture = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(picture, "png")
+    with tarfile.open(folder / "shard", "w") as tar:
+        for row in range(SHARD):
+            for ending, content in (("png", picture.getvalue()), ("cls", b"7")):
+                member = tarfile.TarInfo(f"{row:09}.{ending}")
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    links = folder / f"shards_{n}"
+    links.mkdir(exist_ok=True)
+    for number in range(n // SHARD):
+        if not (links / f"{number:05}.tar").exists():
+            (links / f"{number:05}.tar").symlink_to(folder / "shard")
+    return links
 
 
 def command(task: str, folder: Path, images: Path, workers: int) -> list[str]:
@@ -137,23 +161,25 @@ def start(images: Path) -> None:
     for first in range(0, len(listing), PART):
         listing.digest(range(first, min(first + PART, len(listing))))
     keyed, held = time.perf_counter(), private_bytes(process) - before
-    size = images.stat().st_size
+    most = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    n = len(listing)
+    print(f"{n:,} images listed in {listed - begun:.1f} s, parts keyed in {keyed - listed:.1f} s")
     print(
-        f"{len(listing):,} paths, {size / MIB:,.0f} MiB of text: listed in {listed - begun:.1f} s"
+        f"{held / MIB:,.0f} MiB private memory, {held / n:.0f} bytes each; at most {most / n:.0f}"
     )
-    print(f"keys of the parts in {keyed - listed:.1f} s; {held / MIB:,.0f} MiB private memory")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("task", choices=("predict", "score", "start"))
+    parser.add_argument("task", choices=("predict", "score", "start", "shards"))
     parser.add_argument("--images", type=int, default=1_000_000)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--workers", type=int, default=0)
     options = parser.parse_args()
     folder = options.folder.resolve()
-    images = make_images(folder, options.images)
-    if options.task == "start":
+    make = make_shards if options.task == "shards" else make_images
+    images = make(folder, options.images)
+    if options.task in ("start", "shards"):
         start(images)
         return
     line = command(options.task, folder, images, options.workers)

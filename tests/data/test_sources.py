@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import io
 import os
 import pickle
 import shutil
@@ -28,6 +29,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from ood_lab.data import huggingface
 from ood_lab.data.cub import CUB
 from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.data.shards import read_shards
 from ood_lab.errors import UserError
 from ood_lab.evaluation.images import read_images
 
@@ -125,6 +127,26 @@ def test_shards_are_indexed_again_where_they_have_changed(root, tmp_path, monkey
     assert opened == ["part-001.tar"]
 
 
+def test_members_are_found_in_any_order(tmp_path):
+    names = ["b/ä.png", "a/2.png", "𝄞.png", "a/10.png", "ｚ.png", "a#1.png"]
+    for shard, own in (("y.tar", names), ("x.tar", names[::-1])):
+        with tarfile.open(tmp_path / shard, "w") as tar:
+            for row, name in enumerate(own):
+                member = tarfile.TarInfo(name)
+                member.size = row
+                tar.addfile(member, io.BytesIO(b"\0" * row))
+    table, store = read_shards(str(tmp_path))
+    expected = [f"{tmp_path}/x.tar#{name}" for name in names[::-1]]
+    expected += [f"{tmp_path}/y.tar#{name}" for name in names]
+    assert list(table["path"]) == list(store.members) == expected
+    sizes = dict(zip(expected, [*range(6), *range(6)], strict=True))
+    for order in (expected, expected[::-1], sorted(expected), expected[::2] * 2):
+        assert [store.stat(path)[0] for path in order] == [sizes[path] for path in order]
+    assert store.members[expected[7]].shard == f"{tmp_path}/y.tar"
+    for absent in (f"{tmp_path}/x.tar#0", f"{tmp_path}/z.tar#a", ""):
+        assert absent not in store.members
+
+
 def test_workers_read_every_image_once_and_in_order(root, folder):
     data = module(root, "shards", batch_size=5)
     for split in folder.splits:
@@ -182,6 +204,9 @@ def test_mistakes_are_named(root, tmp_path):
     own = partial(Pictures, root=str(root / "train"))
     shards = kinds(root, "train")["shards"]
     (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b""))
+    latin = {"encoding": "latin-1", "format": tarfile.GNU_FORMAT}
+    with tarfile.open(tmp_path / "latin.tar", "w", **latin) as tar:
+        tar.add(next((root / "train").rglob("*.png")), "ä.png")
     (tmp_path / "mosaic").mkdir()
     (tmp_path / "mosaic" / "shard.00000.mds").write_bytes(b"")
     other = save_huggingface(root / "test", tmp_path / "other", "scan", "kind")
@@ -206,6 +231,7 @@ def test_mistakes_are_named(root, tmp_path):
         "cannot read shard '.*part-000.tar': .*fetch or write it anew": str(
             cut(shutil.copytree(root / "shards/train", tmp_path / "cut"))
         ),
+        "latin.tar' has names that are not UTF-8": str(tmp_path / "latin.tar"),
         "has no label 'json.x': there is: png, cls": {"path": shards, "label": "json.x"},
         "no file ends in 'jpeg'": {"path": shards, "image": "jpeg"},
         "is compressed": str(tmp_path / "a.tar.gz"),

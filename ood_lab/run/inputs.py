@@ -41,8 +41,8 @@ _ENTRY = ("path", "bytes", "mtime_ns")
 _NAMES = ("name", "_target_")
 #: Folders beside the code of a network that change without it.
 _NO_INPUT = ("__pycache__", ".git")
-#: The parts of a run folder that other runs read.
-_WEIGHTS = ("checkpoints", "laid", "clip")
+#: The parts of a run folder that other runs read: weights, and answers they are compared with.
+_READ = ("checkpoints", "laid", "clip", "judged.parquet")
 
 
 def changes_of(
@@ -192,13 +192,12 @@ def _changed_files(noted: pd.DataFrame, found: pd.DataFrame) -> list[str]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file, or all files below the folder; of a run folder, its weights alone."""
+    """The file, or all files below the folder; of a run folder, what other runs read of it."""
     path = path.absolute()
-    if path.is_file():
-        yield path
-        return
     whole = not (path / "config.yaml").exists()
-    for place in [path] if whole else [path / name for name in _WEIGHTS]:
+    for place in [path] if whole else [path / name for name in _READ]:
+        if place.is_file():
+            yield place
         for folder, folders, names in os.walk(place):
             folders[:] = sorted(set(folders) - set(_NO_INPUT))
             yield from (Path(folder, name) for name in sorted(names))

@@ -132,6 +132,7 @@ def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
     options = ("task.form=cot", "task.report=false", "metrics.draws=2000")
     again = run(tmp_path, *options, f"task.against=['{moved}']")
     pd.testing.assert_frame_equal(read_table(again / "forms.csv"), tables[0])
+    _comparison_follows_the_other_run(moved, again, options)
     for picture in other.glob("*.png"):
         Image.open(picture).transpose(Image.Transpose.FLIP_LEFT_RIGHT).save(picture)
     capsys.readouterr()
@@ -139,6 +140,20 @@ def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
     assert call("eval.py", *given, f"task.against=['{other}']") == 1
     assert "have no counterpart" in capsys.readouterr().err
     assert not list((tmp_path / "no").rglob("answers.jsonl"))
+
+
+def _comparison_follows_the_other_run(other, folder, options):
+    """Answers of the other run that were read anew since are not taken for those of before."""
+    before = read_table(folder / "forms.csv")
+    judged = read_table(other / "judged.parquet")
+    judged["correct"] = True
+    judged["answer"] = judged["truth"]
+    judged.to_parquet(other / "judged.parquet")
+    outputs, against = folder.parents[2], f"task.against=['{other}']"
+    given = ("task=oodbench", *SMALL, *MODEL, *options, against, f"paths.outputs={outputs}")
+    assert call("eval.py", *given) == 0
+    after = read_table(folder / "forms.csv")
+    assert (after["difference"] < before["difference"]).any()
 
 
 def test_wrong_comparisons_are_one_line_before_anything_is_asked(both, tmp_path, capsys):

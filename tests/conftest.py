@@ -1,16 +1,16 @@
 """Two cores are shared by everything: one thread a process keeps the tests' time flat."""
 
 import contextlib
+import functools
 import os
 import pickle
 from pathlib import Path
 from unittest import mock
 
+import omegaconf
 import pytest
-from hydra._internal.core_plugins.file_config_source import FileConfigSource
-from hydra._internal.core_plugins.importlib_resources_config_source import (
-    ImportlibResourcesConfigSource,
-)
+from hydra._internal.sources_registry import SourcesRegistry
+from hydra.core.plugins import Plugins
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_SILENT", "true")
@@ -41,11 +41,16 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def composing_is_fast():
-    """Hydra parses every file of ``conf``, and its own, for each of hundreds of calls."""
+    """Hydra parses every file of ``conf``, its own, and each ``${...}`` in hundreds of calls."""
+    Plugins.instance()  # it runs their modules again: the classes are others than one imports
     with contextlib.ExitStack() as patches:
-        for source in (FileConfigSource, ImportlibResourcesConfigSource):
+        for scheme in ("file", "pkg"):
+            source = SourcesRegistry.instance().resolve(scheme)
             load = remembered(source.load_config)
             patches.enter_context(mock.patch.object(source, "load_config", load))
+        parse = functools.cache(omegaconf.base.parse)  # a tree of ${...} is only ever read
+        for module in (omegaconf.base, omegaconf._utils):
+            patches.enter_context(mock.patch.object(module, "parse", parse))
         yield
 
 

@@ -228,6 +228,7 @@ class Extraction:
                     parts,
                     missing,
                     partial(ScoreSink, files, detectors, kept),
+                    self.root,
                     num_workers=self.data.loading.num_workers,
                 )
         if self.trainer.global_rank != 0:

@@ -112,7 +112,7 @@ def run_extraction(
                 dataset.name,
                 counted(left, "image"),
                 time.perf_counter() - start,
-                ", {chunk} at a time, {memory_format}".format(**chosen) if chosen else "",
+                extractor.told,
             )
     except Exception as error:
         _discard(staging, main or begun is None)

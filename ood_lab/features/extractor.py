@@ -121,6 +121,12 @@ class Extractor(LightningModule):
         """The fastest so far; None before the first batch."""
         return self._search.best if self._search else None
 
+    @property
+    def told(self) -> str:
+        """The fastest so far, for the end of a line of the log; empty before the first batch."""
+        chosen = "{chunk} at a time, {memory_format}"
+        return f", {chosen.format(**self.chunk.describe())}" if self.chunk else ""
+
     def keep_chunk(self) -> None:
         """Writes the chunk down for the next run."""
         if self._search:

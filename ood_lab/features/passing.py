@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, Dataset, DistributedSampler
 from ood_lab.errors import UserError, user_error_in
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extract import CHUNKS
 from ood_lab.features.extraction import Images, collate, predict
 from ood_lab.features.extractor import Extractor
 from ood_lab.features.moments import BLOCK_BYTES
@@ -251,6 +253,7 @@ def pass_through(
     parts: Parts,
     numbers: Sequence[int],
     sink: Callable[[Trainer], Sink],
+    root: Path,
     *,
     num_workers: int = 0,
     lenient: bool = False,
@@ -265,6 +268,7 @@ def pass_through(
         parts: of the images.
         numbers: of the parts to make; the same on every process.
         sink: makes what takes the rows, in the process that computes them.
+        root: folder of all banks, beside which the fastest chunk is kept for the next pass.
         num_workers: loader processes, for each process.
         lenient: an image that cannot be read is told to the sink instead of ending the pass.
 
@@ -280,7 +284,8 @@ def pass_through(
         )
     wanted = list({column.key: column for column in columns}.values())
     extractor = _PassExtractor(
-        backbone, wanted, True, parts.batch_size, images.name, trainer.num_devices
+        *(backbone, wanted, True, parts.batch_size, images.name, trainer.num_devices),
+        choices=root / CHUNKS,
     )
     loader = DataLoader(
         _Batches(images, parts, lenient),
@@ -299,10 +304,12 @@ def pass_through(
             raise
         raise plain from error
     if trainer.global_rank == 0:
+        extractor.keep_chunk()
         n = sum(len(parts.rows(part)) for part in numbers)
         log.info(
-            "'%s': %s passed in %.1f s",
+            "'%s': %s passed in %.1f s%s",
             images.name,
             counted(n, "image"),
             time.perf_counter() - start,
+            extractor.told,
         )

@@ -76,7 +76,8 @@ def sums_bank(
     try:
         sums = partial(_Sums, folder, moments)
         pass_through(
-            *(trainer, backbone, images, (), parts, parts.numbers, sums), num_workers=num_workers
+            *(trainer, backbone, images, (), parts, parts.numbers, sums, root),
+            num_workers=num_workers,
         )
         if trainer.global_rank != 0:
             return None

@@ -232,6 +232,7 @@ class Predict(Task):
                 parts,
                 missing,
                 partial(PredictionSink, files, images, ready),
+                ws.features_root,
                 num_workers=self.num_workers,
                 lenient=True,
             )

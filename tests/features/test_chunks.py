@@ -20,6 +20,7 @@ from ood_lab.features.chunks import (
     is_convolutional,
 )
 from ood_lab.features.extract import extract
+from ood_lab.features.passing import Parts, pass_through
 from ood_lab.features.store import load
 
 
@@ -189,6 +190,53 @@ def test_the_next_run_begins_with_what_was_found(trainer, backbone, tmp_path, mo
     file.write_text("{")
     assert begun_with(trainer, backbone, tmp_path, "damaged") == Chunk(4)
     assert "is damaged: the search for a fast chunk begins anew" in caplog.text
+
+
+class NoSink:
+    """Keeps nothing."""
+
+    def __init__(self, trainer):
+        pass
+
+    def take(self, block):
+        pass
+
+    def close(self, part, errors):
+        pass
+
+
+def test_images_that_pass_begin_with_what_was_found(trainer, backbone, tmp_path, monkeypatch):
+    begin_with(4, monkeypatch)
+    sizes = []
+
+    def passed(folder):
+        new_process()
+        sizes.clear()
+        parts = Parts(40, 16, 16)
+        pass_through(*(trainer, backbone, TinyImages(40), (), parts, parts.numbers, NoSink, folder))
+
+    record = ChunkSearch.record
+
+    def noted(search, images, seconds):
+        sizes.append(search.chunk)
+        record(search, images, seconds)
+
+    monkeypatch.setattr(ChunkSearch, "record", noted)
+    passed(tmp_path / "none")
+    assert set(sizes) == {Chunk(4)}
+    assert not (tmp_path / "none/.chunks").exists()  # nothing was tried
+    found = Chunk(8, channels_last=True)
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(found))
+        passed(tmp_path / "found")
+    passed(tmp_path / "found")
+    assert set(sizes) == {found}
+    assert begun_with(trainer, backbone, tmp_path / "found", "extracted") == found
+    with monkeypatch.context() as patch:
+        patch.setattr(ChunkSearch, "record", lambda self, *_: self._settle(found))
+        begun_with(trainer, backbone, tmp_path / "other", "extracted")
+    passed(tmp_path / "other")
+    assert set(sizes) == {found}
 
 
 @pytest.mark.parametrize("confirmed", [0, 3, 99])

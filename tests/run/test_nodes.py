@@ -60,7 +60,8 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("start", "task"), [(by_hand, "score"), (by_torchrun, "score"), (by_hand, "measure")]
+    ("start", "task"),
+    [(by_hand, "score"), (by_torchrun, "score"), (by_hand, "measure"), (by_torchrun, "measure")],
 )
 def test_extracting_scoring_and_measuring(tmp_path, trained, start, task):
     of_task = {"score": (f"ckpt={trained}", "detector=[msp,knn]"), "measure": ()}[task]

@@ -8,6 +8,7 @@ and a benchmark does not know how many answered.
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import signal
 import threading
@@ -90,11 +91,19 @@ class _Copies(LightningModule):
 
 
 class _ThisMachine(LightningEnvironment):
-    """Processes of one machine, whatever job of SLURM the one that asks belongs to."""
+    """Processes of one machine, whatever job of SLURM or torchrun the one that asks belongs to."""
 
     def __init__(self) -> None:
         super().__init__()
         self._main_port = find_free_network_port()  # that of the job is taken
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Begins in its process: no agent of torchrun holds the store of these, and all would wait.
+
+        The first of them makes it.
+        """
+        self.__dict__ |= state
+        os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
 
     @property
     def main_address(self) -> str:

@@ -19,12 +19,13 @@ from ood_lab.lvlm.questions import Question
 pytest.importorskip("transformers")
 IMAGES, EACH = 8, 3
 THINGS = ("mug", "boat", "cat")
-#: What a command does that somebody kills: the paths are its arguments.
+#: What a command does: the first of its processes asks, the paths are its arguments.
 ASK = """
+import os
 import sys
 from pathlib import Path
 from test_chat_processes import asked_in
-if __name__ == "__main__":
+if __name__ == "__main__" and os.environ.get("RANK", "0") == "0":
     asked_in(Path(sys.argv[1]), Path(sys.argv[2]), devices=2, batch_size=1)
 """
 
@@ -80,10 +81,25 @@ def test_two_processes_within_a_slurm_job_of_two(scene_images, alone, tmp_path, 
 
 
 @pytest.mark.slow
-def test_what_a_kill_left_is_not_asked_again(scene_images, alone, tmp_path):
-    path, script = tmp_path / "answers.jsonl", tmp_path / "ask.py"
+def test_two_processes_within_torchrun_of_two(scene_images, alone, tmp_path):
+    path, (script, environment) = tmp_path / "answers.jsonl", command(tmp_path)
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    line = [sys.executable, *torchrun, str(script), str(scene_images), str(path)]
+    subprocess.run(line, env=environment, check=True, timeout=200)
+    assert lines(path) == IMAGES * EACH
+    same(asked_in(scene_images, path, batch_size=4), alone)
+
+
+def command(folder):
+    """The file of the command, and its environment."""
+    script = folder / "ask.py"
     script.write_text(ASK)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    return script, {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+
+
+@pytest.mark.slow
+def test_what_a_kill_left_is_not_asked_again(scene_images, alone, tmp_path):
+    path, (script, environment) = tmp_path / "answers.jsonl", command(tmp_path)
     asking = subprocess.Popen(
         [sys.executable, str(script), str(scene_images), str(path)], env=environment
     )

@@ -13,13 +13,18 @@ LINE = ("task=oodbench", "annotations.n=60", "metrics.draws=20", "logger=none", 
 LINE += ("task.report=false", "metrics.min_count=2")
 
 
-def test_a_moved_run_is_scored_and_asked_again(tmp_path, capsys):
-    assert call("eval.py", *LINE, f"paths.outputs={tmp_path}/old/out") == 0
-    (first,) = run_folders(tmp_path / "old")
-    shutil.move(tmp_path / "old", tmp_path / "new")
-    moved = tmp_path / "new" / first.relative_to(tmp_path / "old")
+@pytest.fixture(scope="module")
+def new(tmp_path_factory):
+    """A folder with a run and its images, which was another one when the run was made."""
+    old = tmp_path_factory.mktemp("moved") / "old"
+    assert call("eval.py", *LINE, f"paths.outputs={old}/out") == 0
+    return shutil.move(old, old.with_name("new"))
+
+
+def test_a_moved_run_is_scored_and_asked_again(new, tmp_path):
+    (moved,) = run_folders(new)
     image = next(q.image for q in read_questions(moved / "questions.jsonl"))
-    assert str(image).startswith(str(tmp_path / "old"))
+    assert str(image).startswith(str(new.with_name("old")))
     given = f"task.questions={moved}/questions.jsonl"
     answers = f"task.answers={moved}/answers.jsonl"
     assert call("eval.py", *LINE, given, answers, f"paths.outputs={tmp_path}/a") == 0
@@ -30,16 +35,14 @@ def test_a_moved_run_is_scored_and_asked_again(tmp_path, capsys):
         again = read_results(run)
         pd.testing.assert_frame_equal(again[["value", "n"]], before[["value", "n"]])
         files = pd.read_parquet(run / "judged.parquet")["file"]
-        assert files.str.startswith(str(tmp_path / "new")).all()
+        assert files.str.startswith(str(new)).all()
 
 
 @pytest.mark.parametrize("lost", ["images", "manifest"])
-def test_images_that_did_not_come_along_are_one_line(lost, tmp_path, capsys):
-    assert call("eval.py", *LINE, f"paths.outputs={tmp_path}/old/out") == 0
-    (first,) = run_folders(tmp_path / "old")
-    shutil.move(tmp_path / "old" if lost == "manifest" else first, tmp_path / "new")
-    shutil.rmtree(tmp_path / "old", ignore_errors=True)
-    file = next((tmp_path / "new").rglob("questions.jsonl"))
+def test_images_that_did_not_come_along_are_one_line(lost, new, tmp_path, capsys):
+    (run,) = run_folders(new)
+    shutil.copytree(new if lost == "manifest" else run, tmp_path / "copy")
+    file = next((tmp_path / "copy").rglob("questions.jsonl"))
     if lost == "manifest":
         (file.parent / "manifest.json").unlink()
     given = f"task.questions={file}"

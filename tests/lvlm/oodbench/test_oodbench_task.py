@@ -255,7 +255,8 @@ def weaker(finished):
 
 
 def statistics(outputs, *arguments):
-    return call("eval.py", "task=oodbench_statistics", f"paths.outputs={outputs}", *arguments)
+    line = ("task=oodbench_statistics", "logger=none", f"paths.outputs={outputs}")
+    return call("eval.py", *line, *arguments)
 
 
 def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
@@ -392,7 +393,8 @@ def test_a_shipped_clip_does_not_compare_photographs(finished, tmp_path, capsys)
 
 def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
     runs = f"runs=['{finished}','{weaker}']"
-    assert call("eval.py", "task=oodbench_ablation", runs, f"paths.outputs={tmp_path}") == 0
+    line = ("task=oodbench_ablation", "logger=none", runs, f"paths.outputs={tmp_path}")
+    assert call("eval.py", *line) == 0
     table = pd.read_csv(folder_of(tmp_path) / "ablation.csv")
     settings = table["setting"].unique()
     assert len(settings) == 2

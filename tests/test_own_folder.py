@@ -96,7 +96,7 @@ def test_a_debug_run_is_two_batches_and_leaves_nothing_to_be_found(photos, capsy
 
 def test_one_command(photos, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
-    assert train(photos) == 0
+    assert train(photos, NO_PAGE) == 0
     (folder,) = run_folders(photos / "outputs")
     results = pd.read_parquet(folder / "results.parquet")
     assert set(results.ood.dropna()) == {"noise"}
@@ -233,4 +233,4 @@ def test_damage_is_named_in_one_line(photos, capsys, damage):
 
 def test_broken_images_can_be_left_out(photos):
     truncate(photos)
-    assert train(photos, "data.on_broken=skip", NO_PAGE) == 0
+    assert train(photos, "data.on_broken=skip", "debug=true", NO_PAGE) == 0

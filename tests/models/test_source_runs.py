@@ -44,7 +44,7 @@ def same_numbers(ours, theirs):
     )
 
 
-@pytest.mark.parametrize("head", ["linear", "nearest_mean"])
+@pytest.mark.parametrize("head", ["linear", pytest.param("nearest_mean", marks=pytest.mark.slow)])
 def test_features_of_torch_hub_get_a_head_on_id_train(photos, run, capsys, head):
     hub = photos[0] / "hub"
     hub = hub if hub.exists() else write_hub(hub)

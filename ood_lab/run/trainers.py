@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,22 @@ def check_machine(trainer: Mapping[str, Any]) -> None:
         raise UserError(
             f"trainer.devices={wanted} would start {wanted} processes on the {usable_cores()} CPU "
             f"core(s) of this machine: give at most {most}"
+        )
+
+
+def check_processes(trainer: L.Trainer) -> None:
+    """Raises :class:`UserError` where torchrun has started more processes than the Trainer joins.
+
+    Each would do all the work, and write the same files.
+    """
+    started = int(os.environ["WORLD_SIZE"]) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+    if trainer.world_size < started:
+        here = int(os.environ.get("LOCAL_WORLD_SIZE", started))
+        nodes = f" trainer.num_nodes={started // here}" if started > here else ""
+        raise UserError(
+            f"torchrun has started {started} processes, and the Trainer works with "
+            f"{trainer.world_size}: give trainer=ddp trainer.devices={here}{nodes}, or "
+            "trainer=ddp_cpu with the same on a CPU"
         )
 
 

@@ -449,12 +449,17 @@ class Workspace:
         else:  # objects that are never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
-            from ood_lab.run.trainers import check_length, check_machine, dry_trainer
+            from ood_lab.run.trainers import (
+                check_length,
+                check_machine,
+                check_processes,
+                dry_trainer,
+            )
 
             check_machine(settings["trainer"])
             if self.trains:
                 check_length(settings["trainer"])
-            dry_trainer(self.cfg)
+            check_processes(dry_trainer(self.cfg))
         if "detectors" in self.uses:
             from ood_lab.run.trainers import check_detector_device
 

@@ -316,6 +316,23 @@ def test_sets_of_detectors_are_choices(choice):
     check_overrides("eval", [f"detector={choice}"])
 
 
+def test_processes_of_torchrun_that_the_trainer_does_not_join_are_refused(
+    tmp_path, monkeypatch, capsys
+):
+    """They would all do the same work, and write the same files."""
+    started = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
+    for name, value in {**started, "TORCHELASTIC_RUN_ID": "none"}.items():
+        monkeypatch.setenv(name, value)
+    line = ("task=measure", "logger=none", "trainer=cpu", f"paths.root={tmp_path}")
+    assert call("eval.py", *line) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith(
+        "error: torchrun has started 4 processes, and the Trainer works with 1:"
+    )
+    assert "trainer.devices=2 trainer.num_nodes=2" in error
+    assert not (tmp_path / "outputs").exists()
+
+
 def test_a_further_rank_does_the_job_of_the_first(monkeypatch, capsys):
     monkeypatch.setenv("LOCAL_RANK", "1")
     monkeypatch.setenv(JOB_VARIABLE, json.dumps(["eval", ["ckpt=nowhere"]]))  # train takes none

@@ -162,8 +162,9 @@ def test_the_network_does_not_notice_the_augmentation(root):
 
 
 class Probe(L.LightningModule):
-    def __init__(self):
+    def __init__(self, by_step=False):
         super().__init__()
+        self.by_step = by_step
         self.layer = torch.nn.Linear(3, 3)
         self.seen = []
 
@@ -177,15 +178,17 @@ class Probe(L.LightningModule):
         pass
 
     def configure_optimizers(self):
+        if self.by_step:  # begins to load images, before a checkpoint is restored
+            assert self.trainer.estimated_stepping_batches
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_a_resumed_training_sees_the_images_of_an_undisturbed_one(root, tmp_path, workers):
+@pytest.mark.parametrize(("workers", "by_step"), [(0, False), (1, False), (1, True)])
+def test_a_resumed_training_sees_the_images_of_an_undisturbed_one(root, tmp_path, workers, by_step):
     """Processes that load images fetch the first ones before Lightning has counted the epochs."""
 
     def seen(epochs, **options):
-        probe, data = Probe(), module(root, num_workers=workers, batch_size=20)
+        probe, data = Probe(by_step), module(root, num_workers=workers, batch_size=20)
         data.use_transform(eval=to_tensor)
         quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
         last = L.pytorch.callbacks.ModelCheckpoint(tmp_path / str(epochs), save_last=True)

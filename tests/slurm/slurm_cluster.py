@@ -85,7 +85,14 @@ class Slurm:
         """Starts ``python <script> -m hydra=slurm ...``."""
         line = [sys.executable, str(ROOT / script), "-m", *JOB, *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        process = subprocess.Popen(line, cwd=ROOT, env=self.environment, **pipes)
+        # A shell that starts the tests in the background has Ctrl-C ignored, which is inherited.
+        process = subprocess.Popen(
+            line,
+            cwd=ROOT,
+            env=self.environment,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+            **pipes,
+        )
         self.started.append(process)
         return Sweep(process)
 

@@ -27,7 +27,7 @@ from ood_lab.data.labelled import require_labels
 from ood_lab.data.labels import Labels
 from ood_lab.data.remarks import Remark
 from ood_lab.data.replacement import Replacement
-from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances, coming_epoch
+from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
 from ood_lab.data.sizes import ImageSize, id_size
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.data.steps import (
@@ -41,6 +41,7 @@ from ood_lab.data.steps import (
     taken,
 )
 from ood_lab.data.unresized import without_resize
+from ood_lab.epochs import coming_epoch
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 

@@ -12,6 +12,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader
 
 from ood_lab.arguments import BatchSize, Count, Positive, Seed, Share
+from ood_lab.epochs import coming_epoch
 from ood_lab.errors import UserError
 from ood_lab.shift.grid import TextGrid
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
@@ -115,6 +116,7 @@ class LaidTraining(LightningModule):
         """Triplets of the labels and templates that are not held out."""
         options = self.hparams
         triplets = self._triplets(0, options["steps_per_epoch"], options["seed"])
+        triplets.skip(coming_epoch(self._trainer))
         return DataLoader(triplets, batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Tensor]:

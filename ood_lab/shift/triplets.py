@@ -120,6 +120,12 @@ class Triplets(Dataset[Tensor]):
         texts = self.grid.features(torch.cat([a, b, a]), torch.cat([p, p, q]))
         return texts.view(3, self.batch_size, -1)
 
+    def skip(self, epochs: int) -> None:
+        """Draws what earlier epochs drew, for a training that goes on after them."""
+        for _ in range(epochs * self.batches):
+            self._two_of(self.labels)
+            self._two_of(self.templates)
+
     def _two_of(self, choice: Tensor) -> tuple[Tensor, Tensor]:
         """Two entries that differ, ``[batch]`` each, uniformly."""
         n, size = len(choice), (self.batch_size,)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from lightning.pytorch import Trainer, seed_everything
+from lightning.pytorch import Callback, Trainer, seed_everything
+from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file, save_file
 from sklearn.decomposition import PCA
 
@@ -154,6 +155,28 @@ def test_planted_factors_are_recovered(orthogonality):
     share = (basis @ split.W)[:, :16].square().sum(1)
     assert share[:16].mean() > 0.8
     assert share[16:].mean() < 0.2
+
+
+class StopAfterOne(Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        trainer.should_stop = True
+
+
+def test_a_resumed_training_ends_with_the_matrix_of_an_undisturbed_one(tmp_path):
+    def trained(*callbacks, **options):
+        seed_everything(0, verbose=False)
+        module = LaidTraining(planted_grid()[0], CLIP, batch_size=8, steps_per_epoch=5)
+        quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
+        # The length of the schedule is that of the whole training.
+        trainer = Trainer(max_epochs=3, accelerator="cpu", callbacks=list(callbacks), **quiet)
+        trainer.fit(module, **options)
+        return module.W.detach()
+
+    whole = trained(ModelCheckpoint(tmp_path / "whole"))
+    trained(StopAfterOne(), ModelCheckpoint(tmp_path / "one", save_last=True))
+    last = tmp_path / "one/last.ckpt"
+    resumed = trained(ModelCheckpoint(tmp_path / "more"), ckpt_path=last)
+    assert torch.equal(resumed, whole)
 
 
 def test_held_out_texts_are_never_trained_on():

@@ -13,7 +13,8 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab.data.files import load_rgb
-from ood_lab.data.sampling import EpochSampler, coming_epoch
+from ood_lab.data.sampling import EpochSampler
+from ood_lab.epochs import coming_epoch
 from ood_lab.errors import UserError
 from ood_lab.io import read_json
 from ood_lab.lvlm.oric.files import Item, problem_of, read_train

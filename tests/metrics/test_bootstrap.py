@@ -12,6 +12,7 @@ from ood_lab.metrics import (
     delong,
     fpr_at_tpr,
     percentile_interval,
+    resampling,
     wilson_interval,
 )
 from ood_lab.metrics.counts import Groups, RankedScores
@@ -105,14 +106,17 @@ def test_detectors_and_groups_share_the_draws():
     assert alone.shape == (1, 1, 50)
 
 
-def test_draws_depend_on_the_seed_only():
+def test_draws_depend_on_the_seed_only(monkeypatch):
     rng = np.random.default_rng(2)
     x, y = rng.normal(size=4000), rng.normal(1, 1, 3000)
     one = bootstrap(x, [y], draws=30, seed=4, workers=1, aupr_method="trapezoid")
     many = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
+    monkeypatch.setattr(resampling, "can_fork", lambda: False)
+    threads = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
     assert set(one) == {"auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"}
     for metric in one:
         np.testing.assert_array_equal(one[metric], many[metric])
+        np.testing.assert_array_equal(one[metric], threads[metric])
     assert (one["auroc"] != bootstrap(x, [y], draws=30, seed=5)["auroc"]).all()
     # A longer run begins with the shorter one.
     longer = bootstrap(x, [y], draws=40, seed=4)

@@ -16,11 +16,9 @@ from ood_lab.features.chunk import Chunk, ChunkFile, machine
 from ood_lab.features.identity import architecture_sha256
 from ood_lab.models.backbone import Backbone
 
-#: A batch of fewer pixels goes through the network whole and as it is: there is little to gain, and
-#: timing cannot then move the last digit of a feature from run to run.
-WHOLE_PIXELS = {"cpu": 2**20, "cuda": 2**23}
-#: Pixels of the chunk that a pass begins with: on a CPU about what its caches hold.
-FIRST_PIXELS = {"cpu": 2**19, "cuda": 2**23}
+#: A batch of fewer pixels is not timed: there is little to gain, and timing cannot then move the
+#: last digit of a feature from run to run.
+UNTIMED_PIXELS = {"cpu": 2**20, "cuda": 2**23}
 #: Share of the free memory that the activations of a chunk may take on a CPU.
 MEMORY_SHARE = 0.25
 #: A size is only taken for another if it saves more than this share, and so is a memory format: the
@@ -196,17 +194,32 @@ def _new_search(
     file: ChunkFile | None,
 ) -> ChunkSearch:
     device, (height, width) = image.device.type, image.shape[2:]
-    whole, pixels = (each.get(device, each["cuda"]) for each in (WHOLE_PIXELS, FIRST_PIXELS))
-    if largest * height * width <= whole:
+    start = Chunk(first_size(device, height, width), is_convolutional(backbone))
+    if largest * height * width <= UNTIMED_PIXELS.get(device, UNTIMED_PIXELS["cuda"]):
         as_it_is = memory_format_of(backbone) == torch.channels_last
-        return ChunkSearch.settled_on(Chunk(largest, as_it_is))
+        if device != "cpu":
+            return ChunkSearch.settled_on(Chunk(largest, as_it_is))
+        return ChunkSearch.settled_on(
+            Chunk(min(start.size, largest), as_it_is or start.channels_last)
+        )
     if device == "cpu":
         free = MEMORY_SHARE * psutil.virtual_memory().available / processes
         fitting = int(free) // max(1, activation_bytes(backbone, image[:1], graph))
         largest = max(1, min(largest, fitting))
-    first = 2 ** int(math.log2(max(1, pixels / (height * width))))
-    start, confirmed = (file and file.read()) or (Chunk(first, is_convolutional(backbone)), 0)
+    start, confirmed = (file and file.read()) or (start, 0)
     return ChunkSearch(start, largest, confirmed, file)
+
+
+def first_size(device: str, height: int, width: int) -> int:
+    """Images of the chunk that a pass begins with, a power of two.
+
+    On a CPU 2¹¹ over the side of an image (64 images of 32 x 32 pixels, 8 of 224 x 224): layers of
+    that many stay in its caches, and those of small images have enough to do. On a GPU about 2²³
+    pixels.
+    """
+    pixels = height * width
+    images = 2**11 / math.sqrt(pixels) if device == "cpu" else 2**23 / pixels
+    return 2 ** int(math.log2(max(1, images)))
 
 
 def is_convolutional(backbone: Backbone) -> bool:

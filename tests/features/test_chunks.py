@@ -120,17 +120,27 @@ def test_a_network_of_convolutions_begins_in_channels_last(backbone):
     assert not is_convolutional(backbone)
 
 
-def test_small_batches_go_through_whole_and_untimed(trainer, backbone, tmp_path):
+def test_small_batches_are_not_timed(trainer, backbone, tmp_path, monkeypatch):
+    backbone.second = torch.nn.Conv2d(6, 6, 1)  # most layers are convolutions
+    monkeypatch.setattr(chunks, "first_size", lambda *_: 4)
+    monkeypatch.setattr(chunks, "UNTIMED_PIXELS", {"cpu": 16 * 64, "cuda": 0})
     bank = extract(trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16)
-    assert bank.manifest["chunk"] == 16
-    assert bank.manifest["memory_format"] == "contiguous_format"
-    assert backbone.forwards == 2 * 3
+    assert bank.manifest["chunk"] == 4
+    assert bank.manifest["memory_format"] == "channels_last"
+    assert backbone.forwards == 2 * 10
+    assert not list(tmp_path.rglob(".chunks"))  # no choice that the next run could begin with
+
+
+@pytest.mark.parametrize(("side", "images"), [(32, 64), (64, 32), (224, 8), (336, 4), (4096, 1)])
+def test_a_pass_begins_with_fewer_of_larger_images(side, images):
+    assert chunks.first_size("cpu", side, side) == images
+    assert chunks.first_size("cpu", side // 2, 2 * side) == images
 
 
 def begin_with(images, monkeypatch):
     """Chunks of so many images of 8 x 8 pixels are the first ones."""
-    for pixels in (chunks.WHOLE_PIXELS, chunks.FIRST_PIXELS):
-        monkeypatch.setitem(pixels, "cpu", images * 64)
+    monkeypatch.setitem(chunks.UNTIMED_PIXELS, "cpu", images * 64)
+    monkeypatch.setattr(chunks, "first_size", lambda *_: images)
 
 
 def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+import scipy  # loads scipy.optimize when it is used
 from numpy.typing import ArrayLike
-from scipy.optimize import isotonic_regression
 
 from ood_lab.metrics.advice import BASELINE, Contrast
 from ood_lab.metrics.clustered import resampled_sums
@@ -258,4 +258,4 @@ def _judged(n: Floats, hits: Floats) -> float:
 
 
 def _falling(rates: Floats, n: Floats) -> Floats:
-    return np.asarray(isotonic_regression(rates, weights=n, increasing=False).x)
+    return np.asarray(scipy.optimize.isotonic_regression(rates, weights=n, increasing=False).x)

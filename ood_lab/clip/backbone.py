@@ -27,6 +27,8 @@ class TextHead(Backbone):
         classnames: words for the classes, in the order of the labels.
     """
 
+    text_head = True
+
     def __init__(self, clip: ClipModel, classnames: Sequence[str]) -> None:
         super().__init__()
         self.name = clip.name

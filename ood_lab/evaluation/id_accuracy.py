@@ -11,7 +11,6 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from ood_lab.clip import TextHead
 from ood_lab.data.sizes import ImageSize
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
@@ -191,7 +190,7 @@ def _advice(backbone: Backbone, manifest: Mapping[str, Any]) -> str:
             "taught it the classes: train longer (trainer.max_epochs), or with another learning "
             "rate (model.classifier.optimizer.lr)"
         )
-    if isinstance(backbone, TextHead):
+    if backbone.text_head:
         return (
             "the usual causes are class names that this CLIP does not know, images unlike those "
             "that it was trained on, or a wrong checkpoint"

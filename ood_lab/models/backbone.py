@@ -30,6 +30,7 @@ class Backbone(nn.Module):
             made with; results are stamped with them.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
+        text_head: the head is made of texts that name the classes (``clip.TextHead``).
     """
 
     name: str = "backbone"
@@ -39,6 +40,7 @@ class Backbone(nn.Module):
     transform_overrides: dict[str, Any]
     fitted_head: str | None = None
     differentiable: bool = True
+    text_head: bool = False
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""

@@ -6,17 +6,15 @@ import inspect
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import lightning as L
 from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
-from ood_lab.clip import TextHead
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.errors import UserError
-from ood_lab.evaluation import encoder
 from ood_lab.evaluation.id_accuracy import warn_of_size
 from ood_lab.models import (
     Backbone,
@@ -34,6 +32,9 @@ from ood_lab.run.compose import plain, running_overrides
 from ood_lab.run.values import key_of
 from ood_lab.words import counted, listed
 
+if TYPE_CHECKING:
+    from ood_lab.clip import ClipModel
+
 log = logging.getLogger(__name__)
 #: Reported by :func:`weights_origin` for a network that is trained from scratch.
 RANDOM = "random weights"
@@ -45,8 +46,10 @@ FEW_PHOTOS = 5_000
 
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
     """Warns if the network was made for images unlike those of the data."""
-    if isinstance(backbone, TextHead):
-        encoder.warn_if_foreign(backbone.clip, data)
+    if backbone.text_head:
+        from ood_lab.evaluation import encoder  # loads open_clip
+
+        encoder.warn_if_foreign(cast("ClipModel", backbone.clip), data)
     else:
         warn_of_size(backbone, data.image_size)
 
@@ -66,7 +69,7 @@ def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
     stay, held = len(data.classes), data.held_out
     heads = backbone.head.out_features
     # The head of a CLIP is made of the names of the classes that stay.
-    if not held or heads == stay or isinstance(backbone, TextHead):
+    if not held or heads == stay or backbone.text_head:
         return None
     if heads == stay + len(held):
         what = f"the head of {backbone.name} has {heads:,} classes, as many as with the held-out"

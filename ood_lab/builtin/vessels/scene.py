@@ -28,7 +28,9 @@ def generator(seed: int, index: int, stream: str) -> np.random.Generator:
     ``default_rng([seed, index, crc32(stream)])``: it depends on nothing else, so neither the
     order of rendering nor the number of workers can change an image.
     """
-    return np.random.default_rng([seed, index, zlib.crc32(stream.encode())])
+    # An array of this type is taken as it is; of a list, it makes one a number.
+    key = np.array([seed, index, zlib.crc32(stream.encode())], np.uint32)
+    return np.random.default_rng(key)
 
 
 def pick(rng: np.random.Generator, options: tuple[str, ...]) -> str:

@@ -7,13 +7,13 @@ import io
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import wandb
-from lightning.pytorch.loggers import Logger, WandbLogger
 from omegaconf import DictConfig
 
 from ood_lab.axes import LEVELS
@@ -26,6 +26,9 @@ from ood_lab.run import nodes
 from ood_lab.run.compose import plain
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.terminal import one_line
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger, WandbLogger
 
 
 def summary_values(results: pd.DataFrame) -> dict[str, float]:
@@ -95,6 +98,8 @@ def log_results(loggers: Sequence[Logger], folder: Path) -> None:
     Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
     table.
     """
+    from lightning.pytorch.loggers import WandbLogger
+
     if not (folder / RESULTS).exists():
         return
     results = read_results(folder)
@@ -132,9 +137,11 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
 
 def _pages(folder: Path) -> dict[str, Any]:
     """The figures and pages of a run folder, if any."""
+    figures = sorted((folder / "figures").glob("*.png"))
+    with ThreadPoolExecutor() as pool:  # W&B decodes each, for its size
+        images = pool.map(wandb.Image, map(str, figures))
     shown: dict[str, Any] = {
-        f"figures/{path.stem}": wandb.Image(str(path))
-        for path in sorted((folder / "figures").glob("*.png"))
+        f"figures/{path.stem}": image for path, image in zip(figures, images, strict=True)
     }
     for page in sorted(folder.glob("*.html")):
         shown[page.stem] = wandb.Html(str(page), inject=False)
@@ -187,6 +194,21 @@ def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:
     table = wandb.Table(columns=["detector", "fpr95", "dad"], data=known)
     title = "DAD against mean FPR95 (left: detects better, up: follows the shift order)"
     return {"charts/dad_fpr95": wandb.plot.scatter(table, "fpr95", "dad", title)}
+
+
+def begin(loggers: Mapping[str, Mapping[str, Any]]) -> None:
+    """Starts W&B's own process, for which its logger would wait, beside what follows.
+
+    This comes before torch and Lightning are loaded: W&B's public API, which ``wandb.init`` loads,
+    looks for the source of each of its classes among all modules.
+    """
+    if node := next(filter(_of_wandb, loggers.values()), None):
+        import wandb.apis.public
+
+        # The mode of the first one holds for this process; Lightning would set it too late.
+        settings = wandb.Settings(mode="offline") if node.get("offline") else None
+        # What it raises is raised again, and explained, where the logger is made.
+        ThreadPoolExecutor(1).submit(wandb.setup, settings)
 
 
 def check_login(loggers: Mapping[str, Mapping[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,12 +33,14 @@ def read_run(folder: Path) -> dict:
     """``{"run", "summary", "exit_code", "table"}`` of the one offline run below ``folder``."""
     (path,) = folder.glob("wandb/offline-run-*/*.wandb")
     summary, run, code = {}, None, None
+    until = time.monotonic() + 30  # W&B's own process writes it, and may be behind
+    while code is None and time.monotonic() < until:
+        time.sleep(0.05)
+        code = next((r.exit.exit_code for r in records(path) if r.HasField("exit")), None)
     for record in records(path):
         kind = record.WhichOneof("record_type")
         if kind == "run":
             run = record.run
-        elif kind == "exit":
-            code = record.exit.exit_code
         elif kind == "summary":
             for item in record.summary.update:
                 summary[item.key or "/".join(item.nested_key)] = json.loads(item.value_json)

@@ -24,10 +24,11 @@ def suspicious(evaluation: Evaluation) -> list[str]:
     low: list[tuple[float, str]] = []
     tied: list[tuple[float, str]] = []
     positive: Literal["ood", "id"] = "ood" if evaluation.headline_fpr == "fpr95_ood" else "id"
+    rows = {ood: evaluation.rows_of(ood) for ood in evaluation.ood_names}
     for name in evaluation.detectors:
         inside = evaluation.id_rows[name].to_numpy()
         for ood in evaluation.ood_names:
-            pair = SortedScores.of(inside, evaluation.rows_of(ood)[name].to_numpy())
+            pair = SortedScores.of(inside, rows[ood][name].to_numpy())
             where, value = f"{name} on {ood}", pair.auroc()
             if pair.constant:
                 constant.append(where)

@@ -57,13 +57,16 @@ class Groups:
 class Draws:
     """Counts of B draws in the sorted order of one detector, and running sums from zero.
 
-    ``id [B, n]``, ``ood [B, m]``, ``id_run [B, n + 1]``, ``ood_run [B, m + 1]``.
+    ``id [B, n]``, ``ood [B, m]``, ``id_run [B, n + 1]``, ``ood_run [B, m + 1]``; and the ID samples
+    below, and up to, each OOD sample, ``below [B, m]``, ``up_to [B, m]``.
     """
 
     id: NDArray
     ood: NDArray
     id_run: NDArray
     ood_run: NDArray
+    below: NDArray
+    up_to: NDArray
 
     @cached_property
     def real(self) -> Draws:
@@ -71,8 +74,13 @@ class Draws:
 
         It holds counts up to 2^24 exactly and halves the traffic of many divisions.
         """
-        parts = (self.id, self.ood, self.id_run, self.ood_run)
-        return Draws(*(counts.astype(np.float32) for counts in parts))
+
+        def real(counts: NDArray) -> NDArray:
+            return counts.astype(np.float32)
+
+        below, up_to = _each(real, (self.below, self.up_to))
+        own, other = real(self.id), real(self.ood)
+        return Draws(own, other, real(self.id_run), real(self.ood_run), below, up_to)
 
 
 class RankedScores:
@@ -85,11 +93,10 @@ class RankedScores:
         self._ood_order = np.lexsort((ood_scores, groups.member))
         self._id = id_scores[self._id_order]
         self._ood = ood_scores[self._ood_order]
-        self._below = np.searchsorted(self._id, self._ood, side="left")
-        self._up_to = np.searchsorted(self._id, self._ood, side="right")
-        self._tied = not np.array_equal(self._below, self._up_to)
+        self._below, self._up_to = _one_if_equal(*_positions(self._id, self._ood))
         # Rises over all groups, so that one search finds a rank in every group at once.
         self._key = self._below + groups.member * (self.n + 1)
+        self._group_end = (groups.start + groups.size)[groups.member].astype(np.float32)
         self._key_start = np.arange(groups.size.size) * (self.n + 1)
         self._id_ranks = _ranks_around(TPR, np.array([self.n]))
         self._ood_ranks = _ranks_around(1 - TPR, groups.size)
@@ -99,11 +106,13 @@ class RankedScores:
 
         Args:
             id_counts: in sample order, ``[B, n]``.
-            ood_counts: ``[B, m]``.
+            ood_counts: ``[B, m]``; those of a group add up to its size.
         """
         id_sorted = id_counts.take(self._id_order, axis=1)
         ood_sorted = ood_counts.take(self._ood_order, axis=1)
-        return Draws(id_sorted, ood_sorted, _running(id_sorted), _running(ood_sorted))
+        id_run, ood_run = _running(id_sorted), _running(ood_sorted)
+        below, up_to = _each(lambda place: id_run.take(place, axis=1), (self._below, self._up_to))
+        return Draws(id_sorted, ood_sorted, id_run, ood_run, below, up_to)
 
     def each_resampled(self, draws: Draws, value: Callable[[SortedScores], float]) -> Floats:
         """Any function of two sorted samples, for every draw and group, ``[B, G]``: slow."""
@@ -126,39 +135,39 @@ class RankedScores:
 
     def auroc(self, draws: Draws) -> Floats:
         """AUROC, ``[B, G]``."""
-        credit = draws.id_run.take(self._below, axis=1)
-        if self._tied:
-            credit = (credit + draws.id_run.take(self._up_to, axis=1)) / 2
+        tied = draws.up_to is not draws.below
+        credit = (draws.below + draws.up_to) / 2 if tied else draws.below
         won = np.add.reduceat(draws.ood * credit, self.groups.start, axis=1, dtype=np.float64)
         return won / (self.n * self.groups.size)
 
     def _accepted(self, draws: Draws, ranks: _Ranks) -> Floats:
         """Share of each group at or below the ID scores of both ranks, ``[B, 2, G]``."""
-        threshold = _first_reaching(draws.id_run, np.tile(ranks.both.T, (len(draws.id), 1)))
+        threshold = first_reaching(draws.id_run[:, 1:], np.tile(ranks.both.T, (len(draws.id), 1)))
         keys = threshold[:, :, None] + self._key_start
         end = np.searchsorted(self._key, keys, side="right")
-        accepted = _take(draws.ood_run, end)
-        return (accepted - draws.ood_run[:, None, self.groups.start]) / self.groups.size
+        accepted = take_each(draws.ood_run, end)
+        return (accepted - self.groups.start) / self.groups.size
 
     def _rejected(self, draws: Draws, ranks: _Ranks) -> Floats:
         """Share of ID at or above each group's scores of both ranks, ``[B, 2, G]``."""
-        target = draws.ood_run[:, None, self.groups.start] + ranks.both
-        threshold = _first_reaching(draws.ood_run, target.reshape(len(target), -1))
-        below = self._below[threshold].reshape(target.shape)
-        return 1 - _take(draws.id_run, below) / self.n
+        target = np.tile((self.groups.start + ranks.both).ravel(), (len(draws.ood), 1))
+        threshold = first_reaching(draws.ood_run[:, 1:], target).reshape(-1, *ranks.both.shape)
+        return 1 - take_each(draws.below, threshold) / self.n
 
     def aupr_in(self, draws: Draws, method: AuprMethod) -> Floats:
         """AUPR with ID positive, ``[B, G]``."""
         draws = draws.real
         own_start, own_end = self._id_among_id
-        ood_start, ood_end = self._id_among_ood
-        before_group = draws.ood_run[:, self.groups.start, None]
+        first = self.groups.start[:, None].astype(np.float32)
         id_run = draws.id_run[:, None]
+        false_before, false = _each(
+            lambda place: draws.ood_run.take(place, axis=1) - first, self._id_among_ood
+        )
         area = precision_area(
             id_run.take(own_end, axis=2),
-            draws.ood_run.take(ood_end, axis=1) - before_group,
+            false,
             id_run.take(own_start, axis=2),
-            draws.ood_run.take(ood_start, axis=1) - before_group,
+            false_before,
             method,
         )
         return np.einsum("bgn,bn->bg", area, draws.id) / self.n
@@ -167,14 +176,11 @@ class RankedScores:
         """AUPR with OOD positive, ``[B, G]``."""
         draws = draws.real
         own_start, own_end = self._ood_among_ood
-        group_end = draws.ood_run[:, self.groups.start + self.groups.size].take(
-            self.groups.member, axis=1
-        )
         area = precision_area(
-            group_end - draws.ood_run.take(own_start, axis=1),
-            self.n - draws.id_run.take(self._below, axis=1),
-            group_end - draws.ood_run.take(own_end, axis=1),
-            self.n - draws.id_run.take(self._up_to, axis=1),
+            self._group_end - draws.ood_run.take(own_start, axis=1),
+            self.n - draws.below,
+            self._group_end - draws.ood_run.take(own_end, axis=1),
+            self.n - draws.up_to,
             method,
         )
         found = np.add.reduceat(draws.ood * area, self.groups.start, axis=1, dtype=np.float64)
@@ -202,15 +208,29 @@ class RankedScores:
         found = [_positions(block, queries(block)) for block in blocks]
         starts, ends = zip(*found, strict=True)
         shift = self.groups.start
-        return (
+        return _one_if_equal(
             join([a + s for a, s in zip(starts, shift, strict=True)]),
             join([a + s for a, s in zip(ends, shift, strict=True)]),
         )
 
 
 def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
+    """Values below, and up to, each query."""
     left = np.searchsorted(ascending, queries, side="left")
     return left, np.searchsorted(ascending, queries, side="right")
+
+
+def _one_if_equal(below: Ints, up_to: Ints) -> tuple[Ints, Ints]:
+    """One array for both where no scores are tied, which halves the work on them."""
+    return below, below if np.array_equal(below, up_to) else up_to
+
+
+def _each(
+    work: Callable[[NDArray], NDArray], both: tuple[NDArray, NDArray]
+) -> tuple[NDArray, NDArray]:
+    """The work on both, done once where they are one array."""
+    first = work(both[0])
+    return first, first if both[1] is both[0] else work(both[1])
 
 
 def _running(counts: Counts) -> Counts:
@@ -219,16 +239,17 @@ def _running(counts: Counts) -> Counts:
     return run
 
 
-def _first_reaching(run: Counts, target: Ints) -> Ints:
-    """First sample whose running sum reaches the target, ``[B, k + 1], [B, G] -> [B, G]``."""
+def first_reaching(run: Counts, target: Ints | Floats) -> Ints:
+    """First sample whose running sum reaches the target, ``[B, k], [B, G] -> [B, G]``."""
     # Of one dtype: otherwise the search first copies the whole row into the other.
-    rows = zip(run[:, 1:], target.astype(run.dtype), strict=True)
-    return np.stack([np.searchsorted(row, wanted) for row, wanted in rows])
+    rows = zip(run, target.astype(run.dtype), strict=True)
+    return np.array([row.searchsorted(wanted) for row, wanted in rows])
 
 
-def _take(run: Counts, at: Ints) -> Counts:
-    """Running sums of each draw at its own places, ``[B, k + 1], [B, ...] -> [B, ...]``."""
-    return np.take_along_axis(run, at.reshape(len(at), -1), axis=1).reshape(at.shape)
+def take_each(counts: Counts, at: Ints) -> Counts:
+    """Numbers of each draw at its own places, ``[B, k], [B, ...] -> [B, ...]``."""
+    first = np.arange(len(counts)) * counts.shape[1]
+    return counts.take(at + first.reshape(-1, *[1] * (at.ndim - 1)))
 
 
 class _Ranks(NamedTuple):

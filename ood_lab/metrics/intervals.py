@@ -123,25 +123,31 @@ def exceedance_interval(
         reached[d, 1:-1] = n - np.searchsorted(x[:, d], y[:, d], side="left")
     tail, weight = (1 - level) / 2, weight[likely]
     k = reached[:, 1:][:, likely]
-    low = _mixture_quantile(tail, weight, k, n - k + 1)
+    low = _mixture_quantile(tail, weight, k, n + 1)
     k = reached[:, :-1][:, likely]
-    high = _mixture_quantile(1 - tail, weight, k + 1, n - k)
+    high = _mixture_quantile(1 - tail, weight, k + 1, n + 1)
     nothing = (low <= 0) & (high >= 1)
     return np.where(nothing, np.nan, low), np.where(nothing, np.nan, high)
 
 
-def _mixture_quantile(share: float, weight: Floats, a: Ints, b: Ints) -> Floats:
-    """Quantile of mixtures of ``Beta(a, b)``, ``[J], [D, J], [D, J] -> [D]``.
+def _mixture_quantile(share: float, weight: Floats, a: Ints, total: int) -> Floats:
+    """Quantile of mixtures of ``Beta(a, total - a)``, ``[J], [D, J] -> [D]``.
 
-    With a = 0 all of a part lies at 0, with b = 0 at 1.
+    With a = 0 all of a part lies at 0, with a = total at 1.
     """
-    inner = (a > 0) & (b > 0)
-    at_zero, at_one = ((weight * (x == 0)).sum(axis=1) for x in (a, b))
+    at_zero, at_one = ((weight * (a == end)).sum(axis=1) for end in (0, total))
+    # Many of a detector's parts have the same a.
+    keys = np.arange(len(a))[:, None] * (total + 1) + a
+    distinct, place = np.unique(keys, return_inverse=True)
+    detector, first = np.divmod(distinct, total + 1)
+    inner = (first > 0) & (first < total)
+    detector, first, place = detector[inner], first[inner], place.reshape(a.shape)
+    parts = np.zeros(len(distinct))
     low, high = np.zeros(len(a)), np.ones(len(a))
     for _ in range(40):  # halves [0, 1] down to 1e-12
         middle = (low + high) / 2
-        parts = scipy.special.betainc(np.maximum(a, 1), np.maximum(b, 1), middle[:, None])
-        under = at_zero + (weight * np.where(inner, parts, 0)).sum(axis=1) < share
+        parts[inner] = scipy.special.betainc(first, total - first, middle[detector])
+        under = at_zero + (weight * parts[place]).sum(axis=1) < share
         low, high = np.where(under, middle, low), np.where(under, high, middle)
     # Compared with a slack, as the weights sum to 1 but for rounding.
     return np.where(at_zero >= share, 0.0, np.where(1 - at_one <= share + 1e-9, 1.0, high))

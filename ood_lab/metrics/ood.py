@@ -62,12 +62,14 @@ def precision_area(
     """
     # Keeps 0 / 0 at 0 and, at the start of the curve, at 1; too small to change another value.
     tiny = np.float32(1e-30)
-    height = tp / (tp + fp + tiny)
+    height = tp / (tp + (fp + tiny))
     if method == "average_precision":
         return height
     if method != "trapezoid":
         raise ValueError(f"method: expected 'average_precision' or 'trapezoid', got {method!r}")
-    return (height + (tp_before + tiny) / (tp_before + fp_before + tiny)) / 2
+    height += (tp_before + tiny) / (tp_before + (fp_before + tiny))
+    height /= 2
+    return height
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,11 @@ def group_ends(
         return auroc_interval(values, draws, n)
     if rule == "percentile":
         return bootstrap_interval(draws, n)
-    low, high = percentile_interval(draws, n)
-    failing = np.full(len(values), n < FEWEST) | (low == high)
+    low, high = np.full(len(values), np.nan), np.full(len(values), np.nan)
+    failing = np.full(len(values), True)
+    if n >= FEWEST:
+        low, high = percentile_interval(draws, n)
+        failing = low == high
     if not single:
         low[failing], high[failing] = np.nan, np.nan
     elif failing.any():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,8 @@ from ood_lab.metrics.copies import Copies, photographs
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
-from ood_lab.metrics.resampling import bootstrap
+from ood_lab.metrics.resampling import Job, carried_out, drawing
+from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift import dad
 from ood_lab.metrics.uncertainty import group_ends
 
@@ -91,6 +92,7 @@ class Evaluation:
         ordered = list(shift_order) or grouped
         self.ood_names = ordered + [n for n in names if n not in ordered]
         self._level_sets = self.ood_names if level_sets is None else list(level_sets)
+        self._found: dict[str, list[Any]] = {}
 
     @property
     def n_id(self) -> int:
@@ -110,31 +112,44 @@ class Evaluation:
         """Rows of one OOD set."""
         return self.scores[self.scores["dataset"] == ood]
 
-    @cached_property
+    @property
     def sets(self) -> Measured:
         """Every OOD set as a whole."""
-        parts = [self.rows_of(name) for name in self.ood_names]
-        return self._measure(parts, self.metrics, min_count=1)
+        found: list[Measured] = self._drawn("sets")
+        return found[0]
 
-    @cached_property
+    @property
     def levels(self) -> list[LevelCells]:
         """The shift cells of every set that has levels; all of them share one bootstrap."""
-        tables, blocks = [], []
-        for name in self._level_sets:
-            cells, rows = split_by_level(self.rows_of(name))
-            if rows:
-                tables.append((name, cells))
-                blocks.append(rows)
-        if not blocks:
-            return []
-        metrics = [metric for metric in self.metrics if metric.of_levels]
-        flat = [block for of_set in blocks for block in of_set]
-        together = self._measure(flat, metrics, self.min_count)
-        ends = np.cumsum([len(of_set) for of_set in blocks])
-        return [
-            LevelCells(name, cells, together.groups(end - len(cells), end))
-            for (name, cells), end in zip(tables, ends, strict=True)
-        ]
+        found: list[list[LevelCells]] = self._drawn("levels")
+        return [of_set for each in found for of_set in each]
+
+    @property
+    def failures(self) -> list[FailureCell]:
+        """ID errors, then ID errors and each OOD set; none where predictions mean nothing."""
+        return self._drawn("failures")
+
+    def draw_all(self) -> None:
+        """Draws the levels, the sets and the failures in the same processes.
+
+        Otherwise each begins processes of its own when it is first asked for.
+        """
+        self._draw("levels", "sets", "failures")
+
+    def _drawn(self, kind: str) -> list[Any]:
+        if kind not in self._found:
+            self._draw(kind)
+        return self._found[kind]
+
+    def _draw(self, *kinds: str) -> None:
+        make: dict[str, Callable[[], Sequence[Job[Any]]]] = {
+            "levels": self._level_jobs,
+            "sets": self._set_jobs,
+            "failures": self._failure_jobs,
+        }
+        jobs = {kind: make[kind]() for kind in kinds if kind not in self._found}
+        found = iter(carried_out([job for of_kind in jobs.values() for job in of_kind]))
+        self._found |= {kind: [next(found) for _ in of_kind] for kind, of_kind in jobs.items()}
 
     @property
     def has_dad(self) -> bool:
@@ -144,7 +159,7 @@ class Evaluation:
     @cached_property
     def mean_sets(self) -> list[str]:
         """The OOD sets that a mean is over, see :func:`sets_of_means`."""
-        levelled = {of_set.ood for of_set in self.levels if of_set.axes}
+        levelled = {of_set.ood for of_set in self.levels}
         return sets_of_means(self.ood_names, self.shift_levels, levelled)
 
     @cached_property
@@ -174,59 +189,115 @@ class Evaluation:
 
     def made_of(self, *parts: pd.DataFrame) -> list[NDArray[np.object_]] | None:
         """The photographs of ID and of these rows in turn; None where none is made of another."""
-        rows = pd.concat([self.id_rows, *parts])
-        names = photographs(rows)
-        if names is None:
-            return None
-        return np.split(names, np.cumsum([len(self.id_rows), *map(len, parts)])[:-1])
+        return _photographs([self.id_rows, *parts])
 
-    def _measure(
-        self, parts: list[pd.DataFrame], metrics: Sequence[Metric], min_count: int
-    ) -> Measured:
-        blocks = [self.matrix(part) for part in parts]
-        enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
-        kept = [blocks[g] for g in enough]
-        made_of = self.made_of(*(parts[g] for g in enough))
-        copies = None if made_of is None else Copies.of(made_of)
-        values = _point_values(self.id_matrix, kept, metrics, self._aupr_method)
-        draws = {}
-        if enough:
-            draws = bootstrap(
-                self.id_matrix,
-                kept,
+    def _set_jobs(self) -> list[Job[Measured]]:
+        parts = [self.rows_of(name) for name in self.ood_names]
+        return [self._measuring(parts, self.metrics, min_count=1)]
+
+    def _level_jobs(self) -> list[Job[list[LevelCells]]]:
+        split = {name: split_by_level(self.rows_of(name)) for name in self._level_sets}
+        ends = np.cumsum([len(cells) for cells, _ in split.values()])
+        # A set without levels is one cell, which only takes its part of the random numbers.
+        spans = {
+            name: range(end - len(cells), end)
+            for (name, (cells, _)), end in zip(split.items(), ends, strict=True)
+            if cells.notna().any(axis=None)
+        }
+        if not spans:
+            return []
+        parts = [part for _, rows in split.values() for part in rows]
+        metrics = [metric for metric in self.metrics if metric.of_levels]
+        wanted = [g for span in spans.values() for g in span]
+        job = self._measuring(parts, metrics, self.min_count, wanted)
+
+        def of_sets(together: Measured) -> list[LevelCells]:
+            return [
+                LevelCells(name, split[name][0], together.groups(span.start, span.stop))
+                for name, span in spans.items()
+            ]
+
+        return [job.then(of_sets)]
+
+    def _failure_jobs(self) -> list[Job[FailureCell]]:
+        rows = self.id_rows
+        if not {"label", "pred"} <= set(rows):
+            return []
+        rows = rows[rows["label"] >= 0]
+        if rows.empty:
+            return []
+        wrong = (rows["label"] != rows["pred"]).to_numpy()
+        jobs = []
+        for ood in (None, *self.ood_names):
+            parts = [rows] if ood is None else [rows, self.rows_of(ood)]
+            made_of = _photographs(parts)
+            job = failure_job(
+                ood,
+                [self.matrix(part) for part in parts],
+                wrong,
                 draws=self.draws,
                 seed=self.seed,
-                aupr_method=self._aupr_method,
-                metrics=metrics,
-                copies=copies,
+                copies=None if made_of is None else Copies.of(made_of),
             )
-        shape = (len(self.detectors), len(blocks))
-        n_ood = [len(block) for block in blocks]
-        if copies is not None:
-            for g, n in zip(enough, copies.n[1:], strict=True):
-                n_ood[g] = n
-        measured = Measured(n_ood, self.headline_fpr, {}, {}, {})
-        for record in metrics:
-            metric = record.name
-            measured.values[metric] = np.full(shape, np.nan)
-            measured.draws[metric] = np.full((*shape, self.draws), np.nan)
-            measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
-            measured.values[metric][:, enough] = values[metric]
-            for place, g in enumerate(enough):
-                of_group = draws[metric][:, place]
-                measured.draws[metric][:, g] = of_group
-                low[:, g], high[:, g] = group_ends(
-                    record.rule,
-                    values[metric][:, place],
-                    of_group,
-                    self.id_matrix,
-                    blocks[g],
-                    n_ood[g],
-                )
-        measured.values["fpr95"] = measured.values[self.headline_fpr]
-        measured.draws["fpr95"] = measured.draws[self.headline_fpr]
-        measured.ends["fpr95"] = measured.ends[self.headline_fpr]
-        return measured
+            jobs.append(job)
+        return jobs
+
+    def _measuring(
+        self,
+        parts: list[pd.DataFrame],
+        metrics: Sequence[Metric],
+        min_count: int,
+        wanted: Sequence[int] | None = None,
+    ) -> Job[Measured]:
+        blocks = [self.matrix(part) for part in parts]
+        enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
+        kept = enough if wanted is None else [g for g in enough if g in wanted]
+        made_of = self.made_of(*(parts[g] for g in enough))
+        copies = None if made_of is None else Copies.of(made_of)
+        job = drawing(
+            self.id_matrix,
+            [blocks[g] for g in enough],
+            draws=self.draws,
+            seed=self.seed,
+            aupr_method=self._aupr_method,
+            metrics=metrics,
+            copies=copies,
+            wanted=[enough.index(g) for g in kept],
+        )
+
+        def measured_by(draws: dict[str, Floats]) -> Measured:
+            values = _point_values(
+                self.id_matrix, [blocks[g] for g in kept], metrics, self._aupr_method
+            )
+            shape = (len(self.detectors), len(blocks))
+            n_ood = [len(block) for block in blocks]
+            if copies is not None:
+                for g, n in zip(enough, copies.n[1:], strict=True):
+                    n_ood[g] = n
+            measured = Measured(n_ood, self.headline_fpr, {}, {}, {})
+            for record in metrics:
+                metric = record.name
+                measured.values[metric] = np.full(shape, np.nan)
+                measured.draws[metric] = np.full((*shape, self.draws), np.nan)
+                measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
+                measured.values[metric][:, kept] = values[metric]
+                for place, g in enumerate(kept):
+                    of_group = draws[metric][:, place]
+                    measured.draws[metric][:, g] = of_group
+                    low[:, g], high[:, g] = group_ends(
+                        record.rule,
+                        values[metric][:, place],
+                        of_group,
+                        self.id_matrix,
+                        blocks[g],
+                        n_ood[g],
+                    )
+            measured.values["fpr95"] = measured.values[self.headline_fpr]
+            measured.draws["fpr95"] = measured.draws[self.headline_fpr]
+            measured.ends["fpr95"] = measured.ends[self.headline_fpr]
+            return measured
+
+        return job.then(measured_by)
 
 
 def sets_of_means(
@@ -243,6 +314,12 @@ def sets_of_means(
         levelled: those with levels.
     """
     return [n for n in names if n in placed or n not in levelled] or list(names)
+
+
+def _photographs(parts: Sequence[pd.DataFrame]) -> list[NDArray[np.object_]] | None:
+    """The photographs of each part's rows; None where none is made of another."""
+    names = photographs(pd.concat(parts))
+    return None if names is None else np.split(names, np.cumsum([*map(len, parts)])[:-1])
 
 
 def _point_values(

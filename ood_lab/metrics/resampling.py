@@ -7,9 +7,11 @@ makes differences between detectors, and statistics over several groups (DAD, co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,10 +24,15 @@ from ood_lab.metrics.record import OF_SETS, Metric
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
-_BATCH_SAMPLES = 24_000
+BATCH_SAMPLES = 24_000
 _MAX_THREADS = 8  # each holds its own batch in memory
-# Samples of all draws and detectors that one core goes through in about half a second.
-_LITTLE = 10_000_000
+# Samples of all draws and detectors: one core goes through so many in a fifth of a second, in which
+# two processes have hardly begun; and so many are a part of the work of a process.
+_LITTLE = 20_000_000
+_PART = 2_000_000
+
+Made = TypeVar("Made")
+Other = TypeVar("Other")
 
 
 def bootstrap(
@@ -72,62 +79,154 @@ def bootstrap(
         )
     if draws < 1:
         raise ValueError(f"draws: expected a positive number, got {draws}")
-    groups = Groups.of([len(b) for b in blocks])
-    id_groups = Groups.of([len(id_matrix)])
-    ood_matrix = np.concatenate(blocks)
+    job = drawing(
+        id_matrix,
+        blocks,
+        draws=draws,
+        seed=seed,
+        aupr_method=aupr_method,
+        metrics=metrics,
+        copies=copies,
+    )
+    return dict(carried_out([job], workers)[0])
+
+
+@dataclass(frozen=True)
+class Job(Generic[Made]):
+    """Draws that are made a few at a time, and what is made of all of them.
+
+    Attributes:
+        draw: the numbers of some draws, which lie along axis 2; several processes call it, each
+            with other draws.
+        draws: how many there are.
+        samples: of one draw.
+        detectors: that go through them.
+        finish: what is made of the numbers of all draws.
+    """
+
+    draw: Callable[[range], Floats]
+    draws: int
+    samples: int
+    detectors: int
+    finish: Callable[[Floats], Made]
+
+    def then(self, make: Callable[[Made], Other]) -> Job[Other]:
+        """The same draws, and what is made of that which is made of them."""
+        shape = self.draws, self.samples, self.detectors
+        return Job(self.draw, *shape, lambda found: make(self.finish(found)))
+
+    @property
+    def numbers(self) -> int:
+        """Samples that all draws and detectors go through together."""
+        return self.draws * self.samples * self.detectors
+
+    def parts(self) -> list[range]:
+        """The draws in parts of a few hundredths of a second."""
+        return _cut(range(self.draws), _PART // (self.samples * self.detectors))
+
+    def numbers_of(self, part: range) -> Floats:
+        """The numbers of a part, from batches that are small enough."""
+        batches = _cut(part, BATCH_SAMPLES // self.samples)
+        return np.concatenate([self.draw(batch) for batch in batches], axis=2)
+
+
+def carried_out(jobs: Sequence[Job[Any]], workers: int | None = None) -> list[Any]:
+    """What is made of each job: on all cores where that takes less time than to begin.
+
+    All jobs share the processes; while these are at the next job, this process finishes the one
+    before. Processes, as the calls of numpy are short: threads wait for each other, and with few
+    samples two take longer than one. Where no process can be forked, large draws still go to
+    threads.
+
+    Args:
+        jobs: first those that take long to finish.
+        workers: default as many as pay.
+    """
+    tasks = [(job, part) for job in jobs for part in job.parts()]
+    little = sum(job.numbers for job in jobs) < _LITTLE
+    short = max((job.samples for job in jobs), default=0) <= BATCH_SAMPLES
+    if workers is None and (little or (short and not can_fork())):
+        workers = 1
+    side_by_side = on_all_cores if workers == 1 or can_fork() else _in_threads
+    with side_by_side(_numbers, tasks, workers) as answers:
+        answers.reverse()  # an answer that was taken is not held any longer
+        return [
+            job.finish(np.concatenate([answers.pop()() for _ in job.parts()], axis=2))
+            for job in jobs
+        ]
+
+
+@contextmanager
+def _in_threads(
+    work: Callable[[Any], Floats], parts: Sequence[Any], threads: int | None
+) -> Iterator[list[Callable[[], Floats]]]:
+    with ThreadPoolExecutor(threads or min(usable_cores(), _MAX_THREADS)) as pool:
+        yield [pool.submit(work, part).result for part in parts]
+
+
+def _numbers(task: tuple[Job[Any], range]) -> Floats:
+    job, part = task
+    return job.numbers_of(part)
+
+
+def _cut(draws: range, size: int) -> list[range]:
+    """The draws in a row of pieces of this size, at least 1."""
+    return [draws[i : i + max(1, size)] for i in range(0, len(draws), max(1, size))]
+
+
+def drawing(
+    id_matrix: Floats,
+    blocks: Sequence[Floats],
+    *,
+    draws: int,
+    seed: int,
+    aupr_method: AuprMethod,
+    metrics: Sequence[Metric],
+    copies: Copies | None,
+    wanted: Sequence[int] | None = None,
+) -> Job[dict[str, Floats]]:
+    """What :func:`bootstrap` does, of scores that are checked.
+
+    Args:
+        id_matrix: ``[n, D]``.
+        blocks: G arrays ``[m_g, D]``.
+        draws: and all that follows, see there.
+        seed: see there.
+        aupr_method: see there.
+        metrics: see there.
+        copies: see there.
+        wanted: places of the groups to measure, ascending; default all. Random numbers are drawn
+            for the others too, so that the draws of a group do not depend on who is wanted.
+    """
+
+    def finish(found: Floats) -> dict[str, Floats]:  # [D, metric, B, G]
+        return {metric.name: found[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
+
+    detectors = id_matrix.shape[1]
+    kept = np.arange(len(blocks)) if wanted is None else np.asarray(wanted, dtype=np.int64)
+    if not kept.size:
+        nothing = (detectors, len(metrics))
+        return Job(lambda part: np.empty((*nothing, len(part), 0)), draws, 1, detectors, finish)
+    id_groups, all_groups = Groups.of([len(id_matrix)]), Groups.of([len(b) for b in blocks])
+    groups = Groups.of([len(blocks[g]) for g in kept])
+    of_kept = np.flatnonzero(np.isin(all_groups.member, kept))
+    ood_matrix = np.concatenate([blocks[g] for g in kept])
     ranked = [
         RankedScores(*scores, groups) for scores in zip(id_matrix.T, ood_matrix.T, strict=True)
     ]
 
-    def draw_batch(numbers: range) -> Floats:
+    def draw(numbers: range) -> Floats:
         if copies is None:
             drawn = [[draw_generator(seed, draw, stream) for draw in numbers] for stream in (0, 1)]
             id_counts = np.stack([id_groups.resample(rng) for rng in drawn[0]])
-            ood_counts = np.stack([groups.resample(rng) for rng in drawn[1]])
+            ood_counts = np.stack([all_groups.resample(rng).take(of_kept) for rng in drawn[1]])
         else:
             both = np.stack([copies.resample(draw_generator(seed, draw, 0)) for draw in numbers])
-            id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) :]
+            id_counts, ood_counts = both[:, : len(id_matrix)], both[:, len(id_matrix) + of_kept]
         of_each = [(r, r.draws(id_counts, ood_counts)) for r in ranked]
         return np.stack([[m.draws(r, d, aupr_method) for m in metrics] for r, d in of_each])
 
-    samples = len(id_matrix) + len(ood_matrix)
-    size = max(1, _BATCH_SAMPLES // samples)
-    batches = [range(first, min(first + size, draws)) for first in range(0, draws, size)]
-    numbers = draws * samples * len(ranked)
-    found = side_by_side(draw_batch, batches, numbers, samples, workers)
-    drawn = np.concatenate(found, axis=2)
-    # drawn is [D, metric, B, G]
-    return {metric.name: drawn[:, i].swapaxes(1, 2) for i, metric in enumerate(metrics)}
-
-
-def side_by_side(
-    work: Callable[[Any], Floats],
-    parts: Sequence[Any],
-    numbers: int,
-    samples: int,
-    workers: int | None = None,
-) -> list[Floats]:
-    """``work`` of all parts, in order: on all cores where that takes less time than to begin.
-
-    Processes, as the calls of numpy are short: threads wait for each other, and with few samples
-    two take longer than one. Where no process can be forked, large draws still go to threads.
-
-    Args:
-        work: on one part; a large array of its own for each at work.
-        parts: of about equal size.
-        numbers: samples that all parts go through together.
-        samples: of one draw.
-        workers: default as many as pay.
-    """
-    if workers is None and numbers < _LITTLE:
-        workers = 1
-    if workers == 1 or can_fork():
-        with on_all_cores(work, parts, workers) as answers:
-            return [answer() for answer in answers]
-    if workers is None and samples <= _BATCH_SAMPLES:
-        return list(map(work, parts))
-    with ThreadPoolExecutor(workers or min(usable_cores(), _MAX_THREADS)) as pool:
-        return list(pool.map(work, parts))
+    return Job(draw, draws, len(id_matrix) + len(ood_matrix), detectors, finish)
 
 
 def score_matrix(values: ArrayLike, name: str) -> Floats:

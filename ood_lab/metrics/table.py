@@ -14,7 +14,7 @@ from ood_lab.metrics.intervals import bootstrap_interval, percentile_interval, w
 from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, metric_of
-from ood_lab.metrics.selective import FailureCell, failure_cells
+from ood_lab.metrics.selective import FailureCell
 from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
 from ood_lab.results import Kind
 
@@ -59,6 +59,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         the set's group, else NaN;
         ``attrs["protocol"]`` is that of the evaluation.
     """
+    evaluation.draw_all()
     rows = [
         *_accuracy_rows(evaluation.test_rows),
         *_csid_accuracy_rows(evaluation),
@@ -66,7 +67,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *_mean_rows(evaluation),
         *_dad_rows(evaluation),
         *(row for of_set in evaluation.levels for row in _level_rows(evaluation, of_set)),
-        *(row for cell in failure_cells(evaluation) for row in _failure_rows(evaluation, cell)),
+        *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
     table = _table(rows, model, evaluation.seed, evaluation.n_id, evaluation.shift_levels)
     table.attrs["protocol"] = evaluation.protocol

@@ -228,6 +228,7 @@ class Score(Task):
             },
             **ws.metrics,
         )
+        evaluation.draw_all()
         best = best_detectors(evaluation)
         if lost:
             best["best"] = False

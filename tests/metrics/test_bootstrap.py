@@ -15,8 +15,10 @@ from ood_lab.metrics import (
     resampling,
     wilson_interval,
 )
+from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.record import OF_SETS
+from ood_lab.metrics.resampling import carried_out, drawing
 
 
 def at_rank(scores, rank, share):
@@ -121,6 +123,20 @@ def test_draws_depend_on_the_seed_only(monkeypatch):
     # A longer run begins with the shorter one.
     longer = bootstrap(x, [y], draws=40, seed=4)
     np.testing.assert_array_equal(longer["auroc"][..., :30], one["auroc"])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_draws_of_a_group_do_not_depend_on_which_are_wanted(copied):
+    rng = np.random.default_rng(4)
+    sizes = [40, 12, 20, 8]
+    inside, *blocks = (rng.normal(g, 1, (m, 2)) for g, m in enumerate(sizes))
+    names = [[f"{i % 9} of {m}" for i in range(m)] for m in sizes]
+    options = {"draws": 7, "seed": 1, "aupr_method": "trapezoid", "metrics": OF_SETS}
+    options["copies"] = Copies.of(names) if copied else None
+    every = bootstrap(inside, blocks, **options)
+    (some,) = carried_out([drawing(inside, blocks, wanted=[0, 2], **options)])
+    for metric, draws in some.items():
+        np.testing.assert_array_equal(draws, every[metric][:, [0, 2]])
 
 
 def test_constant_scores_stay_at_chance():

@@ -126,6 +126,13 @@ def test_counts_are_repeated_images():
         assert every["accuracy_at_80"][b] == pytest.approx(selective_accuracy(*again, 0.8))
 
 
+def test_a_failure_is_one_or_none():
+    with pytest.raises(ValueError, match="failures: expected 0 or 1"):
+        aurc([1, 2], [0, 0.5])
+    with pytest.raises(ValueError, match=r"failures: expected \(2,\)"):
+        aurc([1, 2], [0])
+
+
 def frame(rng, n=400, m=100):
     wrong = rng.random(n) < 0.25
     test = pd.DataFrame({"dataset": "test", "label": 0, "pred": wrong.astype(int)})

@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from ood_lab import cores
 from ood_lab.metrics import (
     Evaluation,
     aupr,
@@ -14,6 +15,7 @@ from ood_lab.metrics import (
     delong,
     delong_p_values,
     fpr_at_tpr,
+    resampling,
     results_of,
     significance_of,
 )
@@ -255,7 +257,30 @@ def test_significance_and_best():
 
 def test_tables_of_one_evaluation_equal_the_single_calls(table):
     evaluation = Evaluation(SCORES, DETECTORS, **OPTIONS)
+    assert [cell.ood for cell in evaluation.failures][:2] == [None, "near"]
+    assert [of_set.ood for of_set in evaluation.levels] == ["grid"]
     pd.testing.assert_frame_equal(results_of(evaluation, "net"), table)
+
+
+@pytest.mark.parametrize("fork", [True, False])
+def test_processes_and_threads_give_the_table_of_one(table, monkeypatch, fork):
+    monkeypatch.setattr(resampling, "_LITTLE", 0)
+    monkeypatch.setattr(resampling, "_PART", 20_000)
+    monkeypatch.setattr(resampling, "BATCH_SAMPLES", 1500)
+    monkeypatch.setattr(resampling, "usable_cores", lambda: 2)
+    monkeypatch.setattr(cores, "usable_cores", lambda: 2)
+    if not fork:
+        monkeypatch.setattr(resampling, "can_fork", lambda: False)
+        monkeypatch.setattr(resampling, "BATCH_SAMPLES", 100)
+    again = results_table(SCORES, DETECTORS, model="net", **OPTIONS)
+    pd.testing.assert_frame_equal(table, again, check_exact=True)
+
+
+def test_cells_that_are_all_too_small_have_their_counts():
+    table = results_table(SCORES, DETECTORS, model="net", draws=5, min_count=31)
+    rows = table.dropna(subset="semantic_level")
+    assert rows["value"].isna().all()
+    assert set(pick(rows, semantic_level=1, covariate_level=2)["n_ood"]) == {4}
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from ood_lab.metrics.record import OF_SETS, Metric
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
 # few that an array of them is memory used before, not fresh pages (from 128 KiB on, with glibc).
-BATCH_SAMPLES = 24_000
+BATCH_SAMPLES = 32_000
 _MAX_THREADS = 8  # each holds its own batch in memory
 # Samples of all draws and detectors: one core goes through so many in a fifth of a second, in which
 # two processes have hardly begun; and so many are a part of the work of a process.

@@ -243,4 +243,6 @@ def score_matrix(values: ArrayLike, name: str) -> Floats:
 
 def draw_generator(*key: int) -> np.random.Generator:
     """The random numbers of ``seed, draw, stream``."""
-    return np.random.default_rng(key)
+    # An array of this type is taken as it is; of other numbers, numpy makes one each.
+    short = all(0 <= part < 2**32 for part in key)
+    return np.random.default_rng(np.array(key, np.uint32) if short else key)

@@ -25,9 +25,9 @@ PICTURES = Path(__file__).parents[1] / "assets" / "pictures"
 PAGES: dict[str, list[tuple[str, str | None, int]]] = {
     "report": [("how_far", None, 1130), ("field", "Who notices at which level", 560)],
     "shift": [("shift", None, 560)],
-    "oodbench": [("oodbench", None, 900)],
-    "oric": [("oric", None, 900)],
-    "ode": [("ode", None, 900)],
+    "oodbench": [("oodbench", None, 720)],
+    "oric": [("oric", None, 720)],
+    "ode": [("ode", None, 830)],
     "leaderboard": [("leaderboard", None, 900)],
     "predictions": [("predictions", None, 1000)],
 }

@@ -20,7 +20,7 @@ from ood_lab.report.mistakes import Thumbnails
 from ood_lab.report.p_values import P_NOTE, p_text
 from ood_lab.report.page import Page, Section
 from ood_lab.report.pictures import Pictures as Images
-from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.protocol import MISSING
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.results import PART, whole, why_missing
 
@@ -132,31 +132,6 @@ def metric_table(
 def _estimate(row: Mapping[Any, Any] | None) -> Cell:
     """A metric that not every set has."""
     return Cell(MISSING) if row is None else estimate_cell(row)
-
-
-def facts_of(
-    rows: pd.DataFrame, metric: str, names: Mapping[str, str], words: str
-) -> list[tuple[str, str, str]]:
-    """One metric of every set for the top of the page, with its interval; then the questions."""
-    facts = []
-    for row in rows[rows["metric"] == metric].to_dict("records"):
-        value, low, high = (float(row[k]) for k in ("value", "ci_low", "ci_high"))
-        remark = f"95% interval {percent(low)} to {percent(high)}"
-        if math.isnan(value):
-            remark = why_missing(row) or f"too few of {int(row['n_asked']):,} answers to say"
-        elif math.isnan(low):
-            remark = "no interval: too few to resample"
-        shown = MISSING if math.isnan(value) else f"{percent(value)}%"
-        facts.append((f"{words}, {names.get(row['split'], row['split'])}", shown, remark))
-    return facts
-
-
-def questions_fact(judged: pd.DataFrame) -> tuple[str, str, str]:
-    """How many questions were asked, and how many answers were lost."""
-    counts = {word: int((judged["status"] == word).sum()) for word in ("unparsed", "failed")}
-    if "cut" in judged and judged["cut"].any():
-        counts["cut"] = int(judged["cut"].sum())
-    return "Questions", f"{len(judged):,}", ", ".join(f"{n:,} {w}" for w, n in counts.items())
 
 
 def difference_table(
@@ -309,8 +284,6 @@ def answer_figures(
 def page_of(
     run: Scored,
     *,
-    sentence: str,
-    facts: Sequence[tuple[str, str, str]],
     summary: Sequence[Any],
     details: Sequence[Any],
     figures: Sequence[PlannedFigure],
@@ -325,8 +298,6 @@ def page_of(
     files += ["questions.jsonl", "answers.jsonl", *downloads, "config.yaml"]
     return Page(
         title=run.title,
-        sentence=sentence,
-        facts=facts,
         warnings=run.manifest.get("warnings", []),
         summary=summary,
         sections=[Section("More results", details), Section("Figures", figures), wrong],

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from ood_lab.axes import AXES
 from ood_lab.metrics import BASELINE, Advice
 from ood_lab.metrics.advice import Contrast
-from ood_lab.report.shift_tables import ID_TEST
+from ood_lab.report.shift_tables import ID_TEST, rows_of
 from ood_lab.words import counted, listed
 
 #: Share of ID test images that an image has to lie beyond to count as far out.
@@ -51,31 +53,63 @@ def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[s
         alike.setdefault(tuple(_how_far(of[name]) for of in shares.values()), []).append(name)
     sentences = []
     for number, (words, group) in enumerate(alike.items()):
-        who = _who(group) if len(alike) > 1 or len(names) == 1 else _all(len(names))
+        who = listing(group) if len(alike) > 1 or len(names) == 1 else _all(len(names))
         of_each = "its" if len(group) == 1 else "their"
         meant = f" of {of_each} images lie beyond 95% of your test images" if not number else ""
         parts = []
         for place, (axis, of) in enumerate(shares.items()):
             said = "" if place and words[place] == words[place - 1] else f"{words[place]} "
-            share = _range([of[name] for name in group])
+            share = f"{spread_of([of[name] for name in group])}%"
             parts.append(f"{said}{axis} ({share}{'' if place else meant})")
         sentences.append(f"{who} {'is' if len(group) == 1 else 'are'} {listed(parts)}.")
     return sentences
 
 
-def _who(names: Sequence[str]) -> str:
+def listing(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many others there are."""
     more = len(names) - _NAMED
-    return listed(names if more <= 1 else [*names[:_NAMED], f"{more} other sets"])
+    return listed(names if more <= 1 else [*names[:_NAMED], f"{more} others"])
 
 
 def _all(n: int) -> str:
     return "Both OOD sets" if n == 2 else f"All {n} OOD sets"
 
 
-def _range(shares: Sequence[float]) -> str:
-    """The least and the largest share, as whole percent."""
-    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (min(shares), max(shares)))
-    return f"{' to '.join(ends)}%"
+def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> str:
+    """The least and the largest value, once where both look alike."""
+    found = list(values)
+    return " to ".join(dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(found), max(found))))
+
+
+def farthest_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+    """The farthest of several sets on average, see :func:`~.shift_tables.summary_tables`."""
+    parts = []
+    for axis in AXES:
+        rows = rows_of(summary, axis).set_index("set")
+        others = rows.drop(index=ID_TEST)
+        of_id, last = rows["mean"][ID_TEST], others.iloc[-1]
+        parts.append(f"for {last.name} {axes[axis]} ({last['mean']:.2f}; ID test: {of_id:.2f})")
+    return [f"The mean distance is largest {listed(parts)}."] if len(others) > 1 else []
+
+
+def agreement_sentences(known: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+    """How well distances by LAID follow the levels that sets bring along; see ``agreement``."""
+    rows = known[known["spearman"].notna() & (known["decomposition"] == "laid")]
+    of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]
+    parts = [f"{spread_of(of[[axis]], 2, 1)} {words}" for axis, words in axes.items() if axis in of]
+    sets = listing(list(dict.fromkeys(known["ood"])))
+    begins = f"The rank correlation of measured distances with the known levels of {sets} is"
+    return [f"{begins} {listed(parts)}."] if parts else []
+
+
+def cells_sentence(counts: NDArray[np.int64], min_count: int) -> str:
+    """How many cells ``[covariate, semantic]`` of a division hold enough images."""
+    least, (looks, meaning) = max(min_count, 1), counts.shape
+    return (
+        f"Divided into {looks} levels of looks and {meaning} of meaning, the {int(counts.sum()):,} "
+        f"OOD images fill {int((counts >= least).sum())} of {counts.size} cells with at least "
+        f"{counted(least, 'image')} each; detectors are evaluated on these alone."
+    )
 
 
 def _how_far(share: float) -> str:
@@ -131,7 +165,7 @@ def asked_sentences(said: pd.DataFrame, name: str, advice: Advice | None) -> lis
     of_id = shares.pop(ID_TEST)
     first = (
         f"Asked whether an image shows one of the ID classes, {name} says no to "
-        f"{_range([of_id])} of ID test and to {_range(list(shares.values()))} of the OOD images"
+        f"{spread_of([of_id])}% of ID test and to {spread_of(shares.values())}% of the OOD images"
     )
     if advice is None or advice.beside is None:
         return [f"{first}."]

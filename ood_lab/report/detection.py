@@ -140,7 +140,6 @@ def write_report(
     """
     path, given = Path(path), dict(manifest or {})
     findings, warnings = given.pop("findings", []), given.pop("warnings", [])
-    answer = given.pop("answer", [])
     view = RunView(results, significance, reads, findings)
     shown = bool(view.detectors and view.sets)
     pictures = Pictures(load_image or (lambda *_: None))
@@ -148,7 +147,8 @@ def write_report(
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
     options: dict[str, Any] = {"protocol": protocol, "significance": significance}
-    blocks = detection_blocks(results, reads=reads, refused=refused, findings=findings, **options)
+    options |= {"answer": given.pop("answer", []), "reads": reads, "refused": refused}
+    blocks = detection_blocks(results, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     advised = _advised(given)
     before: list[Section] = []
@@ -163,7 +163,6 @@ def write_report(
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,
-        answer=answer,
         sentence=fpr95_sentence(protocol) if shown else "",
         facts=_facts(view, named, made_remark(scores)),
         warnings=[

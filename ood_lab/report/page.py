@@ -49,11 +49,10 @@ class Page:
     Attributes:
         title: of the run.
         sentence: below it.
-        answer: what was found, in plain sentences; above everything else.
         facts: name, value and remark of the numbers at the top.
         warnings: what to know before a number is believed.
         before: what stands above the results.
-        summary: what the terminal prints, too.
+        summary: what the terminal prints, too; what is of the style ``answer`` stands on top.
         sections: what only the page shows.
         thumbnails: pictures as data URIs.
         definitions: name and words.
@@ -63,7 +62,6 @@ class Page:
 
     title: str
     sentence: str = ""
-    answer: Sequence[str] = ()
     facts: Sequence[tuple[str, str, str]] = ()
     warnings: Sequence[str] = ()
     before: Sequence[Section] = ()
@@ -80,7 +78,9 @@ class Page:
         A figure that cannot be drawn is left out with a warning.
         """
         folder = path.parent
-        parts = [*self.before, Section("Results", self.summary), *self.sections]
+        answer = [b.text for b in self.summary if isinstance(b, Text) and b.style == "answer"]
+        results = [b for b in self.summary if not isinstance(b, Text) or b.style != "answer"]
+        parts = [*self.before, Section("Results", results), *self.sections]
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
         pairs = flatten(dict(self.manifest)) if self.manifest else []
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
@@ -89,7 +89,7 @@ class Page:
         text = page_template().render(
             title=self.title,
             sentence=self.sentence,
-            answer=self.answer,
+            answer=answer,
             facts=self.facts,
             warnings=self.warnings,
             sections=[section for section in shown if section.blocks],

@@ -115,12 +115,15 @@ def write_predictions_page(
     page = Page(
         title=f"Predictions for {counted(judged.images, 'image')}",
         sentence=f"Images: {manifest['images']['source']}",
-        answer=_answer(judged.read, manifest["detectors"]),
         warnings=[
             *manifest["images"]["passed_over"],
             *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],
-        summary=[*summary, Text(command, "command")],
+        summary=[
+            *(Text(line, "answer") for line in _answer(judged.read, manifest["detectors"])),
+            *summary,
+            Text(command, "command"),
+        ],
         sections=[
             Section("Most and least unusual images", [Menu("detector", strips)]),
             Section("Scores", [figure]),

@@ -18,9 +18,9 @@ from ood_lab.report.pictures import LoadImage
 from ood_lab.report.pictures import Pictures as Images
 from ood_lab.report.protocol import finding_sentences
 from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, image_sheet, label_of
-from ood_lab.report.shift_tables import DEGREE, ID_TEST, rows_of
+from ood_lab.report.shift_tables import rows_of
 from ood_lab.report.table import Table
-from ood_lab.words import counted, ordinal
+from ood_lab.words import ordinal
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
@@ -106,7 +106,6 @@ def write_shift_page(
     page = Page(
         title=manifest["title"],
         sentence=measured,
-        facts=_facts(summary, manifest),
         warnings=[
             *finding_sentences(manifest.get("findings", ())),
             *manifest.get("warnings", []),
@@ -123,24 +122,6 @@ def write_shift_page(
     ).write(folder / "shift.html")
     images.warn(page.name)
     return page
-
-
-def _facts(summary: pd.DataFrame, manifest: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """Name, value and remark of the numbers at the top of the page."""
-    facts = []
-    for axis in AXES:
-        rows = rows_of(summary, axis)
-        farthest = rows[rows["set"] != ID_TEST].iloc[-1]
-        remark = f"mean {DEGREE[axis]} {farthest['mean']:.3f}"
-        test = rows[rows["set"] == ID_TEST]
-        if len(test):
-            remark += f"; ID test {test['mean'].iloc[0]:.3f}"
-        facts.append((f"Largest {axis} shift", str(farthest["set"]), remark))
-    sets = summary[(summary["axis"] == AXES[0]) & (summary["set"] != ID_TEST)]
-    facts.append(("OOD sets", str(len(sets)), counted(int(sets["n"].sum()), "image")))
-    facts.append(("ID images", f"{manifest['id_images']:,}", f"k = {manifest['k']}"))
-    facts.append(("CLIP", str(manifest["clip"]["name"]), "split by LAID"))
-    return facts
 
 
 def _sheets(inputs: ShiftInputs, images: Images) -> Iterator[Folded]:

@@ -22,6 +22,7 @@ from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.differences import together
 from ood_lab.lvlm.exports import Format, Whole, export
 from ood_lab.lvlm.forms import COT, WORDS, Forms, apart, check_same_model, with_forms
+from ood_lab.lvlm.found import Told, found_sentences
 from ood_lab.lvlm.judged import judge, with_unsure
 from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.levelled import with_levels
@@ -85,6 +86,10 @@ class Benchmark(Task):
     against: Sequence[str]
     #: Its numbers where several benchmarks are shown.
     headlines: ClassVar[Sequence[Headline]]
+    #: Metrics that are told in sentences, see :func:`~ood_lab.lvlm.found.found_sentences`.
+    told: ClassVar[Sequence[Told]]
+    #: What sets are called there, if not by their name; "" = they are not told.
+    told_as: ClassVar[Mapping[str, str]] = {}
     #: Metrics in which models are compared, and what they are called.
     compared: ClassVar[Mapping[str, str]]
     #: Settings that name files.
@@ -164,6 +169,8 @@ class Benchmark(Task):
             write_questions(self.build(ws), file)
         cache = ws.cfg.paths.cache
         asked = with_images_found(read_questions(file), file.parent)
+        if not asked:
+            raise UserError(f"{file} holds no question: there is nothing to ask")
         questions = with_levels(asked, file.parent, self.levels, cache)
         digest = hashlib.sha256(file.read_bytes()).hexdigest()
         images = len({question.image for question in questions} - {None})
@@ -303,7 +310,10 @@ class Benchmark(Task):
         for name, table in tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
-        blocks = list(self.summary(run))
+        again = len(second["judged"]) if second else 0
+        draws = int(ws.metrics["draws"])
+        said = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
+        blocks = [*(Text(sentence, "answer") for sentence in said), *self.summary(run)]
         if thinking is not None:
             sets = thinking[thinking[PART].isna()]
             part = Scored(ws.folder, source, sets, second, {}, ws.manifest)

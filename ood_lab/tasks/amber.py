@@ -12,9 +12,10 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.lvlm.amber.files import AmberFiles
 from ood_lab.lvlm.amber.page import HEADLINES, page, summary
-from ood_lab.lvlm.amber.scoring import KIND, WAYS, results_of, rounded
+from ood_lab.lvlm.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
 from ood_lab.lvlm.captions.rules import Words
 from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, RELATION, STATE
+from ood_lab.lvlm.found import CHAIR, Told
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.shown import Headline, Scored
 from ood_lab.report.blocks import Text
@@ -40,6 +41,11 @@ class Amber(CaptionBenchmark):
     source: AmberFiles
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    told: ClassVar[Sequence[Told]] = (
+        CHAIR,
+        Told("accuracy", "accuracy on yes/no questions"),
+        Told(SCORE, "AMBER score"),
+    )
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where the words that captions are judged by are missing, too."""

@@ -20,6 +20,8 @@ from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 from ood_lab.io import write_csv, write_table
 from ood_lab.metrics.copies import MADE_OF
+from ood_lab.report.answer import cells_sentence
+from ood_lab.report.blocks import Text
 from ood_lab.report.shift_figures import cells_figure
 from ood_lab.report.shift_tables import cells_table
 from ood_lab.run.workspace import Workspace
@@ -80,6 +82,8 @@ class Divide(Measure):
         ws.manifest |= {"edges": asdict(used), "pool": len(pool)}
         min_count = int(ws.metrics["min_count"])
         enough = present_cells(counts, min_count)
+        answers = sum(isinstance(block, Text) for block in measured.blocks)
+        measured.blocks.insert(answers, Text(cells_sentence(counts, min_count), "answer"))
         measured.blocks.append(cells_table(counts, min_count))
         self.show(ws, measured, [cells_figure(counts, enough, min_count)])
         log.info("evaluate on these levels with data.levels=%s", folder / "levels.parquet")

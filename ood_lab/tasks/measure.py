@@ -11,9 +11,10 @@ from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.evaluation.banks import require_ood
-from ood_lab.evaluation.distance import measured_degrees, summarised
+from ood_lab.evaluation.distance import SPLIT, measured_degrees, summarised
 from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
 from ood_lab.io import write_csv, write_table
+from ood_lab.report.answer import agreement_sentences, distance_sentences, farthest_sentences
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
@@ -126,12 +127,16 @@ class Measure(Task):
             "id_images": len(features["train"]),
             "data": {name: split.identity for name, split in data.splits.items()},
         }
-        if doubt := foreign(ws.clip, data):
-            ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
+        told = distance_sentences(degrees, SPLIT) + farthest_sentences(summary, SPLIT)
         blocks: list[Table | Text] = [*summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():
             write_csv(known, folder / "agreement.csv")
             blocks.append(agreement_table(known))
+            told += agreement_sentences(known, SPLIT)
+        if doubt := foreign(ws.clip, data):
+            ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
+            told = [f"How far the sets are is not known: {doubt}"]
+        blocks = [*(Text(sentence, "answer") for sentence in told), *blocks]
         log.info("every image: %s", folder / "degrees.parquet")
         return Measured(degrees, summary, blocks, results)

@@ -19,6 +19,7 @@ from ood_lab.lvlm.captions.comparison import contrasts
 from ood_lab.lvlm.captions.rules import Words
 from ood_lab.lvlm.captions.scoring import amber_table
 from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
+from ood_lab.lvlm.found import CHAIR, Told
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.encoder import image_features
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
@@ -40,7 +41,7 @@ from ood_lab.lvlm.ode.origins import (
     listed_photographs,
     paired,
 )
-from ood_lab.lvlm.ode.page import HEADLINES, page, summary
+from ood_lab.lvlm.ode.page import HEADLINES, named, page, summary
 from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
 from ood_lab.lvlm.ode.published import write_published
 from ood_lab.lvlm.ode.queries import questions_of
@@ -111,6 +112,10 @@ class Ode(CaptionBenchmark):
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    told: ClassVar[Sequence[Told]] = (CHAIR, Told("all_accuracy", "accuracy on yes/no questions"))
+    told_as: ClassVar[Mapping[str, str]] = {
+        name: f"{named(name)} pairs" for name in ("standard", "long_tail", "random", "fictional")
+    }
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError where a stage lacks what it needs, before any of them runs."""

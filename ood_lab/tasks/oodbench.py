@@ -17,6 +17,7 @@ from ood_lab.io import write_table
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Whole
 from ood_lab.lvlm.forms import Form, Forms, in_forms
+from ood_lab.lvlm.found import ACCURACY, Told
 from ood_lab.lvlm.image_text.cached import cached_scores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
@@ -24,7 +25,15 @@ from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
 from ood_lab.lvlm.oodbench.datasets import built_datasets, questions_of_datasets
 from ood_lab.lvlm.oodbench.distribution import distribution_of
 from ood_lab.lvlm.oodbench.division import DIVISION, Case1, Combine, Rule, divide, labels_of
-from ood_lab.lvlm.oodbench.page import DISTRIBUTION, HEADLINES, METRICS, SPLITS, page, summary
+from ood_lab.lvlm.oodbench.page import (
+    DISTRIBUTION,
+    HEADLINES,
+    METRICS,
+    SPLITS,
+    TOLD_AS,
+    page,
+    summary,
+)
 from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
 from ood_lab.lvlm.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
 from ood_lab.lvlm.questions import Question
@@ -85,6 +94,8 @@ class OODBench(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division", "datasets")
     identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    told: ClassVar[Sequence[Told]] = (ACCURACY,)
+    told_as: ClassVar[Mapping[str, str]] = TOLD_AS
     compared: ClassVar[Mapping[str, str]] = METRICS
 
     def check(self, ws: Workspace) -> None:

@@ -18,6 +18,7 @@ from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.answers import Answer, Answers
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.forms import Form, Forms, apart, in_forms
+from ood_lab.lvlm.found import Told
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign import refuse_foreign
 from ood_lab.lvlm.judged import SIZES
@@ -38,7 +39,7 @@ from ood_lab.lvlm.oric.gathered import Gathered
 from ood_lab.lvlm.oric.given import Given
 from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge
 from ood_lab.lvlm.oric.matching import second_step
-from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, SETS, analyses_in, page, summary
+from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, LINES, SETS, analyses_in, page, summary
 from ood_lab.lvlm.oric.pool import Pool
 from ood_lab.lvlm.oric.pope import SAMPLINGS, read_pope, sampling_of
 from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
@@ -130,6 +131,8 @@ class Oric(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
     identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
+    told: ClassVar[Sequence[Told]] = (Told("macro_f1", "F1 (the mean of yes and no)"),)
+    told_as: ClassVar[Mapping[str, str]] = {name: LINES.get(name, "") for name in SETS}
     compared: ClassVar[Mapping[str, str]] = COMPARED
 
     def check(self, ws: Workspace) -> None:

@@ -13,6 +13,7 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.lvlm.answers import Answers
 from ood_lab.lvlm.exports import Whole
+from ood_lab.lvlm.found import ACCURACY, Told
 from ood_lab.lvlm.published import QuestionSource
 from ood_lab.lvlm.questions import Question
 from ood_lab.lvlm.scored import POOLED, question_kind
@@ -20,9 +21,7 @@ from ood_lab.lvlm.shown import (
     Headline,
     Scored,
     answer_figures,
-    facts_of,
     page_of,
-    questions_fact,
     wrong_answers,
 )
 from ood_lab.lvlm.yes_no import (
@@ -70,6 +69,7 @@ class Questions(Benchmark):
     positive: Literal["yes", "no"]
     groups: Mapping[str, str]
     headlines: ClassVar[Sequence[Headline]] = (Headline(POOLED, "accuracy", "Acc"),)
+    told: ClassVar[Sequence[Told]] = (ACCURACY,)
     compared: ClassVar[Mapping[str, str]] = METRICS
     asks: ClassVar[Sequence[str]] = (YES_NO,)
 
@@ -151,7 +151,6 @@ class Questions(Benchmark):
 
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """Metrics of every set."""
-        yield Text(run.title, "title")
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
 
     @property
@@ -167,8 +166,6 @@ class Questions(Benchmark):
         remark = f"Positive class: {self.positive}."
         return page_of(
             run,
-            sentence=remark.rstrip("."),
-            facts=[*facts_of(run.whole, "accuracy", names, "Accuracy"), questions_fact(judged)],
             summary=blocks,
             details=[],
             figures=list(answer_figures(run, self._metrics, names, levels, POOLED, remark)),

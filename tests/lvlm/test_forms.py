@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 from scipy.stats import norm
@@ -86,6 +87,21 @@ def test_results_have_both_forms_and_their_differences(both):
     assert wrong.loc["cot - plain", "n_asked"] == 2 * wrong.loc["plain", "n_asked"]
     assert 0 <= wrong.loc["cot - plain", "p_holm"] <= 1
     assert len(whole(rows)) == 2  # the headline is the first form's alone, under both ways
+
+
+def test_the_answer_says_what_a_chain_of_thought_changes(both):
+    asked, accuracy, *others = answer_of(both, "oodbench")
+    again = len(read_table(both / "judged_cot.parquet"))
+    assert f", {again} of them again with a chain of thought" in asked
+    plain = yes_no(both).query("split == 'ood_h'")["correct"].mean()
+    assert accuracy.startswith("Asked plainly, its accuracy is ")
+    assert f"{100 * plain:.1f}% [" in accuracy
+    (changed,) = (each for each in others if each.startswith("With a chain of thought it is "))
+    table = read_table(both / "forms.csv").query("metric == 'accuracy' and part.isna()")
+    names = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H"}
+    better, _, alike = changed.partition("not significantly different on ")
+    for row in table[table["split"].isin(names)].to_dict("records"):
+        assert names[row["split"]] in (alike if row["p_holm"] >= 0.05 else better)
 
 
 def test_the_page_and_the_terminal_show_them(both, capsys):

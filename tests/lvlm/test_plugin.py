@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 from test_packages import ROOT
@@ -99,6 +100,25 @@ def test_models_are_compared_on_the_same_questions(runs):
     assert "Models on the same questions" in (runs[1] / "colours.html").read_text()
 
 
+def test_the_answer_says_what_is_chance_and_how_the_models_compare(runs):
+    for run, model in zip(runs, ("random", "constant"), strict=True):
+        asked, accuracy, chance, *others = answer_of(run, "colours")
+        assert asked.startswith(f"{model} was asked 80 questions about 40 images (Colours on ")
+        values = pd.read_parquet(run / "judged.parquet").groupby("split")["correct"].mean()
+        found = re.findall(r"([\d.]+)% \[.*?\] on (\w+)", accuracy)
+        assert {name: value for value, name in found} == {
+            name: f"{100 * value:.1f}" for name, value in values.items()
+        }
+        assert chance == (
+            "On plain and shifted its accuracy is not significantly better than that of always "
+            "giving the same answer (50.0%)."
+        )
+        assert any("Compared on" in each for each in others) == (model == "constant")
+    row = pd.read_csv(runs[1] / "models.csv").set_index("metric").loc["accuracy"]
+    assert row["p_holm"] >= 0.05
+    assert others[-1].endswith("it is not significantly different from random.")
+
+
 def test_wandb_has_its_numbers(runs):
     shown = read_run(runs[0])
     assert {"pooled/accuracy", "shifted/mcc"} <= set(shown["summary"])
@@ -110,7 +130,7 @@ def test_it_is_shown_again_and_stands_on_the_board_of_benchmarks(place, runs, ca
     assert call("eval.py", *again, "lvlm=random", f"paths.outputs={place / 'out'}") == 0
     shown = capsys.readouterr().out
     assert "Yes/no questions, %" in shown
-    assert "asked 80" not in shown
+    assert "asked 80 of" not in shown
     board = ("task=benchmarks", f"runs={place / 'out'}", f"paths.outputs={place / 'board'}")
     assert call("eval.py", *board) == 0
     assert "Colours on " in capsys.readouterr().out
@@ -125,3 +145,10 @@ def test_no_benchmark_is_named_outside_its_own_folder():
     for package in ("report", "run", "notebook"):
         for path in (ROOT / package).rglob("*.py"):
             assert not re.findall(r"(?i)\b(oodbench|oric|ode)\b", path.read_text()), path
+
+
+def test_a_file_without_questions_is_refused(tmp_path, capsys):
+    (tmp_path / "questions.jsonl").touch()
+    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    assert call("eval.py", "task=questions", "lvlm=random", *given) == 1
+    assert "questions.jsonl holds no question" in capsys.readouterr().err.replace("\n", " ")

@@ -1,9 +1,12 @@
 """`task=measure` through the entry point: W&B, and a CLIP that knows too little."""
 
 import json
+import re
 
 import numpy as np
+import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 from wandb_offline import read_run
@@ -50,3 +53,41 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
     (kept,) = json.loads((folder / "manifest.json").read_text())["warnings"]
     assert doubt in kept
     assert doubt in (folder / "log.txt").read_text().replace("\n", " ")
+    (first, *_) = json.loads((folder / "summary.json").read_text())["shift"]
+    assert first["text"].startswith("How far the sets are is not known: the CLIP 'tiny' knows only")
+
+
+def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
+    few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
+    more = ("data.per_cell=2", "metrics.min_count=2", "metrics.draws=50", "logger=none")
+    place = f"paths.outputs={tmp_path}"
+    assert call("eval.py", "task=divide", *few, *more, "trainer.accelerator=cpu", place) == 0
+    (folder,) = run_folders(tmp_path)
+    *far, largest, agreement, cells = answer_of(folder, "shift")
+    degrees = pd.read_parquet(folder / "degrees.parquet")
+    of_id = degrees[degrees["dataset"] == "test"]
+    others = degrees[degrees["dataset"] != "test"].groupby("dataset")
+    groups = {}
+    for name, rows in others:
+        share = [(rows[a] > of_id[a].quantile(0.95)).mean() for a in ("semantic", "covariate")]
+        words = ["far" if s >= 0.5 else "at some distance" if s >= 0.15 else "near" for s in share]
+        groups.setdefault(tuple(words), []).append((name, *share))
+    assert len(far) == len(groups) > 1
+    for group in groups.values():
+        (line,) = (line for line in far if group[0][0] in re.split(r",? (?:and )?", line))
+        for name, *_ in group:
+            assert name in line
+        for share in zip(*(shares for _, *shares in group), strict=True):
+            ends = dict.fromkeys(f"{100 * s:.0f}" for s in (min(share), max(share)))
+            assert f"({' to '.join(ends)}%" in line
+    results = pd.read_csv(folder / "results.csv").query("metric == 'mean'")
+    for axis, words in (("semantic", "in meaning"), ("covariate", "in looks")):
+        means = results[results["axis"] == axis].set_index("set")["value"]
+        first = means.drop("test").idxmax()
+        numbers = f"({means[first]:.2f}; ID test: {means['test']:.2f})"
+        assert f"for {first} {words} {numbers}" in largest
+        known = pd.read_csv(folder / "agreement.csv").query("decomposition == 'laid'")
+        known = known[(known["level"] == axis) & (known["degree"] == f"D_{axis}")]
+        assert f"{known['spearman'].iloc[0]:.2f} {words}" in agreement
+    counts = pd.read_csv(folder / "counts.csv").drop(columns="covariate_level").to_numpy()
+    assert f"{counts.sum()} OOD images fill {(counts >= 2).sum()} of 64 cells" in cells

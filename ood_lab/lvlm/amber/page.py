@@ -21,10 +21,8 @@ from ood_lab.lvlm.shown import (
     Headline,
     Scored,
     answer_figures,
-    facts_of,
     metric_table,
     page_of,
-    questions_fact,
 )
 from ood_lab.report.blocks import Text
 from ood_lab.report.page import Page
@@ -48,7 +46,6 @@ SETS = {
 }
 _CAPTIONS = {**CAPTIONS, SCORE: "AMBER score"}
 _NAME = {POOLED: "AMBER"}
-_ALL = {POOLED: "all images"}
 _LEVELS = {"chair": "CHAIR", "hal": "Hal", "accuracy": "Acc"}
 _DEFINITIONS = (
     *DEFINITIONS,
@@ -69,7 +66,6 @@ _DEFINITIONS = (
 
 def summary(run: Scored) -> Iterator[Table | Text]:
     """Captions and the score, then the yes/no questions by kind."""
-    yield Text(run.title, "title")
     notes = [scoring_note(run), "AMBER score = (100 - CHAIR + F1) / 2; higher is better."]
     if run.whole["metric"].isin(CAPTIONS).any():
         yield metric_table("Captions, %", "set", run.whole, _NAME, _CAPTIONS, notes=notes)
@@ -85,14 +81,8 @@ def _answers(rows: pd.DataFrame, caption: str) -> Iterator[Table]:
 def page(run: Scored, blocks: list[Any]) -> Page:
     """The page of a run, which begins with these blocks."""
     section, store = made_up(run, {"amber": "AMBER"}, "set")
-    together = run.whole[run.whole["split"] == POOLED]
-    shown = {SCORE: "AMBER score", "chair": "CHAIR", "accuracy": "Yes/no accuracy"}
-    facts = [fact for key, name in shown.items() for fact in facts_of(together, key, _ALL, name)]
-    facts.append(questions_fact(pd.concat(run.judged.values())))
     return page_of(
         run,
-        sentence="Positive class: no. CHAIR, Hal and Cog: lower is better",
-        facts=facts,
         summary=blocks,
         details=list(_details(run)),
         figures=list(

@@ -28,10 +28,8 @@ from ood_lab.lvlm.shown import (
     Scored,
     answer_figures,
     difference_table,
-    facts_of,
     metric_table,
     page_of,
-    questions_fact,
 )
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.figures.bars import bar_panels
@@ -117,7 +115,6 @@ _DEFINITIONS = (
 
 def summary(run: Scored) -> Iterator[Table | Text]:
     """Captions, then each sort of yes/no questions."""
-    yield Text(run.title, "title")
     names = _names(run)
     notes = [scoring_note(run)]
     yield metric_table("Captions, %", _sets(run), run.whole, names, CAPTIONS, notes=notes)
@@ -141,11 +138,6 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     section, store = made_up(run, _names(run), _sets(run))
     return page_of(
         run,
-        sentence="Lower is better but for Cover",
-        facts=[
-            *facts_of(run.whole, "chair", _names(run), "CHAIR"),
-            questions_fact(pd.concat(run.judged.values())),
-        ],
         summary=blocks,
         details=list(_details(run)),
         figures=list(_figures(run)),

@@ -18,10 +18,8 @@ from ood_lab.lvlm.shown import (
     Headline,
     Scored,
     answer_figures,
-    facts_of,
     metric_table,
     page_of,
-    questions_fact,
     wrong_answers,
 )
 from ood_lab.lvlm.yes_no import DEFINITIONS, METRICS, YES_NO, yes_no_tables
@@ -43,6 +41,8 @@ SPLITS = {
     "hard": "hard",
     TOGETHER: "ID and OOD together",
 }
+#: What sentences call them; sets are not added up there.
+TOLD_AS = SPLITS | {TOGETHER: ""}
 HEADLINES = (
     Headline("id", "accuracy", "ID Acc"),
     Headline("ood_s", "accuracy", "OOD-S Acc"),
@@ -84,7 +84,6 @@ _DEFINITIONS = (
 
 def summary(run: Scored) -> Iterator[Table | Text]:
     """Yes/no questions both ways (once where nothing is unparsed), BAP, doubts, by data set."""
-    yield Text(run.title, "title")
     yield from yes_no_tables(run, METRICS, SPLITS)
     bap = run.whole[run.whole["metric"].isin(BAP)]
     if len(bap):
@@ -124,8 +123,6 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     wrong, thumbnails = wrong_answers(judged[judged["task"] == YES_NO], SPLITS, run.source)
     return page_of(
         run,
-        sentence="Positive class: yes",
-        facts=[*facts_of(run.whole, "accuracy", SPLITS, "Accuracy"), questions_fact(judged)],
         summary=blocks,
         details=[],
         figures=list(_figures(run)),

@@ -19,10 +19,8 @@ from ood_lab.lvlm.shown import (
     Scored,
     answer_figures,
     difference_table,
-    facts_of,
     metric_table,
     page_of,
-    questions_fact,
     wrong_answers,
 )
 from ood_lab.report.blocks import PlannedFigure, Text
@@ -71,8 +69,8 @@ _FIGURE_METRICS = {
     )
 }
 _LEVEL_METRICS = {"macro_f1": "F1", "recall_yes": "R yes", "recall_no": "R no"}
-#: Sets that figures of lines show: without the ablations.
-_LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
+#: Sets that sentences and figures of lines show: without the ablations.
+LINES = {name: words for name, words in SETS.items() if name.startswith(("oric", "pope"))}
 #: Sets whose objects have sizes.
 _SIZED = SETS | {ANNOTATED: "all annotated objects"}
 _LABELS = {"yes": "present", "no": "absent"}
@@ -132,7 +130,6 @@ _DEFINITIONS = (
 
 def summary(run: Scored) -> Iterator[Table | Text]:
     """Metrics of every set, then how other sets differ."""
-    yield Text(run.title, "title")
     notes = ["Mean over the wordings of each question; F1, P, R: mean of yes and no."]
     notes.append("± half of the 95% interval, from resampling images.")
     yield metric_table(
@@ -155,8 +152,6 @@ def page(run: Scored, blocks: list[Any]) -> Page:
     analyses = analyses_in(run.source)
     return page_of(
         run,
-        sentence="Mean over the wordings of each question",
-        facts=[*facts_of(run.whole, "macro_f1", SETS, "F1"), questions_fact(judged)],
         summary=blocks,
         details=list(_details(run)),
         figures=list(_figures(run, analyses)),
@@ -178,11 +173,11 @@ def _details(run: Scored) -> Iterator[Table]:
 
 def _figures(run: Scored, analyses: pd.DataFrame | None) -> Iterator[PlannedFigure]:
     remark = "Mean over the wordings."
-    yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark, _LINES)
+    yield from answer_figures(run, _FIGURE_METRICS, SETS, _LEVEL_METRICS, "oric", remark, LINES)
     footer = f"{run.title}. 95% intervals that resample images."
     context = run.tables.get("context")
     if context is not None:
-        sets = {n: words for n, words in _LINES.items() if (context["split"] == n).any()}
+        sets = {n: words for n, words in LINES.items() if (context["split"] == n).any()}
         yield PlannedFigure(
             "context",
             "By P(object | context)",

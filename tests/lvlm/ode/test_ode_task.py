@@ -1,6 +1,7 @@
 """``task=ode`` through the real entry point: stages, rounds, other models, wrong inputs."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from ode_data import SHARED, needs_data
 from PIL import Image
@@ -55,6 +57,27 @@ def finished(tmp_path_factory):
     formats = "task.export=[lmms_eval,vlmevalkit,pope]"
     assert run(outputs, "lvlm=oracle", "lvlm.accuracy=0.9", styles, formats) == 0
     return folder_of(outputs)
+
+
+def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(finished):
+    asked, chair, *others, accuracy = answer_of(finished, "ode")
+    asked_of = read_questions(finished / "questions.jsonl")
+    assert asked.startswith(f"oracle was asked {len(asked_of)} questions about ")
+    results = pd.read_csv(finished / "results.csv")
+    whole = results[["semantic_level", "covariate_level", "part"]].isna().all(axis=1)
+    rows = results[whole & (results["metric"] == "chair") & (results["split"] != "pooled")]
+    rows = rows.sort_values("value", kind="stable")  # the less is made up, the better
+    assert re.findall(r"([\d.]+)% \[[^]]+\] on ([\w-]+) pairs", chair) == [
+        (f"{100 * row['value']:.1f}", row["split"].replace("_", "-")) for _, row in rows.iterrows()
+    ]
+    pooled = results[whole & (results["metric"] == "all_accuracy") & (results["split"] == "pooled")]
+    row = 100 * pooled.iloc[0][["value", "ci_low", "ci_high"]].astype(float)
+    assert "{:.1f}% [{:.1f}, {:.1f}].".format(*row) in accuracy
+    table = pd.read_csv(finished / "differences.csv").query("metric == 'chair'")
+    (compared,) = (each for each in others if each.startswith("On standard pairs it is"))
+    for row in table.to_dict("records"):
+        alike = compared.partition("not significantly different from ")[2]
+        assert (f"{row['b'].replace('_', '-')} pairs" in alike) == (row["p_holm"] >= 0.05)
 
 
 def test_other_packages_get_the_same_questions_and_count_the_same(finished):

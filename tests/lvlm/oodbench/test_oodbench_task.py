@@ -1,12 +1,14 @@
 """``task=oodbench`` through the real entry point: stages together, alone, and wrong inputs."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 
@@ -44,6 +46,29 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
     assert manifest["image_text"]["scenes_96"]["scale"] > 1
     assert manifest["lvlm"]["accuracy"] == 0.9
     assert (finished / "log.txt").read_text().rstrip().endswith(f"{finished}/oodbench.html")
+
+
+def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(finished):
+    asked, accuracies, *others = answer_of(finished, "oodbench")
+    questions = read_questions(finished / "questions.jsonl")
+    images = len({question.image for question in questions})
+    assert asked.startswith(f"oracle was asked {len(questions)} questions about {images} images")
+    rows = pd.read_csv(finished / "results.csv").query("metric == 'accuracy'")
+    rows = rows[rows[["semantic_level", "covariate_level", "part"]].isna().all(axis=1)]
+    rows = rows[(rows["unparsed"] == rows["unparsed"].iloc[0]) & (rows["split"] != "id_and_ood")]
+    found = re.findall(r"([\d.]+)% \[([\d.]+), ([\d.]+)\] on ([\w-]+)", accuracies)
+    names = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H"}
+    ends = rows.set_index(rows["split"].map(names))[["value", "ci_low", "ci_high"]]
+    assert {name: row for *row, name in found} == {
+        name: [f"{100 * number:.1f}" for number in row] for name, *row in ends.itertuples()
+    }
+    values = [float(row[0]) for row in found]
+    assert values == sorted(values, reverse=True)
+    assert f"at worst {values[-1]}%" in accuracies
+    widest = ends.eval("ci_high - ci_low").idxmax()
+    n = rows.set_index(rows["split"].map(names)).loc[widest, "n"]
+    (width,) = (each for each in others if "to either side" in each)
+    assert width.startswith(f"With only {n} pairs, the interval on {widest} reaches about ")
 
 
 def test_what_is_drawn_of_the_splits_is_what_was_asked(finished):

@@ -446,7 +446,7 @@ def test_probabilities_give_doubt_and_its_figure(finished):
     folder = folder_of(outputs, before)
     results = read_table(folder / "results.parquet")
     doubts = results[results["metric"].isin(["auroc_errors", "auroc_ood"])]
-    assert set(doubts["split"]) == {"id", "ood_s", "ood_h", "pooled"}
+    assert set(doubts["split"]) == {"id", "ood_s", "ood_h", "id_and_ood"}
     # It doubts everything alike, and knows nothing.
     assert (doubts["value"] == 0.5).all()
     assert "Does the model doubt what it gets wrong?" in (folder / "oodbench.html").read_text()

@@ -19,6 +19,7 @@ from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores, precisio
 
 TPR = 0.95
 Counts = NDArray[np.int32]
+Places = NDArray[np.int64] | slice
 
 
 @dataclass(frozen=True)
@@ -159,17 +160,11 @@ class RankedScores:
         draws = draws.real
         own_start, own_end = self._id_among_id
         first = self.groups.start[:, None].astype(np.float32)
-        id_run = draws.id_run[:, None]
         false_before, false = _each(
             lambda place: draws.ood_run.take(place, axis=1) - first, self._id_among_ood
         )
-        area = precision_area(
-            id_run.take(own_end, axis=2),
-            false,
-            id_run.take(own_start, axis=2),
-            false_before,
-            method,
-        )
+        found, found_before = (_at(draws.id_run, place)[:, None] for place in (own_end, own_start))
+        area = precision_area(found, false, found_before, false_before, method)
         return np.einsum("bgn,bn->bg", area, draws.id) / self.n
 
     def aupr_out(self, draws: Draws, method: AuprMethod) -> Floats:
@@ -177,9 +172,9 @@ class RankedScores:
         draws = draws.real
         own_start, own_end = self._ood_among_ood
         area = precision_area(
-            self._group_end - draws.ood_run.take(own_start, axis=1),
+            self._group_end - _at(draws.ood_run, own_start),
             self.n - draws.below,
-            self._group_end - draws.ood_run.take(own_end, axis=1),
+            self._group_end - _at(draws.ood_run, own_end),
             self.n - draws.up_to,
             method,
         )
@@ -187,9 +182,9 @@ class RankedScores:
         return found / self.groups.size
 
     @cached_property
-    def _id_among_id(self) -> tuple[Ints, Ints]:
+    def _id_among_id(self) -> tuple[Places, Places]:
         """The places where the ties of each ID score begin and end, ``[n]``."""
-        return _positions(self._id, self._id)
+        return _without_gaps(*_positions(self._id, self._id))
 
     @cached_property
     def _id_among_ood(self) -> tuple[Ints, Ints]:
@@ -197,9 +192,9 @@ class RankedScores:
         return self._in_blocks(lambda block: self._id, np.stack)
 
     @cached_property
-    def _ood_among_ood(self) -> tuple[Ints, Ints]:
+    def _ood_among_ood(self) -> tuple[Places, Places]:
         """The places where the ties of each OOD score begin and end within its group, ``[m]``."""
-        return self._in_blocks(lambda block: block, np.concatenate)
+        return _without_gaps(*self._in_blocks(lambda block: block, np.concatenate))
 
     def _in_blocks(
         self, queries: Callable[[Floats], Floats], join: Callable[[list[Ints]], Ints]
@@ -218,6 +213,16 @@ def _positions(ascending: Floats, queries: Floats) -> tuple[Ints, Ints]:
     """Values below, and up to, each query."""
     left = np.searchsorted(ascending, queries, side="left")
     return left, np.searchsorted(ascending, queries, side="right")
+
+
+def _without_gaps(start: Ints, end: Ints) -> tuple[Places, Places]:
+    """Where no scores are tied, each begins at its own place, and the next one where it ends."""
+    return (start, end) if (end - start > 1).any() else (slice(None, -1), slice(1, None))
+
+
+def _at(run: NDArray, places: Places) -> NDArray:
+    """The running sums at these places, ``[B, k + 1] -> [B, ...]``."""
+    return run[:, places] if isinstance(places, slice) else run.take(places, axis=1)
 
 
 def _one_if_equal(below: Ints, up_to: Ints) -> tuple[Ints, Ints]:

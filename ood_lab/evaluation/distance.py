@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ood_lab.axes import AXES, LEVELS
 from ood_lab.data.datamodule import OODDataModule
-from ood_lab.metrics import Following
+from ood_lab.metrics import Evaluation, Following
 from ood_lab.metrics.copies import MADE_OF, photographs
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 
@@ -99,14 +99,31 @@ def measured_degrees(
 def summarised(
     degrees: pd.DataFrame, draws: int, seed: int, axes: Sequence[str] = AXES
 ) -> pd.DataFrame:
-    """Mean and median of every set on every axis, see :func:`summarise_degrees`."""
+    """Mean and median of every set on every axis, and how it lies beside ID test.
+
+    Beside what :func:`summarise_degrees` says, with 95% intervals (``_low``, ``_high``), and NaN
+    for ID test:
+
+    - ``beyond``: share of the images that are farther from ID than 95% of the ID test images,
+      5% where there is no shift (1 - FPR95 of the distance with ID positive);
+    - ``farther``: share of the pairs with an ID test image in which the image of the set is
+      farther, 50% where there is no shift (the AUROC of the distance).
+    """
+    beside = Evaluation(degrees, axes, seed=seed, protocol="hendrycks", draws=draws)
+    names, found = beside.ood_names, beside.sets
     parts = []
-    for axis in axes:
+    for place, axis in enumerate(axes):
         groups = [(str(name), rows) for name, rows in degrees.groupby("dataset")]
         sets = {name: rows[axis].to_numpy() for name, rows in groups}
         made_of = {name: of for name, rows in groups if (of := photographs(rows)) is not None}
-        found = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of)
-        parts.append(found.assign(axis=axis))
+        part = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of).assign(axis=axis)
+        kept, low, high = (v[place] for v in (found.values["fpr95"], *found.ends["fpr95"]))
+        pairs = (v[place] for v in (found.values["auroc"], *found.ends["auroc"]))
+        shares = {"beyond": (1 - kept, 1 - high, 1 - low), "farther": tuple(pairs)}
+        for metric, ends in shares.items():
+            for column, values in zip(("", "_low", "_high"), ends, strict=True):
+                part[metric + column] = part["set"].map(dict(zip(names, values, strict=True)))
+        parts.append(part)
     return pd.concat(parts, ignore_index=True)
 
 

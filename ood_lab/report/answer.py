@@ -9,15 +9,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import AXES
-from ood_lab.metrics import BASELINE, Advice
+from ood_lab.metrics import BASELINE, FEWEST_FOR_THRESHOLD, Advice
 from ood_lab.metrics.advice import Contrast
 from ood_lab.report.shift_tables import ID_TEST, rows_of
 from ood_lab.words import counted, listed
 
-#: Share of ID test images that an image has to lie beyond to count as far out.
-_BEYOND = 0.95
 #: Share of such images above which a set is far, and above which it is at some distance.
 _FAR, _SOME = 0.5, 0.15
+_AS_FAR = "not significantly farther"
+#: Half-width of its interval above which that is said.
+_VAGUE = 0.1
 #: Sets that a sentence names.
 _NAMED = 6
 #: Half-width of the interval of a difference above which the number of images is called small.
@@ -26,42 +27,47 @@ _COARSE = 0.01
 _POOR = 0.5
 
 
-def beyond(degrees: pd.DataFrame, column: str) -> dict[str, float]:
-    """Share of the images of each OOD set farther from ID than 95% of the ID test images.
+def distance_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
+    """How far the sets are from ID, the nearest first.
 
     Args:
-        degrees: one row an image: ``dataset`` and the degrees.
-        column: of the degrees.
+        summary: see :func:`~ood_lab.evaluation.distance.summarised`.
+        axes: value of its column ``axis`` and its words, such as "in meaning".
     """
-    edge = np.quantile(degrees.loc[degrees["dataset"] == ID_TEST, column], _BEYOND)
-    others = degrees[degrees["dataset"] != ID_TEST]
-    shares = (others[column] > edge).groupby(others["dataset"], sort=False).mean()
-    return {str(name): float(share) for name, share in shares.items()}
-
-
-def distance_sentences(degrees: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
-    """How far the sets are from ID.
-
-    Args:
-        degrees: see :func:`beyond`.
-        axes: column of ``degrees`` and its words, such as "in meaning".
-    """
-    shares = {words: beyond(degrees, column) for column, words in axes.items()}
-    names = list(next(iter(shares.values())))
+    of_axes = [rows_of(summary, axis).set_index("set").drop(index=ID_TEST) for axis in axes]
+    names = [str(name) for name in of_axes[0].index]
     alike: dict[tuple[str, ...], list[str]] = {}
     for name in names:
-        alike.setdefault(tuple(_how_far(of[name]) for of in shares.values()), []).append(name)
+        words = tuple(_how_far(*of.loc[name, ["beyond", "farther_low"]]) for of in of_axes)
+        alike.setdefault(words, []).append(name)
     sentences = []
     for number, (words, group) in enumerate(alike.items()):
-        who = listing(group) if len(alike) > 1 or len(names) == 1 else _all(len(names))
+        everyone = len(alike) == 1 and len(names) > 1
+        who, verb = listing(group), "is" if len(group) == 1 else "are"
+        if everyone and set(words) == {_AS_FAR}:
+            who, verb, words = _none(len(names)), "is", ("significantly farther",) * len(words)
+        elif everyone:
+            who = _all(len(names))
         of_each = "its" if len(group) == 1 else "their"
         meant = f" of {of_each} images lie beyond 95% of your test images" if not number else ""
         parts = []
-        for place, (axis, of) in enumerate(shares.items()):
+        for place, (axis, of) in enumerate(zip(axes.values(), of_axes, strict=True)):
             said = "" if place and words[place] == words[place - 1] else f"{words[place]} "
-            share = f"{spread_of([of[name] for name in group])}%"
+            share = f"{spread_of(of.loc[group, 'beyond'])}%"
             parts.append(f"{said}{axis} ({share}{'' if place else meant})")
-        sentences.append(f"{who} {'is' if len(group) == 1 else 'are'} {listed(parts)}.")
+        sentences.append(f"{who} {verb} {listed(parts)}.")
+    half = max(((of["beyond_high"] - of["beyond_low"]) / 2).fillna(0.5).max() for of in of_axes)
+    n_id, fewest = int(summary.loc[summary["set"] == ID_TEST, "n"].iloc[0]), int(summary["n"].min())
+    if n_id < FEWEST_FOR_THRESHOLD:
+        sentences.append(
+            f"With {counted(n_id, 'ID test image')} these shares are rough: it takes "
+            f"{FEWEST_FOR_THRESHOLD} to bound what lies beyond 95%."
+        )
+    elif half >= _VAGUE:
+        sentences.append(
+            f"With {counted(fewest, 'image')} in the smallest set, a share may be off by "
+            f"{100 * half:.0f} points."
+        )
     return sentences
 
 
@@ -73,6 +79,10 @@ def listing(names: Sequence[str]) -> str:
 
 def _all(n: int) -> str:
     return "Both OOD sets" if n == 2 else f"All {n} OOD sets"
+
+
+def _none(n: int) -> str:
+    return "Neither OOD set" if n == 2 else f"None of the {n} OOD sets"
 
 
 def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> str:
@@ -112,7 +122,10 @@ def cells_sentence(counts: NDArray[np.int64], min_count: int) -> str:
     )
 
 
-def _how_far(share: float) -> str:
+def _how_far(share: float, farther: float) -> str:
+    """Goes by the share beyond 95% of ID test, and by the least share of pairs that are farther."""
+    if not farther > 0.5:  # NaN, too: of a single image nothing is known
+        return _AS_FAR
     return "far" if share >= _FAR else "at some distance" if share >= _SOME else "near"
 
 

@@ -23,6 +23,7 @@ SAME = "≈"
 SAME_NOTE = (
     f"{SAME} = mean not significantly different from that of the next set (bootstrap, Holm, 5%)."
 )
+BEYOND_NOTE = "beyond = share of images farther from ID than 95% of ID test (no shift: 5%)."
 
 
 def summary_tables(summary: pd.DataFrame) -> list[Table]:
@@ -46,6 +47,8 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
             Head(SAME if known else ""),
             Head("median"),
             Head("interval"),
+            Head("beyond"),
+            Head("interval"),
             Head("n"),
         ),
     ]
@@ -55,17 +58,19 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
         start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
         mark = Cell(SAME, 1) if same else Cell("", 0)
         (mean, between), median = _number(row, "mean"), _number(row, "median")
-        cells.append([start, mean, between, mark, *median, count_cell(row["n"])])
+        beyond = (Cell("", -1), Cell("", -1)) if name == ID_TEST else _number(row, "beyond", ".1%")
+        cells.append([start, mean, between, mark, *median, *beyond, count_cell(row["n"])])
     title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
-    return Table(title, heads, cells, notes=known)
+    return Table(title, heads, cells, notes=[*known, BEYOND_NOTE])
 
 
-def _number(row: Mapping[Any, Any], name: str) -> tuple[Cell, Cell]:
+def _number(row: Mapping[Any, Any], name: str, show: str = ".3f") -> tuple[Cell, Cell]:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    return Cell(f"{row[name]:.3f}", row[name]), Cell(f"{low:.3f} to {high:.3f}", low)
+    between = MISSING if np.isnan(low) else f"{low:{show}} to {high:{show}}"
+    return Cell(f"{row[name]:{show}}", row[name]), Cell(between, low)
 
 
-def rows_of(summary: pd.DataFrame, axis: Axis) -> pd.DataFrame:
+def rows_of(summary: pd.DataFrame, axis: str) -> pd.DataFrame:
     """The rows of one axis, the least shifted set first."""
     return summary[summary["axis"] == axis].sort_values("order", ignore_index=True)
 

@@ -74,10 +74,10 @@ def summarise_degrees(
 
 
 def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
-    """A results table of a summary: ``mean`` and ``median`` of every set and axis.
+    """A results table of a summary: ``mean, median, beyond, farther`` of every set and axis.
 
     Args:
-        summary: of :func:`summarise_degrees`, with ``axis``.
+        summary: see :func:`ood_lab.evaluation.distance.summarised`.
         model: the CLIP.
         seed: of the bootstrap.
     """
@@ -91,7 +91,8 @@ def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
             "p_next": row["p_next"] if metric == "mean" else None,
         }
         for row in summary.to_dict("records")
-        for metric in ("mean", "median")
+        for metric in ("mean", "median", "beyond", "farther")
+        if not np.isnan(row[metric])
     ]
     return KIND.table(rows, model=model, seed=seed)
 

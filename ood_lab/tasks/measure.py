@@ -127,7 +127,7 @@ class Measure(Task):
             "id_images": len(features["train"]),
             "data": {name: split.identity for name, split in data.splits.items()},
         }
-        told = distance_sentences(degrees, SPLIT) + farthest_sentences(summary, SPLIT)
+        told = distance_sentences(summary, SPLIT) + farthest_sentences(summary, SPLIT)
         blocks: list[Table | Text] = [*summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():

@@ -242,7 +242,7 @@ class Score(Task):
         named = advice.detector if advice and advice.detector != beside else None
         manifest |= {
             "answer": [
-                *(distance_sentences(distances.degrees, distances.axes) if distances else []),
+                *(distance_sentences(distances.summary, distances.axes) if distances else []),
                 *advice_sentences(advice),
                 *(asked_sentences(asked.said_of(ood_sets), asked.name, advice) if asked else []),
             ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -64,6 +65,9 @@ def _begin(work: Callable[[Any], Any], parts: Sequence[Any]) -> None:
     """Tells a forked process what there is to do; a Ctrl-C is for the one that forked it."""
     global _given
     _given = work, parts
+    # The search for garbage took a fifth of the time: it is rare now, and spares what was forked.
+    gc.freeze()
+    gc.set_threshold(200_000)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 

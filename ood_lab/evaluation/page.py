@@ -13,8 +13,7 @@ from ood_lab.evaluation.distance import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection import write_report
 from ood_lab.report.how_far import Measured
-from ood_lab.report.optional import optional
-from ood_lab.report.run_figures import write_dating_figure, write_figures
+from ood_lab.report.run_figures import write_figures
 from ood_lab.report.shown import reads_of
 
 #: Files of a run folder that the page links to.
@@ -56,11 +55,8 @@ def write_page(
         significance=best,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         classes=data.classes,
+        dating=dating,
     )
-    drawn = None
-    if dating is not None:
-        with optional("figure dating"):
-            drawn = write_dating_figure(folder / "figures", dating)
     measured = None
     if distances is not None:
         measured = Measured(
@@ -87,7 +83,6 @@ def write_page(
         classes=data.classes,
         downloads=files,
         dating=dating,
-        dating_figure=drawn,
         measured=measured,
         title=manifest["title"],
     )

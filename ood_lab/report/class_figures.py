@@ -62,7 +62,7 @@ def confusion(inputs: FigureInputs) -> Figure | None:
     draw_bars(
         right, [_accuracy(int(counts[i, i]), int(counts[i].sum())) for i in shown], text_at=104
     )
-    name_rows(right, [""] * len(shown))
+    name_rows(right, names, named=False)
     right.set(xlim=(0, 160), xticks=[0, 50, 100], xlabel="accuracy in %, with 95% intervals")
     if len(shown) < n:
         left.set_title(f"the {len(shown)} classes with the lowest accuracy, of {n}", fontsize=7)

@@ -17,7 +17,7 @@ from ood_lab.metrics.copies import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
 from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.dating import dating_notes, dating_tables
-from ood_lab.report.fields import level_blocks, of_levels
+from ood_lab.report.fields import DATING, level_blocks, of_section
 from ood_lab.report.how_far import Measured, sections_of
 from ood_lab.report.mistakes import Thumbnails, mistake_blocks
 from ood_lab.report.page import Page, Section
@@ -109,7 +109,6 @@ def write_report(
     downloads: Sequence[str] = (),
     title: str = "OOD detection report",
     dating: pd.DataFrame | None = None,
-    dating_figure: FigureFile | None = None,
     measured: Measured | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
@@ -133,7 +132,6 @@ def write_report(
         downloads: files beside the report, by relative name.
         title: what was run.
         dating: the dating table, where the ID classes have levels or a category.
-        dating_figure: its figure.
         measured: how far the images are, where that is known.
 
     Raises:
@@ -176,8 +174,8 @@ def write_report(
         sections=[
             Section("What to do with it", advised),
             *after,
-            Section("Dating", _dating(dating, dating_figure)),
-            Section("Figures", [f for f in figures if not of_levels(f)]),
+            Section("Dating", _dating(dating, figures)),
+            Section("Figures", [f for f in figures if not of_section(f)]),
             Section("Most confident mistakes", mistakes),
         ],
         thumbnails=store.uris,
@@ -205,11 +203,11 @@ def _advised(manifest: Mapping[str, Any]) -> list[Block]:
     ]
 
 
-def _dating(dating: pd.DataFrame | None, figure: FigureFile | None) -> list[Block]:
+def _dating(dating: pd.DataFrame | None, figures: Sequence[FigureFile]) -> list[Block]:
     if dating is None:
         return []
     notes = [Text(note) for note in dating_notes(dating)]
-    return [*notes, *dating_tables(dating), *([figure] if figure else [])]
+    return [*notes, *dating_tables(dating), *(f for f in figures if f.png.stem == DATING)]
 
 
 def _headline(view: RunView, title: str | None) -> str:

@@ -12,15 +12,15 @@ from ood_lab.report.blocks import Block, FigureFile, Folded, Links, Menu, Text
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.view import Estimate, RunView
 
-#: First parts of the names of the figures by level.
-_CURVES, _MAPS = "levels_", "heatmap_"
+#: First parts of the names of the figures by level, and the name of that of the dating.
+_CURVES, _MAPS, DATING = "levels_", "heatmap_", "dating"
 #: AUROC of a coin, the dark end of the colours.
 _CHANCE = 0.5
 
 
-def of_levels(figure: FigureFile) -> bool:
-    """True for a figure that stands in the section of the levels."""
-    return figure.png.stem.startswith((_CURVES, _MAPS))
+def of_section(figure: FigureFile) -> bool:
+    """True for a figure that stands in the section of the levels or of the dating."""
+    return figure.png.stem == DATING or figure.png.stem.startswith((_CURVES, _MAPS))
 
 
 def level_blocks(

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure
 from ood_lab.axes import LEVELS
 from ood_lab.report.blocks import FigureFile, PlannedFigure
 from ood_lab.report.class_figures import confusion, recall_by_category
+from ood_lab.report.fields import DATING
 from ood_lab.report.figure_inputs import FigureInputs
-from ood_lab.report.figures.drawing import write_all, write_figure
+from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.heatmap import cell_panels, shades
 from ood_lab.report.figures.layout import (
     panels,
@@ -25,7 +26,7 @@ from ood_lab.report.figures.scatter import (
     components_of,
     draw_clouds,
 )
-from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style, rc
+from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
 from ood_lab.report.protocol import MISSING, star_sentence
 from ood_lab.report.score_figures import (
     best_of,
@@ -110,6 +111,7 @@ def write_figures(
     features: Mapping[str, np.ndarray] | None = None,
     classes: Sequence[str] = (),
     id_dataset: str = "test",
+    dating: pd.DataFrame | None = None,
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
 
@@ -124,6 +126,7 @@ def write_figures(
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores`` and ``features``.
+        dating: the dating table of the run; its figure is ``dating``, the recall of every class.
 
     Returns:
         The files in reading order.
@@ -132,25 +135,20 @@ def write_figures(
     folder.mkdir(parents=True, exist_ok=True)
     view = RunView(results, significance)
     inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
-    return write_all(folder, list(planned_figures(inputs)))
+    plan = list(planned_figures(inputs))
+    if dating is not None:
+        plan.append(dating_figure(dating))
+    return write_all(folder, plan)
 
 
-def write_dating_figure(folder: Path | str, dating: pd.DataFrame) -> FigureFile | None:
-    """Writes ``dating.png`` and ``dating.svg``: recall of every class, by category.
-
-    Args:
-        folder: made if missing.
-        dating: the dating table of one run.
-
-    Returns:
-        The files; None where no image of the ID test set has a label.
-    """
-    with rc():
-        figure = recall_by_category(dating)
-        if figure is None:
-            return None
-        caption = "Share of the images of a class that are given that class, with 95% intervals."
-        return write_figure(Path(folder), "dating", "Recall of every class", caption, figure)
+def dating_figure(dating: pd.DataFrame) -> PlannedFigure:
+    """Recall of every class, by category; none where no image of the ID test set has a label."""
+    return PlannedFigure(
+        DATING,
+        "Recall of every class",
+        "Share of the images of a class that are given that class, with 95% intervals.",
+        partial(recall_by_category, dating),
+    )
 
 
 def levels(inputs: FigureInputs, ood: str) -> Figure | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -44,7 +45,10 @@ def densities(inputs: FigureInputs) -> Figure:
     styles = styles_of(list(names), test)
     for axes, detector in zip(grid, view.detectors, strict=True):
         id_scores = inputs.scores_of(detector, test)
-        parts = {n: normalise(inputs.scores_of(detector, n), id_scores) for n in names}
+        every = [inputs.scores_of(detector, name) for name in names]
+        ends = np.cumsum([len(each) for each in every])[:-1]
+        split = np.split(normalise(np.concatenate(every), id_scores), ends)
+        parts = dict(zip(names, split, strict=True))
         limits = limits_of(list(parts.values()), outside=0.005, margin=0.08)
         draw_densities(axes, parts, styles, limits, labels=names, filled=test)
         _asinh_ticks(axes, *limits)
@@ -93,7 +97,6 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
         height=0.19 * len(view.detectors),
         columns=len(view.sets),
         extra=0.9 + 0.13 * lines,
-        sharey=True,
     )
     for axes, ood in zip(grid, view.sets, strict=True):
         best = best_of(view, ood)
@@ -110,7 +113,7 @@ def fpr95_bars(inputs: FigureInputs) -> Figure:
             for detector, cell in cells.items()
         ]
         draw_bars(axes, bars)
-        name_rows(axes, view.detectors)
+        name_rows(axes, view.detectors, named=axes is grid[0])
         axes.set_xlim(0, 110 + 6 * len(view.sets))  # room for the numbers
         axes.set_xticks([0, 50, 100])
     order = f", OOD sets {view.order}" if view.order else ""
@@ -157,15 +160,19 @@ def dad_against_fpr95(inputs: FigureInputs) -> Figure:
     axes.set(xlim=(-0.5, most + 0.5), ylim=(-3, 103))
     axes.set_xticks(np.unique(np.linspace(0, most, 11).round()))
     right = axes.get_xlim()[1]
-    ends = {}
+    ends, wide, thin = {}, [], []
     for (name, place), dad, y, shift in zip(places.items(), dads, fpr95, shifts, strict=True):
         colour, _, marker = style(place)
         if dad.has_interval:
-            axes.plot([dad.low, dad.high], [y, y], color=colour, lw=2.5, alpha=0.25, zorder=1)
+            wide.append((y, dad.low, dad.high, colour))
         x = dad.value + shift
-        axes.plot([x, right], [y, y], color=colour, lw=0.4, zorder=2)
+        thin.append((y, x, right, colour))
         axes.plot(x, y, marker, color=colour, ms=6, mec="white", mew=0.5, zorder=3, clip_on=False)
         ends[name] = (right, y, colour)
+    for lines, width, alpha, order in ((wide, 2.5, 0.25, 1), (thin, 0.4, 1.0, 2)):
+        if lines:
+            look: Any = {"lw": width, "alpha": alpha, "zorder": order, "capstyle": "projecting"}
+            axes.hlines(*zip(*lines, strict=True), **look)
     markers = {name: style(place).marker for name, place in places.items()}
     label_ends(axes, ends, markers=markers, leader=(0.0, 0.04))
     return figure

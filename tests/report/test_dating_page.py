@@ -12,11 +12,12 @@ from report_run import make_run
 from ood_lab.evaluation.dating import KIND
 from ood_lab.metrics import dating_table
 from ood_lab.report.detection import write_report
+from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.leaderboard import make_leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows
 from ood_lab.report.leaderboard_files import write_leaderboard
 from ood_lab.report.leaderboard_runs import read_run
-from ood_lab.report.run_figures import write_dating_figure
+from ood_lab.report.run_figures import dating_figure, write_figures
 from ood_lab.results import write_results
 
 PERIODS = ["early Shang", "late Shang", "<early> Zhou"]
@@ -43,9 +44,10 @@ def made(right=0.8, n=600, seed=0, model="net", category=True):
 
 def test_section_shows_every_number_and_what_it_is(tmp_path):
     run, dating = make_run(2, 1, levels=0), made()
-    figure = write_dating_figure(tmp_path / "figures", dating)
+    figures = write_figures(tmp_path / "figures", run.results, run.scores, dating=dating)
+    assert figures[-1].png.stem == "dating"
     page = tmp_path / "report.html"
-    write_report(page, run.results, run.scores, dating=dating, dating_figure=figure)
+    write_report(page, run.results, run.scores, dating=dating, figures=figures)
     text = page.read_text()
     section = text[text.index("<h2>Dating") : text.index("<h2>Definitions")]
     assert ">Dating</a>" in text
@@ -54,7 +56,9 @@ def test_section_shows_every_number_and_what_it_is(tmp_path):
         assert f"{100 * row.ci_low:.1f} to {100 * row.ci_high:.1f}" in section
     assert "&lt;early&gt; Zhou" in section
     assert "derived: the parent of the predicted class" in section
-    assert section.count("data:image/svg+xml") == 1
+    ours = text[text.index("<h2>Dating") : text.index("<h2>Figures")]
+    assert ours.count("data:image/svg+xml") == 1
+    assert section.count("data:image/svg+xml") == len(figures)
     plain = write_report(tmp_path / "r.html", run.results, run.scores).read_text()
     assert "<h2>Dating" not in plain
 
@@ -65,11 +69,11 @@ def test_figure_of_few_and_many_classes(tmp_path, classes):
     label = np.arange(2 * classes) % classes
     half = {"Ding": np.arange(2 * classes) < classes}
     table = dating_table(label, label, names, half).assign(level="fine", source="head")
-    file = write_dating_figure(tmp_path, table)
+    (file,) = write_all(tmp_path, [dating_figure(table)])
     assert Image.open(file.png).width > 1000
     assert ("lowest recall, of 60" in svg_text(file.svg)) == (classes == 60)
     nothing = dating_table([-1], [0], names).assign(level="fine", source="head")
-    assert write_dating_figure(tmp_path, nothing) is None
+    assert write_all(tmp_path, [dating_figure(nothing)]) == []
 
 
 def svg_text(path):

@@ -7,8 +7,12 @@ import matplotlib.text
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.lines import Line2D
+from matplotlib.path import Path
+from matplotlib.transforms import Affine2D
 from report_run import make_run, without_levels
 
+from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.class_figures import confusion, confusion_counts
 from ood_lab.report.figure_inputs import FigureInputs
 from ood_lab.report.figures.densities import density
@@ -48,6 +52,11 @@ def drawn_texts(figure, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(matplotlib.text.Text, "draw", record)
         FigureCanvasAgg(figure).draw()
+    for line in figure.findobj(Line2D):  # words in cells are marks
+        if isinstance(mark := line.get_marker(), Path):
+            extents = mark.get_extents().transformed(Affine2D().scale(figure.dpi / 72))
+            places = line.axes.transData.transform(line.get_xydata())
+            texts += [(line.get_label(), extents.translated(*place)) for place in places]
     return texts
 
 
@@ -127,9 +136,13 @@ def test_panels_stand_in_the_order_of_the_table(run):
     inputs = inputs_of(run)
     with rc():
         figures = densities(inputs), heatmap(inputs, "grid")
-    for figure in figures:
-        titles = [axes.get_title().removeprefix("number of").split(" ")[0] for axes in figure.axes]
-        assert [title for title in titles if title] == RunView(run.results).detectors
+    first, second = figures
+    titles = [
+        [axes.get_title().split(" ")[0] for axes in first.axes],
+        [text.get_text() for text in second.axes[0].texts if text.get_fontsize() == 7],
+    ]
+    detectors = RunView(run.results).detectors
+    assert titles == [detectors, [*detectors, "number of OOD images"]]
 
 
 @pytest.mark.parametrize(("detectors", "sets"), [(15, 3), (15, 8)])
@@ -197,16 +210,43 @@ def test_missing_cells_are_named_with_their_n(run, monkeypatch):
         figure = draw()
         words = [text for text, _ in drawn_texts(figure, monkeypatch)]
     assert words.count("N/A") == len(run.detectors)
-    (numbers,) = (axes for axes in figure.axes if axes.get_title() == "number of OOD images")
-    assert sorted(int(text.get_text()) for text in numbers.texts) == [2, *[15] * 15]
+    axes = figure.axes[0]
+    (title,) = (text for text in axes.texts if text.get_text() == "number of OOD images")
+    x, y = title.get_position()
+    counts = [
+        int(line.get_label())
+        for line in axes.lines
+        if line.get_color() == "black"  # not the levels
+        for place in line.get_xydata()
+        if abs(place[0] - x) < 1.2 and place[1] > y
+    ]
+    assert sorted(counts) == [2, *[15] * 15]
 
 
-def test_a_thinned_curve_keeps_its_ends_and_its_shape():
-    x = np.linspace(0, 1, 5003)
-    kept = curve(x, x**2, None)
-    assert len(kept.x) < 500
-    assert (kept.x[0], kept.x[-1]) == (0, 100)
-    assert np.interp(30, kept.x, kept.y) == pytest.approx(9, abs=1e-2)
+def distance(points, line):
+    """The largest distance of points from a line through others."""
+    start, way = line[:-1], np.diff(line, axis=0)
+    at = ((points[:, None] - start) * way).sum(-1) / np.maximum((way**2).sum(-1), 1e-12)
+    nearest = start + np.clip(at, 0, 1)[..., None] * way
+    return np.linalg.norm(points[:, None] - nearest, axis=-1).min(1).max()
+
+
+@pytest.mark.parametrize(("n", "few"), [(1, 4), (20, 41), (150, 301), (5003, 300)], ids="{}".format)
+@pytest.mark.parametrize("kind", ["smooth", "roc", "risk"])
+def test_a_thinned_curve_is_less_than_a_pixel_from_the_curve(kind, n, few):
+    rng = np.random.default_rng(0)
+    inside, outside = rng.normal(0, 1, n), rng.normal(1.5, 1, n)
+    x, y = {
+        "smooth": lambda: (np.linspace(0, 1, n + 1), np.linspace(0, 1, n + 1) ** 2),
+        "roc": lambda: roc_curve(inside, outside)[:2],
+        "risk": lambda: risk_coverage(np.append(inside, outside), np.repeat([0.0, 1.0], n)),
+    }[kind]()
+    line = curve(x, y, None)
+    full, kept = 100 * np.column_stack([x, y]), np.column_stack([line.x, line.y])
+    assert len(kept) <= few
+    np.testing.assert_array_equal(kept[[0, -1]], full[[0, -1]])
+    assert distance(full, kept) < 0.2
+    assert distance(kept, full) < 1e-9  # no point is made up
 
 
 def test_density_integrates_to_one_and_finds_the_mode():

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.transforms import ScaledTranslation
 
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, Style
@@ -55,28 +56,24 @@ def draw_bars(
         text_at: where the texts stand; None = behind each bar.
     """
     height = 0.8 / of
-    for row, bar in enumerate(bars):
-        y = row + (place - (of - 1) / 2) * height
+    ys = [row + (place - (of - 1) / 2) * height for row in range(len(bars))]
+    known = [(bar, y) for bar, y in zip(bars, ys, strict=True) if not math.isnan(bar.value)]
+    colours = [bar.colour for bar, _ in known]
+    values, at = [bar.value for bar, _ in known], [y for _, y in known]
+    axes.barh(at, values, height=0.9 * height, color=colours, alpha=0.85)
+    _intervals(axes, known, INK, 0.8)
+    behind = axes.transData + ScaledTranslation(3 / 72, 0, axes.figure.dpi_scale_trans)
+    for bar, y in zip(bars, ys, strict=True):
+        look: Any = {"va": "center", "fontsize": 6, "weight": "bold" if bar.bold else "normal"}
         if math.isnan(bar.value):
             if bar.text or of == 1:
                 _missing(axes, 2 if text_at is None else text_at, y, bar.text)
-            continue
-        axes.barh(y, bar.value, height=0.9 * height, color=bar.colour, alpha=0.85)
-        _interval(axes, bar, y, INK, 0.8)
-        end = max(0.0, bar.value, 0.0 if math.isnan(bar.high) else bar.high)
-        weight = "bold" if bar.bold else "normal"
-        if text_at is None:
-            axes.annotate(
-                bar.text,
-                (end, y),
-                xytext=(3, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=6,
-                weight=weight,
-            )
-        else:
-            axes.text(text_at, y, bar.text, va="center", fontsize=6, weight=weight)
+        elif text_at is not None:
+            axes.text(text_at, y, bar.text, **look)
+        elif bar.text:
+            end = max(0.0, bar.value, 0.0 if math.isnan(bar.high) else bar.high)
+            shown = axes.text(end, y, bar.text, transform=behind, **look)
+            shown.set_in_layout(False)  # the limits leave room for it; saves half of the layout
     if label and len(bars):
         axes.barh(0, 0, color=bars[0].colour, alpha=0.85, label=label)
 
@@ -103,8 +100,7 @@ def draw_marks(
         filled: colour inside the marks; None = that of the look.
     """
     known = [(mark, row + offset) for row, mark in enumerate(marks) if not math.isnan(mark.value)]
-    for mark, y in known:
-        _interval(axes, mark, y, look.color, 1.2)
+    _intervals(axes, known, look.color, 1.2)
     if text_at is not None:
         for row, mark in enumerate(marks):
             if math.isnan(mark.value):
@@ -121,18 +117,20 @@ def draw_marks(
     )
 
 
-def _interval(axes: Axes, bar: Bar, y: float, colour: str, width: float) -> None:
-    if not math.isnan(bar.low):
-        axes.plot([bar.low, bar.high], [y, y], color=colour, lw=width, solid_capstyle="butt")
+def _intervals(axes: Axes, bars: Sequence[tuple[Bar, float]], colour: str, width: float) -> None:
+    ends = [(y, bar.low, bar.high) for bar, y in bars if not math.isnan(bar.low)]
+    if ends:
+        ys, lows, highs = zip(*ends, strict=True)
+        axes.hlines(ys, lows, highs, colors=colour, lw=width)
 
 
 def _missing(axes: Axes, x: float, y: float, text: str) -> None:
     axes.text(x, y, f"{MISSING}  {text}".strip(), va="center", fontsize=6, color=SOFT)
 
 
-def name_rows(axes: Axes, names: Sequence[str]) -> None:
-    """Rows from the top."""
-    axes.set_yticks(range(len(names)), list(names))
+def name_rows(axes: Axes, names: Sequence[str], named: bool = True) -> None:
+    """Rows from the top; ``named=False`` where a panel at the left has their names."""
+    axes.set_yticks(range(len(names)) if named else [], list(names) if named else [])
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.tick_params(axis="y", length=0)
     axes.grid(visible=False, axis="y")
@@ -167,13 +165,13 @@ def bar_panels(
     found = {tuple(each[key] for key in keys): each for each in rows.to_dict("records")}
     shown = [name for name in names if (rows[row] == name).any()]
     each_row = 0.24 if series is None else 0.14 * len(labels) + 0.14
+    columns = 2 if len(titles) == 4 else 3
     figure, grid = panels(
         [f"{title} (%)" if factor == 100 else title for title in titles.values()],
         footer,
-        columns=2 if len(titles) == 4 else 3,
+        columns=columns,
         height=each_row * len(shown) + 0.55,
         extra=0.35 if series is None else 0.6,
-        sharey=True,
     )
 
     def bar(key: tuple[str, str, str], place: int) -> Bar:
@@ -182,13 +180,13 @@ def bar_panels(
         number = "" if series or math.isnan(value) else f"{value:.1f}"
         return Bar(value, low, high, number, COLOURS[place % len(COLOURS)])
 
-    for axes, title in zip(grid, titles, strict=True):
+    for position, (axes, title) in enumerate(zip(grid, titles, strict=True)):
         if series is None:
             draw_bars(axes, [bar((title, name, name), place) for place, name in enumerate(shown)])
         for place, (key, label) in enumerate(labels.items()):
             bars = [bar((title, name, key), place) for name in shown]
             draw_bars(axes, bars, label=label, place=place, of=len(labels))
-        name_rows(axes, [names[name] for name in shown])
+        name_rows(axes, [names[name] for name in shown], named=position % columns == 0)
         if factor == 100:
             lowest = 1.1 * min(0.0, axes.dataLim.x0)
             axes.set_xlim(lowest, 122 if series is None else 105)

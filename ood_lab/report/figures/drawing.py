@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
+from PIL import Image
 
 from ood_lab.cores import on_all_cores
 from ood_lab.report.blocks import FigureFile, PlannedFigure
@@ -27,7 +29,11 @@ def write(figure: PlannedFigure, folder: Path) -> bool:
 
 def save(figure: Figure, png: Path, svg: Path) -> None:
     """Writes both formats, drawing once each (``savefig`` draws and lays out twice a format)."""
-    FigureCanvasAgg(figure).print_png(png)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    # Without alpha and with the least effort at compression that costs no size: twice as fast.
+    pixels = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    pixels.save(png, "png", dpi=(figure.dpi, figure.dpi), compress_level=3)
     figure.set_layout_engine("none")  # keep the layout of the first
     FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 

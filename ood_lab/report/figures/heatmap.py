@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,16 +12,24 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from numpy.typing import ArrayLike
+from matplotlib.path import Path
+from matplotlib.textpath import TextPath
+from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.report.figures.layout import panels
-from ood_lab.report.figures.style import text_on
+from ood_lab.report.figures.layout import new_figure, wrapped
+from ood_lab.report.figures.style import INK, WIDTH, text_on
 from ood_lab.report.protocol import MISSING
 
 _EMPTY = "#EFEFEF"
+_HEIGHT = 0.29  # inches, of a cell of a grid of levels
+_GAP = 0.1  # inches, between two grids
+
+#: Word, its colour and its size in points → the middles of its places.
+Words = dict[tuple[str, str, float], list[tuple[float, float]]]
 
 
 class Colours(NamedTuple):
@@ -27,6 +37,10 @@ class Colours(NamedTuple):
 
     map: Colormap
     range: Normalize
+
+    def of(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Colours ``[..., 4]`` of values ``[...]``; NaN is grey."""
+        return self.map.with_extremes(bad=_EMPTY)(self.range(np.ma.masked_invalid(values)))
 
     def bar(self, figure: Figure, axes: Any, label: str, **options: Any) -> None:
         """The scale beside axes."""
@@ -57,25 +71,55 @@ def draw_cells(
         texts: in the cells.
         notes: small, below the texts.
     """
-    cells = np.asarray(values, float)
     rows, columns = names
-    axes.pcolormesh(cells, cmap=colours.map, norm=colours.range, edgecolor="white", lw=0.8)
-    axes.set_facecolor(_EMPTY)
-    for (row, column), value in np.ndenumerate(cells):
-        ink = "black" if np.isnan(value) else text_on(colours.map(colours.range(value))[:3])
-        note = notes[row][column] if notes else ""
-        text = texts[row][column] if texts else ""
-        for words, down, size in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
-            if words:
-                where: Any = {"ha": "center", "va": "center", "fontsize": size, "color": ink}
-                shown = axes.text(column + 0.5, row + down, words, **where)
-                shown.set_in_layout(False)  # inside the panel anyway; saves half of the time
+    faces = colours.of(np.asarray(values, float))
+    axes.pcolormesh(faces, edgecolor="white", lw=0.8)
+    words: Words = defaultdict(list)
+    _fill(words, faces, texts, notes)
+    write_words(axes, words)
     axes.set_xticks(np.arange(len(columns)) + 0.5, list(columns))
     axes.set_yticks(np.arange(len(rows)) + 0.5, list(rows))
     axes.set(xlim=(0, len(columns)), ylim=(len(rows), 0))
     axes.grid(visible=False)
     axes.spines[:].set_visible(False)
     axes.tick_params(length=0)
+
+
+def _fill(
+    words: Words,
+    faces: NDArray[np.float64],
+    texts: Sequence[Sequence[str]] | None,
+    notes: Sequence[Sequence[str]] | None,
+    corner: tuple[float, float] = (0.0, 0.0),
+    size: tuple[float, float] = (1.0, 1.0),
+) -> None:
+    """Adds the words of a matrix of cells with its upper left corner and the size of a cell."""
+    for row, column in np.ndindex(faces.shape[:2]):
+        ink = text_on(faces[row, column])
+        note = notes[row][column] if notes else ""
+        text = texts[row][column] if texts else ""
+        for word, down, points in ((text, 0.37 if note else 0.5, 6.5), (note, 0.79, 5.0)):
+            if word:
+                place = corner[0] + (column + 0.5) * size[0], corner[1] + (row + down) * size[1]
+                words[word, ink, points].append(place)
+
+
+def write_words(axes: Axes, words: Words) -> None:
+    """Writes every word as one mark at all its places: texts take ten times as long to draw.
+
+    Args:
+        axes: where to; its limits are set afterwards.
+        words: with their middles, in data units.
+    """
+    for (word, ink, points), places in words.items():
+        letters = TextPath((0, 0), word, size=points)
+        across = letters.vertices[letters.codes != Path.CLOSEPOLY, 0]
+        # Digits are 0.73 of their size high.
+        middle = (across.min() + across.max()) / 2, 0.365 * points
+        mark = Path(letters.vertices - middle, letters.codes)
+        look: Any = {"marker": mark, "ms": 2 * np.abs(mark.vertices).max(), "mew": 0, "c": ink}
+        (line,) = axes.plot(*np.transpose(places), ls="", clip_on=False, label=word, **look)
+        line.set_in_layout(False)  # inside the panel anyway
 
 
 def level_cells(
@@ -126,37 +170,85 @@ def cell_panels(
     semantic, covariate = (sorted(every[name].unique()) for name in LEVELS)
     if every["value"].isna().all():
         return None
-    columns = 3 if len(covariate) <= 6 else 2 if len(covariate) <= 10 else 1
-    figure, grid = panels(
-        [*maps, *([counted] if counted else [])],
-        footer,
-        columns=columns,
-        height=0.29 * len(semantic) + 0.35,
-        extra=1.1 if scale else 0.5,
-        labels=("covariate level", "semantic level"),
-    )
-    names = [f"{level:g}" for level in semantic], [f"{level:g}" for level in covariate]
 
     def table(rows: pd.DataFrame, column: str) -> pd.DataFrame:
         wide = rows.pivot(index=LEVELS[0], columns=LEVELS[1], values=column)
         return wide.reindex(index=semantic, columns=covariate)
 
-    for axes, rows in zip(grid, maps.values(), strict=False):
+    grids = []
+    for title, rows in maps.items():
         shares = 100 * table(rows, "value").to_numpy(float)
         texts = [[MISSING if np.isnan(cell) else f"{cell:.0f}" for cell in row] for row in shares]
         notes = None if counted else _counts(table(rows, n), "n={:,}")
-        draw_cells(axes, shares, colours, names, texts, notes)
+        grids.append(_Grid(title, colours.of(shares), texts, notes))
     if counted:
-        # The same for every panel: said once, it is easier to read and twice as fast to draw.
+        # The same for every panel: said once, it is easier to read.
         counts = table(maps[first], n)
         empty = np.full(counts.shape, np.nan)
-        draw_cells(grid[-1], empty, colours, names, _counts(counts, "{:,}"))
-    for place, axes in enumerate(grid):
-        axes.tick_params(labelleft=place % columns == 0)
+        grids.append(_Grid(counted, colours.of(empty), _counts(counts, "{:,}")))
+    names = [f"{level:g}" for level in semantic], [f"{level:g}" for level in covariate]
+    figure = new_figure(1.0, footer)
+    axes = figure.subplots()
+    height = _draw_grids(axes, grids, names)
+    figure.set_figheight(height + (0.75 if scale else 0.35) + 0.1 * footer.count("\n"))
     if scale:
         where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
-        colours.bar(figure, grid, scale, extend="min", **where)
+        colours.bar(figure, axes, scale, extend="min", **where)
     return figure
+
+
+class _Grid(NamedTuple):
+    title: str
+    faces: NDArray[np.float64]
+    texts: list[list[str]]
+    notes: list[list[str]] | None = None
+
+
+def _draw_grids(
+    axes: Axes, grids: Sequence[_Grid], names: tuple[Sequence[str], Sequence[str]]
+) -> float:
+    """Draws all grids in one pair of axes, in inches, and returns their height.
+
+    Axes of their own would take several times as long.
+    """
+    down, across = map(len, names)
+    columns = min(len(grids), 3 if across <= 6 else 2 if across <= 10 else 1)
+    side = 0.25 + 0.06 * max(map(len, names[0]))
+    width = (WIDTH - side + _GAP) / columns - _GAP
+    size = width / across, _HEIGHT
+    titles = [wrapped(grid.title, int((width + _GAP) / 0.072)) for grid in grids]
+    head = 0.08 + 0.115 * (1 + max(title.count("\n") for title in titles))
+    pitch = max(head + down * _HEIGHT + 0.17, 0.8)
+    square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
+    inside = size * (square + np.array([*np.ndindex(down, across)])[:, None, ::-1])
+    corners = []
+    words: Words = defaultdict(list)
+    middle: Any = {"ha": "center", "va": "center"}
+    for place, (grid, title) in enumerate(zip(grids, titles, strict=True)):
+        row, column = divmod(place, columns)
+        left, top = side + column * (width + _GAP), row * pitch + head
+        bottom, centre = top + down * _HEIGHT, left + width / 2
+        corners.append(np.array((left, top)) + inside)
+        _fill(words, grid.faces, grid.texts, grid.notes, (left, top), size)
+        axes.text(centre, top - 0.04, title, ha="center", va="bottom", fontsize=7)
+        for j, name in enumerate(names[1]):
+            words[name, INK, 7.0].append((left + (j + 0.5) * size[0], bottom + 0.09))
+        if column == 0:
+            axes.text(0.08, (top + bottom) / 2, "semantic level", rotation=90, **middle)
+            for i, name in enumerate(names[0]):
+                at = left - 0.06 - 0.03 * len(name)
+                words[name, INK, 7.0].append((at, top + (i + 0.5) * size[1]))
+        if place + columns >= len(grids):
+            axes.text(centre, bottom + 0.24, "covariate level", **middle)
+    faces = np.concatenate([grid.faces.reshape(-1, 4) for grid in grids])
+    cells = PolyCollection([*np.concatenate(corners)], facecolors=faces, edgecolors="white", lw=1.2)
+    cells.set_in_layout(False)
+    axes.add_collection(cells)
+    write_words(axes, words)
+    height = math.ceil(len(grids) / columns) * pitch + 0.15
+    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
+    axes.set_axis_off()
+    return height
 
 
 def _counts(table: pd.DataFrame, words: str) -> list[list[str]]:

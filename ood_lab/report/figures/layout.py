@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from ood_lab.report.columns import break_name
@@ -56,11 +57,14 @@ def panels(
     letters = int(width / columns / 0.072)
     for place, (axes, title) in enumerate(zip(shown, titles, strict=True)):
         axes.set_title(wrapped(title, letters), fontsize=7, pad=3)
-        if place + columns >= len(titles):
-            axes.set_xlabel(labels[0])
+        lowest, first = place + columns >= len(titles), place % columns == 0
+        if lowest:
             axes.tick_params(labelbottom=True)  # shared axes have ticks in the last row alone
-        if place % columns == 0:
-            axes.set_ylabel(labels[1])
+        for axis, label, here in ((axes.xaxis, labels[0], lowest), (axes.yaxis, labels[1], first)):
+            if here:
+                axis.set_label_text(label)
+            elif label:
+                axis.set_label_coords(0, 0)  # spares looking for the place of a label without words
     return figure, shown
 
 
@@ -164,10 +168,18 @@ def label_ends(
     placed = spread([y for _, y, _ in ends.values()], 9 / room * (high - low), low, high)
     left, right = axes.get_xlim()
     step = right - left
-    for (name, (x, y, colour)), place in zip(ends.items(), placed, strict=True):
-        reach = x + step * np.array(leader)
-        axes.plot(reach, [y, place], color=colour, lw=0.4, clip_on=False)
-        start = reach[1] + step * 0.01
+    reach = step * np.array(leader)
+    lines = [
+        [(x + reach[0], y), (x + reach[1], place)]
+        for (x, y, _), place in zip(ends.values(), placed, strict=True)
+    ]
+    colours = [colour for *_, colour in ends.values()]
+    axes.add_collection(
+        LineCollection(lines, colors=colours, lw=0.4, capstyle="projecting", clip_on=False),
+        autolim=False,
+    )
+    for (name, (x, _, colour)), place in zip(ends.items(), placed, strict=True):
+        start = x + reach[1] + step * 0.01
         if markers:
             start += step * 0.01
             axes.plot(start, place, markers[name], color=colour, ms=4.5, clip_on=False)

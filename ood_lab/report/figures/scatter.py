@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from scipy.sparse.linalg import svds
 from scipy.stats import gaussian_kde
 
 from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
+
+Floats = NDArray[np.float64]
 
 _POINTS = 300  # drawn a set
 _FITTED = 1000  # that a contour rests on
@@ -82,22 +85,30 @@ def draw_clouds(
 
 def _middle_half(axes: Axes, rows: NDArray[np.float64], look: Style) -> None:
     """The line of equal density inside which half of the points lie."""
-    if len(rows) < 10:
+    fitted = _fitted(np.asarray(rows, np.float64).tobytes()) if len(rows) >= 10 else None
+    if fitted is None:
         return
-    try:
-        kernel = gaussian_kde(rows.T)
-    except np.linalg.LinAlgError:  # all points on one line
-        return
-    low, high = rows.min(axis=0), rows.max(axis=0)
-    margin = 0.15 * (high - low)
-    x, y = (np.linspace(a, b, _GRID) for a, b in zip(low - margin, high + margin, strict=True))
-    heights = kernel(np.stack(np.meshgrid(x, y)).reshape(2, -1)).reshape(_GRID, _GRID)
-    level = float(np.median(kernel(rows.T)))
+    x, y, heights, level = fitted
     if level < heights.max():
         found = axes.contour(
             x, y, heights, [level], colors=[look.color], linestyles=[look.line], linewidths=1.2
         )
         found.set_path_effects([withStroke(linewidth=2.2, foreground="white")])
+
+
+@lru_cache(maxsize=8)  # ID test stands in every panel
+def _fitted(points: bytes) -> tuple[Floats, Floats, Floats, float] | None:
+    """Density of ``[n, 2] float64`` on a grid, and its median at the points; None on one line."""
+    rows = np.frombuffer(points).reshape(-1, 2)
+    try:
+        kernel = gaussian_kde(rows.T)
+    except np.linalg.LinAlgError:
+        return None
+    low, high = rows.min(axis=0), rows.max(axis=0)
+    margin = 0.15 * (high - low)
+    x, y = (np.linspace(a, b, _GRID) for a, b in zip(low - margin, high + margin, strict=True))
+    heights = kernel(np.stack(np.meshgrid(x, y)).reshape(2, -1)).reshape(_GRID, _GRID)
+    return x, y, heights, float(np.median(kernel(rows.T)))
 
 
 def principal_components(

@@ -56,6 +56,7 @@ RC: Any = {
     "font.family": ["DejaVu Sans", *_installed()],
     "font.size": 8,
     "axes.titlesize": 8,
+    "axes.titley": 1.0,  # no panel has ticks above it, so none are looked for
     "axes.labelsize": 8,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,

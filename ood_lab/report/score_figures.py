@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
+from matplotlib import rcParams
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from ood_lab.metrics import risk_coverage, roc_curve
 from ood_lab.report.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
-from ood_lab.report.figures.densities import draw_densities, limits_of
+from ood_lab.report.figures.densities import density, limits_of
 from ood_lab.report.figures.layout import (
     add_legend,
     label_ends,
@@ -24,13 +26,15 @@ from ood_lab.report.figures.lines import curve, draw_lines
 from ood_lab.report.figures.scatter import (
     styles_of,
 )
-from ood_lab.report.figures.style import COLOURS, SOFT, WIDTH, style
+from ood_lab.report.figures.sheet import Words, joined, new_sheet, write_words
+from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
 from ood_lab.report.protocol import percent
 from ood_lab.report.view import RunView
 
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
 _NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other
 _STEP = 7.0  # points between two such marks
+_HEIGHT = 0.92  # inches, of a panel of densities
 _AXIS = 370.0  # about the length of the axis of DAD in points
 
 
@@ -38,21 +42,57 @@ def densities(inputs: FigureInputs) -> Figure:
     """One panel per detector, in the order of the table; ID filled, OOD sets as lines."""
     view, test = inputs.view, inputs.id_dataset
     note = "Scores in ID interquartile ranges from the ID median (asinh scale), higher = more OOD."
-    footer, labels = inputs.footer(note), ("score", "density")
     titles = [_density_title(view, detector) for detector in view.detectors]
-    figure, grid = panels(titles, footer, height=1.25, extra=1.1, labels=labels)
+    figure, axes, corners, width = new_sheet(
+        titles,
+        inputs.footer(note),
+        height=_HEIGHT,
+        columns=3,
+        extra=0.75,
+        labels=("score", "density"),
+    )
     names = {test: "ID test", **{name: name for name in view.sets}}
     styles = styles_of(list(names), test)
-    for axes, detector in zip(grid, view.detectors, strict=True):
-        id_scores = inputs.scores_of(detector, test)
+    lines: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    frames, ticks, grid = [], [], []
+    words: Words = defaultdict(list)
+    for (left, top), detector in zip(corners, view.detectors, strict=True):
+        bottom, right = top + _HEIGHT, left + width
         every = [inputs.scores_of(detector, name) for name in names]
         ends = np.cumsum([len(each) for each in every])[:-1]
-        split = np.split(normalise(np.concatenate(every), id_scores), ends)
-        parts = dict(zip(names, split, strict=True))
-        limits = limits_of(list(parts.values()), outside=0.005, margin=0.08)
-        draw_densities(axes, parts, styles, limits, labels=names, filled=test)
-        _asinh_ticks(axes, *limits)
-    add_legend(figure, grid[:1])
+        parts = np.split(normalise(np.concatenate(every), every[0]), ends)
+        low, high = limits_of(parts, outside=0.005, margin=0.08)
+        found = [density(part, low, high) for part in parts]
+        highest = 1.05 * max(y.max() for _, y in found)
+        for name, (x, y) in zip(names, found, strict=True):
+            across, up = left + width * (x - low) / (high - low), _HEIGHT * y / highest
+            if name == test:  # an area, down to the axis
+                across, up = np.pad(across, 1, "edge"), np.pad(up, 1)
+            else:
+                up = np.maximum(up, 0.5 / 72)  # a line upon the axis, not across
+            lines[name].append(np.column_stack([across, bottom - up]))
+        frames.append([(left, top), (left, bottom), (right, bottom)])
+        for tick in _asinh_ticks(low, high):
+            at = left + width * (math.asinh(tick) - low) / (high - low)
+            grid.append([(at, top), (at, bottom)])
+            ticks.append([(at, bottom), (at, bottom + 2.5 / 72)])
+            word = f"{tick:,}".replace("-", "−")
+            over = max(0.0, 0.03 * len(word) - 0.05)  # what reached beyond a panel would be too far
+            words[word, INK, 7.0].append((min(max(at, left + over), right - over), bottom + 0.11))
+    for segments, colour, lw, order in (
+        (grid, rcParams["grid.color"], 0.5, 0),
+        (frames + ticks, INK, 0.6, 3),
+    ):
+        axes.add_collection(LineCollection(segments, colors=colour, lw=lw, zorder=order))
+    for name, each in lines.items():
+        look, label = styles[name], names[name]
+        if name == test:
+            area: Any = {"facecolors": look.color, "alpha": 0.6, "lw": 0, "label": label}
+            axes.add_collection(PolyCollection(each, zorder=1, **area))
+        else:
+            axes.plot(*joined(each).T, color=look.color, ls=look.line, lw=1.1, label=label)
+    write_words(axes, words)
+    add_legend(figure, [axes])
     return figure
 
 
@@ -73,15 +113,15 @@ def normalise(scores: np.ndarray, id_scores: np.ndarray) -> np.ndarray:
     return np.arcsinh((scores - middle) / scale)
 
 
-def _asinh_ticks(axes: Axes, low: float, high: float) -> None:
+def _asinh_ticks(low: float, high: float) -> list[int]:
     """Ticks in ID interquartile ranges, none so close that their labels touch."""
-    kept: list[float] = []
+    kept: list[int] = []
     for tick in sorted(_TICKS, key=abs):
         place = math.asinh(tick)
         free = all(abs(place - math.asinh(k)) > 0.17 * (high - low) for k in kept)
         if low < place < high and free:
             kept.append(tick)
-    axes.set_xticks([math.asinh(k) for k in kept], [f"{k:,}".replace("-", "−") for k in kept])
+    return kept
 
 
 def fpr95_bars(inputs: FigureInputs) -> Figure:

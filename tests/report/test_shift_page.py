@@ -118,7 +118,7 @@ def test_the_figure_of_cells_names_the_missing(tmp_path):
     counts = np.array([[1200, 9, 10], [0, 33, 7]])
     with rc():
         axes = cells_figure(counts, counts >= 10, 10).draw().axes[0]
-    places = {line.get_label(): line.get_xydata() // 1 for line in axes.lines}
+    places = {line.get_label()[1:]: line.get_xydata() // 1 for line in axes.lines}
     assert sorted(map(tuple, places["N/A"])) == [(0, 1), (1, 0), (2, 1)]
     assert {"1,200", "10", "33", "n=9", "n=0", "n=7"} <= set(places)
     assert places["33"].tolist() == [[1, 1]]  # column = semantic, row = covariate

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,21 +14,15 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.collections import PolyCollection
 from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
-from matplotlib.path import Path
-from matplotlib.textpath import TextPath
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.axes import LEVELS
-from ood_lab.report.figures.layout import new_figure, wrapped
-from ood_lab.report.figures.style import INK, WIDTH, text_on
+from ood_lab.report.figures.sheet import Words, new_sheet, write_words
+from ood_lab.report.figures.style import INK, text_on
 from ood_lab.report.protocol import MISSING
 
 _EMPTY = "#EFEFEF"
 _HEIGHT = 0.29  # inches, of a cell of a grid of levels
-_GAP = 0.1  # inches, between two grids
-
-#: Word, its colour and its size in points → the middles of its places.
-Words = dict[tuple[str, str, float], list[tuple[float, float]]]
 
 
 class Colours(NamedTuple):
@@ -104,24 +97,6 @@ def _fill(
                 words[word, ink, points].append(place)
 
 
-def write_words(axes: Axes, words: Words) -> None:
-    """Writes every word as one mark at all its places: texts take ten times as long to draw.
-
-    Args:
-        axes: where to; its limits are set afterwards.
-        words: with their middles, in data units.
-    """
-    for (word, ink, points), places in words.items():
-        letters = TextPath((0, 0), word, size=points)
-        across = letters.vertices[letters.codes != Path.CLOSEPOLY, 0]
-        # Digits are 0.73 of their size high.
-        middle = (across.min() + across.max()) / 2, 0.365 * points
-        mark = Path(letters.vertices - middle, letters.codes)
-        look: Any = {"marker": mark, "ms": 2 * np.abs(mark.vertices).max(), "mew": 0, "c": ink}
-        (line,) = axes.plot(*np.transpose(places), ls="", clip_on=False, label=word, **look)
-        line.set_in_layout(False)  # inside the panel anyway
-
-
 def level_cells(
     rows: pd.DataFrame,
     metrics: Mapping[str, str],
@@ -187,10 +162,7 @@ def cell_panels(
         empty = np.full(counts.shape, np.nan)
         grids.append(_Grid(counted, colours.of(empty), _counts(counts, "{:,}")))
     names = [f"{level:g}" for level in semantic], [f"{level:g}" for level in covariate]
-    figure = new_figure(1.0, footer)
-    axes = figure.subplots()
-    height = _draw_grids(axes, grids, names)
-    figure.set_figheight(height + (0.75 if scale else 0.35) + 0.1 * footer.count("\n"))
+    figure, axes = _drawn(grids, names, footer, 0.75 if scale else 0.35)
     if scale:
         where: Any = {"location": "top", "aspect": 50, "shrink": 0.5, "pad": 0.01}
         colours.bar(figure, axes, scale, extend="min", **where)
@@ -204,51 +176,42 @@ class _Grid(NamedTuple):
     notes: list[list[str]] | None = None
 
 
-def _draw_grids(
-    axes: Axes, grids: Sequence[_Grid], names: tuple[Sequence[str], Sequence[str]]
-) -> float:
-    """Draws all grids in one pair of axes, in inches, and returns their height.
-
-    Axes of their own would take several times as long.
-    """
+def _drawn(
+    grids: Sequence[_Grid], names: tuple[Sequence[str], Sequence[str]], footer: str, extra: float
+) -> tuple[Figure, Axes]:
     down, across = map(len, names)
-    columns = min(len(grids), 3 if across <= 6 else 2 if across <= 10 else 1)
-    side = 0.25 + 0.06 * max(map(len, names[0]))
-    width = (WIDTH - side + _GAP) / columns - _GAP
+    figure, axes, corners, width = new_sheet(
+        [grid.title for grid in grids],
+        footer,
+        height=_HEIGHT * down,
+        columns=3 if across <= 6 else 2 if across <= 10 else 1,
+        extra=extra,
+        labels=("covariate level", "semantic level"),
+        side=0.25 + 0.06 * max(map(len, names[0])),
+    )
     size = width / across, _HEIGHT
-    titles = [wrapped(grid.title, int((width + _GAP) / 0.072)) for grid in grids]
-    head = 0.08 + 0.115 * (1 + max(title.count("\n") for title in titles))
-    pitch = max(head + down * _HEIGHT + 0.17, 0.8)
     square = np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
     inside = size * (square + np.array([*np.ndindex(down, across)])[:, None, ::-1])
-    corners = []
     words: Words = defaultdict(list)
-    middle: Any = {"ha": "center", "va": "center"}
-    for place, (grid, title) in enumerate(zip(grids, titles, strict=True)):
-        row, column = divmod(place, columns)
-        left, top = side + column * (width + _GAP), row * pitch + head
-        bottom, centre = top + down * _HEIGHT, left + width / 2
-        corners.append(np.array((left, top)) + inside)
+    for grid, (left, top) in zip(grids, corners, strict=True):
         _fill(words, grid.faces, grid.texts, grid.notes, (left, top), size)
-        axes.text(centre, top - 0.04, title, ha="center", va="bottom", fontsize=7)
         for j, name in enumerate(names[1]):
-            words[name, INK, 7.0].append((left + (j + 0.5) * size[0], bottom + 0.09))
-        if column == 0:
-            axes.text(0.08, (top + bottom) / 2, "semantic level", rotation=90, **middle)
+            below = top + _HEIGHT * down + 0.09
+            words[name, INK, 7.0].append((left + (j + 0.5) * size[0], below))
+        if left == corners[0][0]:
             for i, name in enumerate(names[0]):
-                at = left - 0.06 - 0.03 * len(name)
-                words[name, INK, 7.0].append((at, top + (i + 0.5) * size[1]))
-        if place + columns >= len(grids):
-            axes.text(centre, bottom + 0.24, "covariate level", **middle)
-    faces = np.concatenate([grid.faces.reshape(-1, 4) for grid in grids])
-    cells = PolyCollection([*np.concatenate(corners)], facecolors=faces, edgecolors="white", lw=1.2)
+                beside = left - 0.06 - 0.03 * len(name)
+                words[name, INK, 7.0].append((beside, top + (i + 0.5) * size[1]))
+    cells = PolyCollection(
+        [cell for corner in corners for cell in np.array(corner) + inside],
+        facecolors=np.concatenate([grid.faces.reshape(-1, 4) for grid in grids]),
+        edgecolors="white",
+        lw=1.2,
+    )
     cells.set_in_layout(False)
     axes.add_collection(cells)
     write_words(axes, words)
-    height = math.ceil(len(grids) / columns) * pitch + 0.15
-    axes.set(xlim=(0, WIDTH), ylim=(height, 0))
-    axes.set_axis_off()
-    return height
+    return figure, axes
 
 
 def _counts(table: pd.DataFrame, words: str) -> list[list[str]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ood_lab.axes import LEVELS
 from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
+from ood_lab.report.figures.sheet import joined
 from ood_lab.report.figures.style import GREY, Style, style
 
 _QUIET = "#777777"  # of the name of a grey line
@@ -106,11 +107,8 @@ def draw_lines(axes: Axes, lines: Sequence[Line], edged: bool = False) -> None:
             axes.fill_between(line.x, line.low, line.high, fc=band, **edge, zorder=2)
     grey = [line for line in lines if line.look is None]
     if grey:  # as one line with gaps
-        x, y = (
-            np.concatenate([np.append(values, np.nan) for values in each])
-            for each in zip(*((line.x, line.y) for line in grey), strict=True)
-        )
-        axes.plot(x, y, color=GREY, lw=0.7, label=grey[0].label, zorder=1)
+        points = joined([np.column_stack([line.x, line.y]) for line in grey])
+        axes.plot(*points.T, color=GREY, lw=0.7, label=grey[0].label, zorder=1)
     axes.grid(visible=False, axis="x")
 
 

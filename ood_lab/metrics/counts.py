@@ -50,6 +50,11 @@ class Groups:
         return np.bincount(drawn, minlength=self.member.size).astype(np.int32)
 
     @cached_property
+    def end(self) -> NDArray[np.float32]:
+        """Position behind the last sample of each sample's group, ``[m]``."""
+        return (self.start + self.size).take(self.member).astype(np.float32)
+
+    @cached_property
     def _of_member(self) -> tuple[Floats, Ints]:
         return self.size.take(self.member).astype(np.float64), self.start.take(self.member)
 
@@ -90,14 +95,13 @@ class RankedScores:
     def __init__(self, id_scores: Floats, ood_scores: Floats, groups: Groups) -> None:
         self.groups = groups
         self.n = id_scores.size
-        self._id_order = np.argsort(id_scores)
-        self._ood_order = np.lexsort((ood_scores, groups.member))
+        self._id_order = np.argsort(id_scores).astype(np.int32)
+        self._ood_order = np.lexsort((ood_scores, groups.member)).astype(np.int32)
         self._id = id_scores[self._id_order]
         self._ood = ood_scores[self._ood_order]
         self._below, self._up_to = _one_if_equal(*_positions(self._id, self._ood))
         # Rises over all groups, so that one search finds a rank in every group at once.
         self._key = self._below + groups.member * (self.n + 1)
-        self._group_end = (groups.start + groups.size)[groups.member].astype(np.float32)
         self._key_start = np.arange(groups.size.size) * (self.n + 1)
         self._id_ranks = _ranks_around(TPR, np.array([self.n]))
         self._ood_ranks = _ranks_around(1 - TPR, groups.size)
@@ -172,9 +176,9 @@ class RankedScores:
         draws = draws.real
         own_start, own_end = self._ood_among_ood
         area = precision_area(
-            self._group_end - _at(draws.ood_run, own_start),
+            self.groups.end - _at(draws.ood_run, own_start),
             self.n - draws.below,
-            self._group_end - _at(draws.ood_run, own_end),
+            self.groups.end - _at(draws.ood_run, own_end),
             self.n - draws.up_to,
             method,
         )

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.counts import Counts, Groups, first_reaching, take_each
 from ood_lab.metrics.intervals import bootstrap_interval
-from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling import Job, draw_generator, score_matrix
 
 #: Draws of the bootstrap at most: the area moves less from draw to draw than an FPR95.
@@ -35,15 +35,18 @@ METRICS = AREAS + ACCURACIES
 class Ranked:
     """Images in the order in which they are accepted, those of one score as a block.
 
+    In few bytes, as those of all detectors and sets are there at once.
+
     Attributes:
         order: rows by ascending score, ``[n]``.
-        start: position of each block's first row in that order, ``[K]``.
+        start: position of each block's first row in that order, ``[K]``; None where no images have
+            the same score.
         failures: of these rows, 0 or 1, ``[n]``.
     """
 
-    order: Ints
-    start: Ints
-    failures: Counts
+    order: NDArray[np.int32]
+    start: NDArray[np.int32] | None
+    failures: NDArray[np.int8]
 
     @classmethod
     def of(cls, scores: ArrayLike, failures: ArrayLike) -> Ranked:
@@ -61,7 +64,8 @@ class Ranked:
         order = np.argsort(values, kind="stable")
         sorted_values = values[order]
         first = np.append(True, sorted_values[1:] != sorted_values[:-1])
-        return cls(order, np.flatnonzero(first), wrong[order].astype(np.int32))
+        start = None if first.all() else np.flatnonzero(first).astype(np.int32)
+        return cls(order.astype(np.int32), start, wrong[order].astype(np.int8))
 
     @property
     def once(self) -> Counts:
@@ -74,10 +78,10 @@ class Ranked:
         Args:
             counts: how often each row is there, ``[B, n]``.
         """
+        rate: NDArray[Any] = self.failures.astype(np.int32)
         size = counts.take(self.order, axis=-1)
-        wrong = size * self.failures
-        rate: NDArray[Any] = self.failures
-        if len(self.start) < len(self.order):  # some images have the same score
+        wrong = size * rate
+        if self.start is not None:
             size, wrong = (
                 np.add.reduceat(part, self.start, axis=-1, dtype=np.int32) for part in (size, wrong)
             )

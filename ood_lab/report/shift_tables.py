@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.protocol import MISSING, percent
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
 
 #: What D of an axis is called.
@@ -45,9 +45,7 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
             Head("mean"),
             Head("interval"),
             Head(SAME if known else ""),
-            Head("median"),
-            Head("interval"),
-            Head("beyond"),
+            Head("beyond (%)"),
             Head("interval"),
             Head("n"),
         ),
@@ -57,17 +55,17 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
         name = str(row["set"])
         start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
         mark = Cell(SAME, 1) if same else Cell("", 0)
-        (mean, between), median = _number(row, "mean"), _number(row, "median")
-        beyond = (Cell("", -1), Cell("", -1)) if name == ID_TEST else _number(row, "beyond", ".1%")
-        cells.append([start, mean, between, mark, *median, *beyond, count_cell(row["n"])])
+        mean, between = _number(row, "mean", "{:.3f}".format)
+        beyond = _number(row, "beyond", percent) if name != ID_TEST else (Cell("", -1),) * 2
+        cells.append([start, mean, between, mark, *beyond, count_cell(row["n"])])
     title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
     return Table(title, heads, cells, notes=[*known, BEYOND_NOTE])
 
 
-def _number(row: Mapping[Any, Any], name: str, show: str = ".3f") -> tuple[Cell, Cell]:
+def _number(row: Mapping[Any, Any], name: str, show: Callable[[float], str]) -> tuple[Cell, Cell]:
     low, high = row[f"{name}_low"], row[f"{name}_high"]
-    between = MISSING if np.isnan(low) else f"{low:{show}} to {high:{show}}"
-    return Cell(f"{row[name]:{show}}", row[name]), Cell(between, low)
+    between = MISSING if np.isnan(low) else f"{show(low)}–{show(high)}"
+    return Cell(show(row[name]), row[name]), Cell(between, low)
 
 
 def rows_of(summary: pd.DataFrame, axis: str) -> pd.DataFrame:

@@ -143,9 +143,12 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
     assert {"t1-1", "t1-2"} <= set(parsed.ids)
     assert not re.search(r"(src|href)=\"(https?:)?//", text)
     for _, row in summarised(degrees, draws=100, seed=0).iterrows():
-        for number in (row["mean"], row["median"]):
-            assert f">{number:.3f}<" in text
-        assert f">{row['mean_low']:.3f} to {row['mean_high']:.3f}<" in text
+        assert f">{row['mean']:.3f}<" in text
+        assert f">{row['mean_low']:.3f}–{row['mean_high']:.3f}<" in text
+        if row["set"] != "test":
+            ends = (100 * row["beyond_low"], 100 * row["beyond_high"])
+            assert f">{100 * row['beyond']:.1f}<" in text
+            assert ("N/A" if np.isnan(ends[0]) else "{:.1f}–{:.1f}".format(*ends)) in text
     assert "10th nearest of 1,234 ID images, CLIP tiny" in text
     assert "Semantic shift degree" in text
     assert text.count("data:image/svg+xml") == 3 + 2  # with both contact sheets

@@ -27,7 +27,8 @@ def loading() -> Iterator[None]:
     """Pauses the garbage collector while packages are loaded, when it has nothing to collect.
 
     It would scan everything they create, again and again: a quarter of the time of
-    ``import lightning``. From then on it ignores all existing objects, until ``gc.unfreeze()``.
+    ``import lightning``. From then on it ignores all existing objects, until the process ends:
+    compiled packages check then that all of theirs are gone.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -36,6 +37,7 @@ def loading() -> Iterator[None]:
     finally:
         if was_on:
             gc.freeze()
+            atexit.register(gc.unfreeze)
             gc.enable()
 
 

@@ -64,3 +64,11 @@ def test_the_collector_waits_for_the_packages():
     with pytest.raises(ModuleNotFoundError, match="no_package_False"), loading():
         importlib.import_module(f"no_package_{gc.isenabled()}")
     assert gc.isenabled()
+
+
+@pytest.mark.slow
+def test_packages_end_as_quietly_as_without_us():
+    """Those of compiled code complain of objects that the collector has passed over."""
+    code = "import lightning, torchmetrics; import ood_lab.run"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "leaked" not in done.stderr

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -11,29 +11,34 @@ from ood_lab.lvlm.judged import FAILED, UNPARSED
 from ood_lab.lvlm.kept import model_name
 from ood_lab.lvlm.scored import POOLED
 from ood_lab.lvlm.shown import Scored
-from ood_lab.report.answer import listing, spread_of
-from ood_lab.report.protocol import percent
-from ood_lab.results import PART, why_missing
+from ood_lab.report.answer import EACH, at, compared, listing, noted, spread_of, values_of
+from ood_lab.results import PART
 from ood_lab.words import counted, listed
 
-#: Sets that are told one by one; of more, the best and the worst.
-_EACH = 4
-#: Half-width of an interval above which it is called wide, and level of the tests.
-_WIDE, _ALPHA = 0.05, 0.05
+#: Half-width of an interval above which it is called wide.
+_WIDE = 0.05
 #: Table of paired tests, how a sentence about it begins, and its words before what is compared.
 _TESTS = (
-    ("differences", "On {} it is", " than on ", " from "),
-    ("forms", "With a chain of thought it is", " on ", " on "),
-    ("models", "Compared on the same questions, it is", " than ", " from "),
+    ("differences", "On {} it is", "than on", "from"),
+    ("forms", "With a chain of thought it is", "on", "on"),
+    ("models", "Compared on the same questions, it is", "than", "from"),
 )
 
 
 class Told(NamedTuple):
-    """A metric in words that stand between "its" and "is 91.4%"; ``lower``: less is better."""
+    """A metric in words that stand between "its" and "is 91.4%".
+
+    Attributes:
+        metric: its name in the results.
+        words: what it is called.
+        lower: less is better.
+        tested: its name in paired tests, if that is another.
+    """
 
     metric: str
     words: str
     lower: bool = False
+    tested: str = ""
 
 
 ACCURACY = Told("accuracy", "accuracy")
@@ -75,9 +80,8 @@ def found_sentences(
     known = [each for each in told if (run.whole["metric"] == each.metric).any()]
     for place, each in enumerate(known):
         rows = _rows(run, each.metric, {} if place else sets)
-        its, values = "Asked plainly, its" if again else "Its", _values(rows, each.lower)
-        brackets = " (95% intervals in brackets)" if "[" in values and not place else ""
-        yield f"{its} {each.words} is {values}{brackets}."
+        its, values = "Asked plainly, its" if again else "Its", values_of(rows, each.lower)
+        yield f"{its} {each.words} is {values if place else noted(values)}."
         if not place:
             yield from _constant(run, sets, task)
             yield from _width(rows)
@@ -88,39 +92,9 @@ def _rows(run: Scored, metric: str, sets: Mapping[str, str]) -> pd.DataFrame:
     """Rows of the sets, on what is in ``on``; of none or of many that of all, on "", too."""
     rows = run.whole[run.whole["metric"] == metric]
     shown = rows["split"].isin(sets)
-    if not 0 < shown.sum() <= _EACH:
+    if not 0 < shown.sum() <= EACH:
         shown |= rows["split"] == POOLED
     return rows[shown].assign(on=rows["split"].map(sets).fillna(""))
-
-
-def _on(names: Iterable[str]) -> str:
-    known = list(filter(None, names))
-    return f" on {listing(known)}" if known else ""
-
-
-def _value(row: Mapping[Any, Any]) -> str:
-    value, low, high = (percent(row[key]) for key in ("value", "ci_low", "ci_high"))
-    known = "(too few for an interval)" if pd.isna(row["ci_low"]) else f"[{low}, {high}]"
-    return f"{value}% {known}{_on([row['on']])}"
-
-
-def _values(rows: pd.DataFrame, lower: bool) -> str:
-    """The values, the best first; of many sets the first and the last."""
-    known = rows[rows["value"].notna()].sort_values("value", ascending=lower, kind="stable")
-    missing = rows[rows["value"].isna()]
-    why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
-    if not len(known):
-        return f"not known: {listed(list(why))}"
-    every = "".join(f"{_value(r)} in all: " for r in known[known["on"] == ""].to_dict("records"))
-    each = [_value(row) for row in known[known["on"] != ""].to_dict("records")]
-    if not each:
-        return every.removesuffix(" in all: ")
-    if len(each) > _EACH:
-        each = [f"from {each[0]} to {each[-1]}"]
-    elif known["value"].round(3).nunique() > 1:
-        each[-1] = f"at worst {each[-1]}"
-    lost = f"; not known{_on(missing['on'])} ({listed(list(why))})" if why else ""
-    return f"{every}{listed(each)}{lost}"
 
 
 def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
@@ -133,7 +107,7 @@ def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
         if row["ci_low"] <= constant < 1:  # of 1 nothing can be better
             alike[row["on"]] = constant
     if alike:
-        on = _on(alike).removeprefix(" on ")
+        on = at(alike).removeprefix(" on ")
         yield (
             f"{f'On {on} its' if on else 'Its'} accuracy is not significantly better than that of "
             f"always giving the same answer ({spread_of(alike.values(), 1)}%)."
@@ -143,33 +117,24 @@ def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
 def _differences(run: Scored, told: Told, sets: Mapping[str, str], draws: int) -> Iterator[str]:
     """Paired tests between sets, forms of questions, and models."""
     for name, begins, than, of in _TESTS:
-        rows = run.tables.get(name, pd.DataFrame(columns=["metric"]))
-        rows = rows[rows["metric"] == told.metric]
-        if name == "models" and len(rows):
-            if "split" in rows:  # all sets together come last
-                rows = rows[rows["split"] == rows["split"].iloc[-1]]
-            rows = rows[rows["a"] == model_name(run.manifest["lvlm"])].assign(on=rows["b"])
-        elif len(rows):
-            rows = rows.assign(on=rows["split" if name == "forms" else "b"].map(sets))
-            whole = rows[PART].isna() if name == "forms" else rows["a"].isin(sets)
-            rows = rows[whole & rows["on"].notna()]
-        if not len(rows):
+        if name not in run.tables:
             continue
-        significant, more, parts = rows["p_holm"] < _ALPHA, rows["difference"] > 0, []
-        # Of many pairs, the least p-value of few draws is not significant after the correction.
-        unknown = ~significant & ~(rows["p_value"] > 1 / (draws + 1)) | rows["ci_low"].isna()
-        for word, turned in (("better", told.lower), ("worse", not told.lower)):
-            if len(part := rows[significant & ~unknown & (more != turned)]):
-                size = f"{spread_of(part['difference'].abs(), 1)} points"
-                if len(part) == 1:
-                    ends = sorted((-1 if turned else 1) * part[["ci_low", "ci_high"]].iloc[0])
-                    size += f" [{', '.join(map(percent, ends))}]"
-                parts.append(f"{size} {word}{than}{listing(list(part['on']))}")
-        if alike := list(rows.loc[~significant & ~unknown, "on"]):
-            parts.append(f"not significantly different{of}{listing(alike)}")
+        rows = run.tables[name]
+        rows = rows[rows["metric"] == (told.tested or told.metric)]
+        if name == "differences":
+            rows = rows[rows["a"].isin(sets)].assign(on=rows["b"].map(sets))
+        elif name == "forms":
+            rows = rows[rows[PART].isna()].assign(on=rows["split"].map(sets))
+        else:
+            if "split" in rows:  # all sets together come last
+                rows = rows[rows["split"].isin(rows["split"].iloc[-1:])]
+            rows = rows[rows["a"] == model_name(run.manifest["lvlm"])].assign(on=rows["b"])
+        if not len(rows := rows[rows["on"].notna()]):
+            continue
+        parts, others = compared(rows, told.lower, draws, than, of)
         if parts:
             yield f"{begins.format(sets.get(str(rows['a'].iloc[0])))} {listed(parts)}."
-        if others := list(rows.loc[unknown, "on"]):
+        if others:
             where = "on" if name == "forms" else "against"
             yield f"There are too few answers or draws for a test {where} {listing(others)}."
 
@@ -181,4 +146,4 @@ def _width(rows: pd.DataFrame) -> Iterator[str]:
         row = rows[half == half.max()].iloc[0]
         units = counted(int(row["n"]), str(row["unit"]).split()[-1])
         points = f"{100 * half.max():.0f} points to either side"
-        yield f"With only {units}, the interval{_on([row['on']])} reaches about {points}."
+        yield f"With only {units}, the interval{at([row['on']])} reaches about {points}."

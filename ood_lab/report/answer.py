@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from ood_lab.axes import AXES
 from ood_lab.metrics import BASELINE, FEWEST_FOR_THRESHOLD, Advice
 from ood_lab.metrics.advice import Contrast
+from ood_lab.report.protocol import percent
 from ood_lab.report.shift_tables import ID_TEST, rows_of
+from ood_lab.results import why_missing
 from ood_lab.words import counted, listed
 
 #: Share of such images above which a set is far, and above which it is at some distance.
@@ -21,6 +24,11 @@ _AS_FAR = "not significantly farther"
 _VAGUE = 0.1
 #: Sets that a sentence names.
 _NAMED = 6
+#: Values that are told one by one; of more, the best and the worst.
+EACH = 4
+INTERVALS = " (95% intervals in brackets)"
+#: Level of the tests.
+ALPHA = 0.05
 #: Half-width of the interval of a difference above which the number of images is called small.
 _COARSE = 0.01
 #: Share of ID that is rejected above which even the best detector is called poor.
@@ -77,6 +85,12 @@ def listing(names: Sequence[str]) -> str:
     return listed(names if more <= 1 else [*names[:_NAMED], f"{more} others"])
 
 
+def at(names: Iterable[str], before: str = "on") -> str:
+    """`` on a and b``; nothing where there is no name."""
+    known = list(filter(None, names))
+    return f" {before} {listing(known)}" if known else ""
+
+
 def _all(n: int) -> str:
     return "Both OOD sets" if n == 2 else f"All {n} OOD sets"
 
@@ -89,6 +103,79 @@ def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> 
     """The least and the largest value, once where both look alike."""
     found = list(values)
     return " to ".join(dict.fromkeys(f"{factor * v:.{digits}f}" for v in (min(found), max(found))))
+
+
+def value_of(row: Mapping[Any, Any], unit: str = "%") -> str:
+    """``91.4% [89.1, 93.8]`` of a row with ``value, ci_low, ci_high``, which are shares."""
+    value, low, high = (percent(row[key]) for key in ("value", "ci_low", "ci_high"))
+    known = "(too few for an interval)" if pd.isna(row["ci_low"]) else f"[{low}, {high}]"
+    return f"{value}{unit} {known}"
+
+
+def values_of(rows: pd.DataFrame, lower: bool, unit: str = "%", before: str = "on") -> str:
+    """The values, the best first; of many the first and the last.
+
+    Args:
+        rows: of a results table, on what is in ``on``; on "" are all together.
+        lower: less is better.
+        unit: behind a value.
+        before: what a value is on.
+    """
+    known = rows[rows["value"].notna()].sort_values("value", ascending=lower, kind="stable")
+    missing = rows[rows["value"].isna()]
+    why = dict.fromkeys(why_missing(r) or "too few answers" for r in missing.to_dict("records"))
+    if not len(known):
+        return f"not known: {listed(list(why))}"
+    found = [(value_of(row, unit), row["on"]) for row in known.to_dict("records")]
+    each = [f"{value} {before} {on}" for value, on in found if on]
+    every = [value for value, on in found if not on]
+    if not each:
+        return every[0]
+    if len(each) > EACH:
+        each = [f"from {each[0]} to {each[-1]}"]
+    elif known["value"].round(3).nunique() > 1:
+        each[-1] = f"at worst {each[-1]}"
+    lost = f"; not known{at(missing['on'], before)} ({listed(list(why))})" if why else ""
+    return f"{''.join(f'{value} in all: ' for value in every)}{listed(each)}{lost}"
+
+
+def noted(values: str) -> str:
+    """The values, with what their brackets hold, if there are any."""
+    return f"{values}{INTERVALS}" if "[" in values else values
+
+
+def tested(rows: pd.DataFrame, draws: int) -> pd.Series:
+    """``p_holm`` of contrasts, missing where there are too few answers, or draws, to tell.
+
+    Of many pairs, the least p-value of few draws is not significant after the correction.
+    """
+    p, enough = rows["p_holm"], rows["p_value"] > 1 / (draws + 1)
+    return p.where(((p < ALPHA) | enough) & rows["ci_low"].notna())
+
+
+def compared(
+    rows: pd.DataFrame, lower: bool, draws: int, than: str, of: str
+) -> tuple[list[str], list[str]]:
+    """What is better and what is worse in words that follow "it is", and what has no test.
+
+    Args:
+        rows: of :func:`~ood_lab.metrics.clustered.contrast`, with ``on``: what it is held against.
+        lower: less is better.
+        draws: of the bootstrap.
+        than: before what it is better or worse than.
+        of: before what it does not significantly differ from.
+    """
+    p, parts = tested(rows, draws), []
+    for word, turned in (("better", lower), ("worse", not lower)):
+        if len(part := rows[(p < ALPHA) & ((rows["difference"] > 0) != turned)]):
+            size = f"{spread_of(part['difference'].abs(), 1)} points"
+            if len(part) == 1:
+                ends = sorted((-1 if turned else 1) * part[["ci_low", "ci_high"]].iloc[0])
+                size += f" [{', '.join(map(percent, ends))}]"
+            parts.append(f"{size} {word} {than} {listing(list(part['on']))}")
+    if alike := list(rows.loc[p >= ALPHA, "on"]):
+        parts.append(f"not significantly different {of} {listing(alike)}")
+    return parts, list(rows.loc[p.isna(), "on"])
 
 
 def farthest_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:

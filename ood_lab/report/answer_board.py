@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.report.blocks import Links
+from ood_lab.io import read_config, read_json
+from ood_lab.report.answer import ALPHA, EACH, INTERVALS, listing, tested, value_of
+from ood_lab.report.blocks import Links, Text
 from ood_lab.report.leaderboard import MEAN
 from ood_lab.report.page import Page, Section
 from ood_lab.report.protocol import MISSING
 from ood_lab.report.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
 from ood_lab.results import RESULTS, read_results, whole, why_missing
+from ood_lab.words import counted, listed
 
 #: What the runs of one table have in common: they were asked the very same questions.
 _ALIKE = ["benchmark", "data", "asked"]
 _KEPT = ("split", "metric", "value", "ci_low", "ci_high", "n", "unit")
+_TESTED = ["a", "b", "metric", "split", "value_a", "value_b", "ci_low", "p_value", "p_holm"]
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,74 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     return table.sort_values("benchmark", kind="stable")
 
 
+def board_sentences(board: pd.DataFrame, runs: Sequence[BenchmarkRun]) -> Iterator[str]:
+    """How many runs there are, and which model is ahead where several were asked the same.
+
+    Args:
+        board: see :func:`answer_board`.
+        runs: behind it; they say which metrics are told, and of which less is better.
+    """
+    parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
+    many, models = (counted(board[name].nunique(), name) for name in ("run", "model"))
+    sets = f"{counted(len(parts), 'set')} of questions"
+    yield f"{many} asked {models} {sets}{INTERVALS if board['ci_low'].notna().any() else ''}."
+    several = [part for part in parts if part["run"].nunique() > 1]
+    for part in parts if len(parts) <= EACH else several:
+        asked = [run for run in runs if str(run.path) in set(part["run"])]
+        told, tests = asked[0].manifest["benchmark"].get("told", {}), pd.concat(map(_tests, asked))
+        said: dict[tuple[str, str], list[str]] = {}
+        for column, rows in part[part["metric"].isin(told)].groupby("column", sort=False):
+            known = rows[rows["value"].notna()]
+            known = known.sort_values("value", ascending=told[rows["metric"].iloc[0]])
+            best_first = known.to_dict("records")
+            text = f"{column} ({value_of(best_first[0])})" if best_first else str(column)
+            said.setdefault(_ahead(best_first, tests, len(asked)), []).append(text)
+        each = [f"{who} {listed(columns)}{how}" for (who, how), columns in said.items()]
+        about = f"{asked[0].about['data']}, {counted(asked[0].about['questions'], 'question')}"
+        if each:
+            yield f"On {asked[0].about['benchmark']} ({about}) {'; '.join(each)}."
+    if len(parts) > max(EACH, len(several)):
+        yield f"There is a single run of each{' other' if several else ''} set."
+
+
+def _ahead(rows: Sequence[Mapping[Any, Any]], tests: pd.DataFrame, runs: int) -> tuple[str, str]:
+    """Who is ahead in a column, the best row first, and what tests of the same numbers say."""
+    level = [row["label"] for row in rows if round(row["value"], 3) == round(rows[0]["value"], 3)]
+    if len(rows) < 2:
+        who = f"only {level[0]}" if level else "no run"
+        return f"{who} {'was asked, with' if level and runs == 1 else 'has a value of'}", ""
+    if len(level) > 1:
+        return f"{listing(level)} are level in", ""
+    p = {row["label"]: _p_value(tests, rows[0], row) for row in rows[1:]}
+    if alike := [name for name, value in p.items() if value >= ALPHA]:
+        how = f"but not significantly ahead of {listing(alike)}"
+    elif all(value < ALPHA for value in p.values()):  # missing is not below
+        how = f"significantly ahead of {listing(list(p))}"
+    else:
+        how = "and whether that is chance is not known"
+    return f"{level[0]} is ahead in", f", {how}"
+
+
+def _p_value(tests: pd.DataFrame, best: Mapping[Any, Any], other: Mapping[Any, Any]) -> float:
+    """Of a test of these very numbers, of several the largest; missing where there is none."""
+    rows = tests[tests["metric"] == best["metric"]]
+    rows = rows[rows["split"].isna() | (rows["split"] == best["split"])]
+    for name, row in (("a", best), ("b", other)):
+        same = np.isclose(rows[f"value_{name}"].astype(float), row["value"])
+        rows = rows[same & (rows[name] == row["label"])]
+    return float(rows["p"].max())
+
+
+def _tests(run: BenchmarkRun) -> pd.DataFrame:
+    """Its comparisons of models, both ways round, with ``p``, see :func:`~.answer.tested`."""
+    if not (run.path / "models.csv").exists():
+        return pd.DataFrame(columns=[*_TESTED, "p"])
+    table = pd.read_csv(run.path / "models.csv").reindex(columns=_TESTED)
+    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["draws"])))
+    turned = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
+    return pd.concat([table, table.rename(columns=turned)])
+
+
 def board_tables(board: pd.DataFrame) -> list[Table]:
     """A table for every set of questions, a row per run."""
     parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
@@ -150,7 +222,7 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
 
 
 def board_page(
-    tables: Sequence[Table],
+    blocks: Sequence[Table | Text],
     detectors: Mapping[Path, pd.DataFrame],
     runs: Sequence[BenchmarkRun],
     manifest: Mapping[str, Any],
@@ -158,7 +230,7 @@ def board_page(
     """The page ``benchmarks.html``: chat models first, detectors beside them.
 
     Args:
-        tables: see :func:`board_tables`.
+        blocks: see :func:`board_sentences` and :func:`board_tables`.
         detectors: tables of detectors by the folder of their leaderboard, which is linked.
         runs: are linked.
         manifest: ``title`` is read; all of it is shown.
@@ -170,7 +242,7 @@ def board_page(
     return Page(
         title=str(manifest["title"]),
         sentence="Chat models, and the detectors beside them",
-        summary=tables,
+        summary=blocks,
         sections=[Section("Detectors", beside), Section("Pages", [Links(links)] if links else [])],
         manifest=manifest,
         downloads=["benchmarks.csv"],

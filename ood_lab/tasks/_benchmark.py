@@ -286,6 +286,7 @@ class Benchmark(Task):
                 "about": self.about(ws),
                 "page": f"{self.kind.name}.html",
                 "headlines": [list(headline) for headline in self.headlines],
+                "told": {told.metric: told.lower for told in self.told},
             },
         }
         results = own = self.results(ws, judged, model)

@@ -43,7 +43,7 @@ class Amber(CaptionBenchmark):
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
     told: ClassVar[Sequence[Told]] = (
         CHAIR,
-        Told("accuracy", "accuracy on yes/no questions"),
+        Told("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
         Told(SCORE, "AMBER score"),
     )
 

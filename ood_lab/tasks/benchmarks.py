@@ -12,12 +12,15 @@ from ood_lab.io import write_csv
 from ood_lab.report.answer_board import (
     answer_board,
     board_page,
+    board_sentences,
     board_tables,
     detector_table,
     read_benchmarks,
 )
+from ood_lab.report.blocks import Text
 from ood_lab.report.finished import finished_runs
 from ood_lab.report.page import write_summary
+from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
 from ood_lab.run.workspace import Task, Workspace
 
@@ -57,8 +60,9 @@ class Benchmarks(Task):
             "title": f"Vision-language benchmarks of {models} model{'s' * (models > 1)}",
             "runs": [str(folder) for folder in folders],
         }
-        tables = board_tables(board)
-        write_summary(tables, ws.folder, "benchmarks")
-        Console().print(Printed(tables))
-        page = board_page(tables, beside, runs, ws.manifest)
+        blocks: list[Text | Table] = [Text(s, "answer") for s in board_sentences(board, runs)]
+        blocks += board_tables(board)
+        write_summary(blocks, ws.folder, "benchmarks")
+        Console().print(Printed(blocks))
+        page = board_page(blocks, beside, runs, ws.manifest)
         page.write(ws.folder / "benchmarks.html")

@@ -15,9 +15,10 @@ from rich.console import Console
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table, write_csv
 from ood_lab.lvlm.oodbench.differences import setting_differences
-from ood_lab.lvlm.oodbench.page import METRICS, SPLITS
+from ood_lab.lvlm.oodbench.page import METRICS, SPLITS, TOLD_AS
 from ood_lab.lvlm.shown import difference_table
-from ood_lab.report.blocks import Folded, PlannedFigure
+from ood_lab.report.answer import compared, noted, values_of
+from ood_lab.report.blocks import Folded, PlannedFigure, Text
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.optional import optional
@@ -27,6 +28,7 @@ from ood_lab.report.terminal import Printed
 from ood_lab.results import read_results, whole
 from ood_lab.run.identity import leaves
 from ood_lab.run.workspace import Task, Workspace
+from ood_lab.words import counted, listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +62,8 @@ class OODBenchAblation(Task):
         table = pd.concat([_rows(r, n) for r, n in zip(runs, labels, strict=True)])
         write_csv(table, ws.folder / "ablation.csv")
         ws.manifest["runs"] = dict(zip(labels, map(str, runs), strict=True))
-        blocks: list[Table | Folded] = [_table(table)]
+        blocks: list[Text | Table | Folded] = [_table(table)]
+        differences = pd.DataFrame()
         if len(runs) > 1:
             differences = setting_differences(
                 {label: _answers(run) for label, run in zip(labels, runs, strict=True)},
@@ -69,13 +72,15 @@ class OODBenchAblation(Task):
             )
             write_csv(differences, ws.folder / "differences.csv")
             blocks += _differences(differences, labels)
+        said = _said(table, differences, labels, int(ws.metrics["draws"]))
+        blocks[:0] = [Text(sentence, "answer") for sentence in said]
         write_summary(blocks, ws.folder, "oodbench_ablation")
         Console().print(Printed(blocks))
         caption = "Answers to yes/no questions by setting, with 95% intervals."
         figure = PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))
         with optional("ablation.html"):
             page = Page(
-                title=f"OODBench: {len(runs)} settings",
+                title=f"OODBench: {counted(len(runs), 'setting')}",
                 sentence="Positive class: yes",
                 summary=blocks,
                 sections=[Section("Figures", [figure])],
@@ -138,6 +143,24 @@ def _table(table: pd.DataFrame) -> Table:
     heads += [Head("pairs"), *map(Head, METRICS.values())]
     notes = [f"{number} {name}" for number, name in enumerate(settings, 1)]
     return Table("Ablation, %", heads, rows, names=2, notes=notes, spreads=True)
+
+
+def _said(
+    table: pd.DataFrame, differences: pd.DataFrame, labels: Sequence[str], draws: int
+) -> Iterator[str]:
+    """The accuracy with the first setting, and what changes it most."""
+    first, *others = (f"setting {number} ({name})" for number, name in enumerate(labels, 1))
+    rows = table[(table["metric"] == "accuracy") & (table["setting"] == labels[0])]
+    rows = rows.assign(on=rows["split"].map(TOLD_AS))
+    values = values_of(rows[rows["on"] != ""], lower=False)
+    yield f"With {first}, accuracy is {noted(values)}."
+    if len(differences):
+        rows = differences[differences["metric"] == "accuracy"]
+        rows = rows.assign(on=rows["b"].map(dict(zip(labels[1:], others, strict=True))))
+        most = rows.loc[[rows["difference"].abs().idxmax()]]
+        same, few = compared(most, False, draws, "than with", "from that with")
+        words = listed(same or [f"not tested against {few[0]}, as answers or draws are too few"])
+        yield f"It differs most on {SPLITS[most['split'].iloc[0]]}: there it is {words}."
 
 
 def _differences(table: pd.DataFrame, labels: Sequence[str]) -> Iterator[Table | Folded]:

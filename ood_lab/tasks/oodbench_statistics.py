@@ -36,8 +36,14 @@ from ood_lab.lvlm.statistics.findings import Findings
 from ood_lab.lvlm.statistics.known import Corpora
 from ood_lab.lvlm.statistics.mmd import equivalence
 from ood_lab.lvlm.statistics.over_models import add_comparison, add_degradations, add_hard
-from ood_lab.lvlm.statistics.page import DRAWS, statistics_page, statistics_tables
+from ood_lab.lvlm.statistics.page import (
+    DRAWS,
+    statistics_page,
+    statistics_sentences,
+    statistics_tables,
+)
 from ood_lab.lvlm.yes_no import YES_NO, Unparsed
+from ood_lab.report.blocks import Text
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
 from ood_lab.report.terminal import Printed
@@ -154,16 +160,19 @@ class OODBenchStatistics(Task):
         for name, table in found.tables.items():
             write_csv(table, ws.folder / f"{name}.csv")
         write_table(found.draws, ws.folder / DRAWS)
-        self._show(ws, found, runs, len(pairs))
+        self._show(ws, found, runs, pairs["split"])
 
-    def _show(self, ws: Workspace, found: Findings, runs: Sequence[ModelRun], pairs: int) -> None:
-        blocks = statistics_tables(found)
+    def _show(
+        self, ws: Workspace, found: Findings, runs: Sequence[ModelRun], pairs: pd.Series
+    ) -> None:
+        said = statistics_sentences(found, pairs, self.split)
+        blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
         write_summary(blocks, ws.folder, "oodbench_statistics")
         Console().print(Printed(blocks))
         names, ood = [run.name for run in runs], SPLITS[self.split]
         ws.manifest |= {
             "title": f"OODBench's statistics: {', '.join(names)}",
-            "sentence": f"ID against {ood}; {pairs:,} question pairs that all "
+            "sentence": f"ID against {ood}; {len(pairs):,} question pairs that all "
             f"models answered; {self.draws:,} draws. Intervals: 95%, of TOST and MMD 90%",
             "runs": {run.name: str(run.path) for run in runs},
         }

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 
@@ -229,6 +230,20 @@ def test_models_are_compared_on_captions_and_answers(tmp_path):
     right = [pd.read_parquet(run / "judged.parquet")["correct"].mean() for run in (second, first)]
     both = [table.loc["all_accuracy", f"value_{x}"] for x in "ab"]
     assert np.allclose(both, right)
+
+
+def test_the_answer_compares_models_that_were_asked_yes_no_questions_alone(tmp_path):
+    annotations, source = small(tmp_path / "amber")
+    source = [*source, "task.source.query=query_discriminative"]
+    asked = [row for row in annotations if row["type"] != "generative"]
+    right = {row["id"]: row["truth"].title() for row in asked}
+    first = scored(tmp_path, source, replies_of(asked, {}))
+    second = scored(tmp_path, source, right, f"task.against=[{first}]", "task.report=true")
+    *_, compared = answer_of(second, "amber")
+    row = pd.read_csv(second / "models.csv").set_index("metric").loc["all_accuracy"]
+    assert row["p_holm"] < 0.05
+    ends = "{:.1f} points [{:.1f}, {:.1f}]".format(*100 * row[["difference", "ci_low", "ci_high"]])
+    assert compared == f"Compared on the same questions, it is {ends} better than {row['b']}."
 
 
 def test_files_that_lack_something_are_one_line(tmp_path):

@@ -135,6 +135,15 @@ def test_it_is_shown_again_and_stands_on_the_board_of_benchmarks(place, runs, ca
     assert call("eval.py", *board) == 0
     assert "Colours on " in capsys.readouterr().out
     (folder,) = run_folders(place / "board")
+    many, ahead = answer_of(folder, "benchmarks")
+    assert many == "2 runs asked 2 models 1 set of questions (95% intervals in brackets)."
+    rows = pd.read_csv(folder / "benchmarks.csv").sort_values("value", ascending=False)
+    (best, least), values = rows["model"], 100 * rows.iloc[0][["value", "ci_low", "ci_high"]]
+    assert ahead.startswith(f"On Colours ({place.name}, 80 questions) {best} is ahead in Acc (")
+    assert "({:.1f}% [{:.1f}, {:.1f}])".format(*values) in ahead
+    assert pd.read_csv(runs[1] / "models.csv").set_index("metric").loc["accuracy", "p_holm"] > 0.05
+    assert ahead.endswith(f", but not significantly ahead of {least}.")
+    (folder,) = run_folders(place / "board")
     table = pd.read_csv(folder / "benchmarks.csv")
     assert set(table["model"]) == {"random", "constant"}
     assert set(table["benchmark"]) == {"Colours"}

@@ -9,6 +9,7 @@ from ood_lab.errors import UserError
 from ood_lab.report.answer_board import (
     answer_board,
     board_page,
+    board_sentences,
     board_tables,
     detector_table,
     read_benchmarks,
@@ -54,6 +55,7 @@ def run_folder(folder, model, splits, metric, benchmark="OODBench", about=(), **
             "about": "scenes",
             "page": "toy.html",
             "headlines": NAMES[benchmark],
+            "told": {"accuracy": False, "macro_f1": False, "chair": True},
         },
     }
     (folder / "manifest.json").write_text(json.dumps(manifest))
@@ -153,6 +155,94 @@ def test_terminal_and_page_show_what_is_missing(runs, tmp_path):
     assert "knn" in html
     assert f'<a href="{leaderboard.as_uri()}/leaderboard.html">Detectors: places</a>' in html
     assert "fictional" not in html  # nobody was measured on it
+
+
+def said(*folders):
+    runs = read_benchmarks(folders)
+    return list(board_sentences(answer_board(runs), runs))
+
+
+def compared(folder, *rows, draws=1000):
+    """Writes tests ``a, b, metric, split, value_a, value_b, p_value, p_holm``."""
+    names = ["a", "b", "metric", "split", "value_a", "value_b", "p_value", "p_holm"]
+    table = pd.DataFrame(rows, columns=names).assign(ci_low=0.1, ci_high=0.2)
+    table.to_csv(folder / "models.csv", index=False)
+    config = f"metrics: {{draws: {draws}}}\npaths: {{}}\n"
+    (folder / "config.yaml").write_text(config)
+
+
+def test_who_is_ahead_and_whether_the_runs_have_tested_it(tmp_path):
+    values = {"a": (0.9, 0.7, 0.6), "b": (0.8, 0.7, 0.61), "c": (0.5, 0.4, 0.3)}
+    folders = [
+        run_folder(
+            tmp_path / model,
+            model,
+            dict(zip(("id", "ood_s", "ood_h"), of, strict=True)),
+            "accuracy",
+        )
+        for model, of in values.items()
+    ]
+    tests = [("b", "a", "accuracy", "id", 0.8, 0.9, 0.01, 0.03)]
+    tests += [("a", "c", "accuracy", "id", 0.9, 0.5, 0.01, 0.03)]
+    tests += [("b", "a", "accuracy", "ood_h", 0.61, 0.6, 0.5, 0.9)]
+    tests += [("b", "c", "accuracy", "ood_h", 0.61, 0.3, 0.01, 0.03)]
+    compared(folders[2], *tests)
+    many, ahead = said(*folders)
+    assert many == "3 runs asked 3 models 1 set of questions (95% intervals in brackets)."
+    assert ahead == (
+        "On OODBench (scenes, 250 questions) a is ahead in ID Acc (90.0% [80.0, 100.0]), "
+        "significantly ahead of b and c; a and b are level in OOD-S Acc (70.0% [60.0, 80.0]); b is "
+        "ahead in OOD-H Acc (61.0% [51.0, 71.0]), but not significantly ahead of a."
+    )
+    unknown = "a is ahead in ID Acc (90.0% [80.0, 100.0]), and whether that is chance is not known;"
+    few = [(*row[:6], 1 / 101, 0.2) for row in tests]  # the least p-value of the draws
+    for others, draws in (
+        (tests[:1], 1000),  # of c there is no test
+        ([(*tests[0][:4], 0.8, 0.91, *tests[0][6:]), tests[1]], 1000),  # of another run of a
+        ([(*row[:3], "ood_s", *row[4:]) for row in tests], 1000),
+        (few, 100),
+        ([], 1000),
+    ):
+        compared(folders[2], *others, draws=draws)
+        assert unknown in said(*folders)[1]
+
+
+def test_less_is_better_where_the_benchmark_says_so(tmp_path):
+    for model, value in (("a", 0.2), ("b", 0.1)):
+        run_folder(tmp_path / model, model, {"pooled": value, "hal": value}, "chair", "ODE")
+    assert " b is ahead in CHAIR (10.0% [" in said(tmp_path / "a", tmp_path / "b")[1]
+
+
+def test_of_many_sets_those_of_several_runs_are_told(tmp_path):
+    def lone(place, digest, model="tiny"):
+        about = {"sha256": digest * 64}
+        return run_folder(tmp_path / place, model, {"id": 0.5}, "accuracy", about=about)
+
+    folders = [lone(digest, digest) for digest in "abcde"]
+    assert said(*folders)[1:] == ["There is a single run of each set."]
+    *_, twice, others = said(*folders, lone("twice", "a", "big"))
+    assert "tiny and big are level in ID Acc (50.0% [" in twice
+    assert others == "There is a single run of each other set."
+
+
+def test_one_run_and_missing_numbers_are_told_too(tmp_path):
+    lone = run_folder(tmp_path / "a", "tiny", {"id": 0.5, "ood_s": math.nan}, "accuracy")
+    about = "On OODBench (scenes, 250 questions)"
+    assert said(lone) == [
+        "1 run asked 1 model 1 set of questions (95% intervals in brackets).",
+        f"{about} only tiny was asked, with ID Acc (50.0% [40.0, 60.0]); no run has a value of "
+        "OOD-S Acc.",
+    ]
+    other = run_folder(tmp_path / "b", "big", {"id": math.nan}, "accuracy", ci_low=math.nan)
+    assert said(other) == [
+        "1 run asked 1 model 1 set of questions.",
+        f"{about} no run has a value of ID Acc.",
+    ]
+    few = run_folder(tmp_path / "c", "few", {"ood_s": 0.4}, "accuracy", ci_low=math.nan)
+    assert said(lone, other, few)[1] == (
+        f"{about} only tiny has a value of ID Acc (50.0% [40.0, 60.0]); only few has a value of "
+        "OOD-S Acc (40.0% (too few for an interval))."
+    )
 
 
 def test_detectors_have_a_row_each_and_the_best_comes_first():

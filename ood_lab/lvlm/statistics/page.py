@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.lvlm.oodbench.page import SPLITS
 from ood_lab.lvlm.statistics.findings import Findings
-from ood_lab.report.blocks import Folded, PlannedFigure
+from ood_lab.report.answer import ALPHA, listing, noted, spread_of, values_of
+from ood_lab.report.blocks import Folded, PlannedFigure, Text
 from ood_lab.report.p_values import p_text
 from ood_lab.report.page import Page, Section
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.protocol import MISSING, percent
 from ood_lab.report.table import Cell, Head, Table
+from ood_lab.words import counted
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"
@@ -107,6 +110,38 @@ _DEFINITIONS = (
 )
 
 
+def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterator[str]:
+    """How many pairs there are, what accuracy loses from ID to OOD, and who errs.
+
+    Args:
+        found: with the tables ``degradation``, ``errors`` and ``wrong_by``.
+        splits: of every question pair that all models answered.
+        ood: the one that ID is compared with.
+    """
+    rows, errors = found.tables["degradation"], found.tables["errors"]
+    models, sizes, name = counted(len(errors), "model"), splits.value_counts(), SPLITS[ood]
+    yield (
+        f"{models} answered {counted(len(splits), 'question pair')}, {sizes['id']:,} of them of ID "
+        f"and {sizes[ood]:,} of {name}."
+    )
+    rows = rows[rows["metric"] == "accuracy"].assign(on=errors["model"].to_numpy())
+    rows = rows.rename(columns={"low": "ci_low", "high": "ci_high"})
+    lost = values_of(rows, True, " points", "for")
+    lower = listing(list(rows.loc[rows["p"] < ALPHA, "model"]) or ["no model"])
+    yield (
+        f"Accuracy on ID minus that on {name} is {noted(lost)}; it is "
+        f"significantly above zero for {lower} (a one-sided test of each alone)."
+    )
+    wrong = found.tables["wrong_by"]["at_least"]
+    said = f"Of the {name} questions, {spread_of(errors['share'], 1)}% are answered wrongly"
+    if len(errors) > 1:
+        said += (
+            f", depending on the model; {percent(wrong.iloc[1])}% by at least one of them, "
+            f"{percent(wrong.iloc[-1])}% by all"
+        )
+    yield f"{said}."
+
+
 def statistics_tables(found: Findings) -> list[Table | Folded]:
     """The tables, by the name of their file, as people read them; see :data:`TITLES`."""
     shown = [name for name in TITLES if name in found.tables]
@@ -119,7 +154,7 @@ def statistics_tables(found: Findings) -> list[Table | Folded]:
 
 
 def statistics_page(
-    blocks: Sequence[Table | Folded],
+    blocks: Sequence[Text | Table | Folded],
     figures: Sequence[PlannedFigure | Folded],
     manifest: Mapping[str, Any],
 ) -> Page:

@@ -332,6 +332,22 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     assert told["synonyms_of"] == {category: ["gadget"]}
     assert told["suggestions"]["counted"] is False
     check_draws(folder, found)
+    check_answer(answer_of(folder, "statistics"), found, judged)
+
+
+def check_answer(said, found, judged):
+    """The sentences have the numbers of the tables."""
+    sizes, lost, wrong = said
+    assert f" {judged['pair_id'].nunique()} of OOD-H." in sizes
+    rows = found["degradation"].query("metric == 'accuracy'").sort_values("value")
+    numbers = [f"{100 * x:.1f}" for x in rows[["value", "low", "high"]].to_numpy().ravel()]
+    values, _, tested = lost.partition(";")
+    assert re.findall(r"-?\d+\.\d", values) == numbers
+    for model, p in zip(rows["model"], rows["p"], strict=True):
+        assert (model in tested) == (p < 0.05)
+    by = found["wrong_by"].set_index("models")["at_least"]
+    shares = [*sorted(found["errors"]["share"]), by[1], by[2]]
+    assert re.findall(r"\d+\.\d", wrong) == [f"{100 * x:.1f}" for x in shares]
 
 
 def check_draws(folder, found):
@@ -436,6 +452,22 @@ def test_an_ablation_names_what_differs(finished, weaker, tmp_path, capsys):
         own, other = (values[row[side], row["split"], row["metric"]] for side in "ab")
         assert row["a"] == settings[0]
         assert row["difference"] == pytest.approx(own - other)
+    values, most = answer_of(folder_of(tmp_path), "ablation")
+    first = table[(table["setting"] == settings[0]) & (table["metric"] == "accuracy")]
+    first = first[first["split"] != "id_and_ood"].sort_values("value", ascending=False)
+    ends = [f"{100 * x:.1f}" for x in first[["value", "ci_low", "ci_high"]].to_numpy().ravel()]
+    assert re.findall(r"\d+\.\d", values.partition(" is ")[2]) == ends
+    rows = found[found["metric"] == "accuracy"]
+    row = rows.loc[rows["difference"].abs().idxmax()]
+    assert row["p_holm"] < 0.05
+    split = {"id": "ID", "ood_s": "OOD-S", "ood_h": "OOD-H"}[row["split"]]
+    size = "{:.1f} points [{:.1f}, {:.1f}]".format(
+        *100 * row[["difference", "ci_low", "ci_high"]].astype(float)
+    )
+    assert most == (
+        f"It differs most on {split}: there it is {size} better than with setting 2 "
+        f"({settings[1]})."
+    )
 
 
 @pytest.mark.slow

@@ -124,10 +124,10 @@ def statistics_sentences(found: Findings, splits: pd.Series, ood: str) -> Iterat
         f"{models} answered {counted(len(splits), 'question pair')}, {sizes['id']:,} of them of ID "
         f"and {sizes[ood]:,} of {name}."
     )
-    rows = rows[rows["metric"] == "accuracy"].assign(on=errors["model"].to_numpy())
-    rows = rows.rename(columns={"low": "ci_low", "high": "ci_high"})
+    rows = rows[rows["metric"] == "accuracy"]
+    rows = rows.rename(columns={"model": "on", "low": "ci_low", "high": "ci_high"})
     lost = values_of(rows, True, " points", "for")
-    lower = listing(list(rows.loc[rows["p"] < ALPHA, "model"]) or ["no model"])
+    lower = listing(list(rows.loc[rows["p"] < ALPHA, "on"]) or ["no model"])
     yield (
         f"Accuracy on ID minus that on {name} is {noted(lost)}; it is "
         f"significantly above zero for {lower} (a one-sided test of each alone)."

@@ -335,6 +335,28 @@ def test_statistics_of_several_models(finished, weaker, tmp_path, capsys):
     check_answer(answer_of(folder, "statistics"), found, judged)
 
 
+def told(folder):
+    """The sentences of a run that wrote no page, or of which the page does not matter."""
+    (blocks,) = json.loads((folder / "summary.json").read_text()).values()
+    return [block["text"] for block in blocks if block.get("style") == "answer"]
+
+
+def test_statistics_of_one_model_speak_of_one(finished, tmp_path):
+    assert statistics(tmp_path, f"task.runs=['{finished}']", "task.draws=20", NO_PAGE) == 0
+    folder = folder_of(tmp_path)
+    sizes, lost, wrong = told(folder)
+    assert sizes.startswith("1 model answered ")
+    row = pd.read_csv(folder / "degradation.csv").query("metric == 'accuracy'").iloc[0]
+    ends = "{:.1f} points [{:.1f}, {:.1f}]".format(
+        *100 * row[["value", "low", "high"]].astype(float)
+    )
+    assert f" is {ends} for oracle (95% intervals in brackets); " in lost
+    lower = "oracle" if row["p"] < 0.05 else "no model"
+    assert lost.endswith(f"above zero for {lower} (a one-sided test of each alone).")
+    share = pd.read_csv(folder / "errors.csv")["share"].iloc[0]
+    assert wrong == f"Of the OOD-H questions, {100 * share:.1f}% are answered wrongly."
+
+
 def check_answer(said, found, judged):
     """The sentences have the numbers of the tables."""
     sizes, lost, wrong = said
@@ -483,3 +505,31 @@ def test_probabilities_give_doubt_and_its_figure(finished):
     assert (doubts["value"] == 0.5).all()
     assert "Does the model doubt what it gets wrong?" in (folder / "oodbench.html").read_text()
     assert (folder / "figures" / "risk_coverage.png").is_file()
+
+
+@pytest.mark.parametrize(
+    ("others", "draws", "wanted"),
+    [
+        ([], 50, None),
+        (["finished"], 50, "not significantly different from that with setting 2 (run (2))."),
+        (
+            ["weaker"],
+            10,
+            "not tested against setting 2 ({label}), as answers or draws are too few.",
+        ),
+    ],
+)
+def test_an_ablation_says_where_nothing_is_significant(
+    finished, weaker, tmp_path, others, draws, wanted
+):
+    runs = [finished, *({"finished": finished, "weaker": weaker}[name] for name in others)]
+    given = f"runs={[str(run) for run in runs]}"
+    line = ("task=oodbench_ablation", "logger=none", given, f"metrics.draws={draws}")
+    assert call("eval.py", *line, f"paths.outputs={tmp_path}") == 0
+    folder = folder_of(tmp_path)
+    values, *most = told(folder)
+    label = pd.read_csv(folder / "ablation.csv")["setting"].iloc[-1]
+    assert values.startswith("With setting 1 (")
+    assert [each.partition(": there it is ")[2] for each in most] == (
+        [] if wanted is None else [wanted.format(label=label)]
+    )

@@ -7,11 +7,10 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import scipy  # loads what it is asked for when it is used: half a second
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
-from scipy.sparse.linalg import svds
-from scipy.stats import gaussian_kde
 
 from ood_lab.report.figures.style import ID_COLOUR, LINES, Style, style
 
@@ -101,7 +100,7 @@ def _fitted(points: bytes) -> tuple[Floats, Floats, Floats, float] | None:
     """Density of ``[n, 2] float64`` on a grid, and its median at the points; None on one line."""
     rows = np.frombuffer(points).reshape(-1, 2)
     try:
-        kernel = gaussian_kde(rows.T)
+        kernel = scipy.stats.gaussian_kde(rows.T)
     except np.linalg.LinAlgError:
         return None
     low, high = rows.min(axis=0), rows.max(axis=0)
@@ -122,7 +121,7 @@ def principal_components(
         padded[:, : min(2, centred.shape[1])] = centred[:, :2]
         shares = (padded**2).sum(axis=0) / (total or 1.0)
         return padded, shares
-    left, singular, _ = svds(centred, k=2, random_state=0)
+    left, singular, _ = scipy.sparse.linalg.svds(centred, k=2, random_state=0)
     left, singular = left[:, ::-1], singular[::-1]
     # A direction has no sign: make the figure the same every time.
     signs = np.sign(left[np.abs(left).argmax(axis=0), [0, 1]])

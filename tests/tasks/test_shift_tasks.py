@@ -84,7 +84,10 @@ def test_the_files_of_a_division(division):
     ):
         assert {f"{name}.png", f"{name}.svg"} <= figures
     summary = read_results(division)
-    assert len(summary) == 2 * 2 * degrees["dataset"].nunique()
+    rows = summary.groupby("set").size()
+    assert set(rows.index) == set(degrees["dataset"])
+    assert set(rows.drop("test")) == {2 * 4}  # mean, median, beyond, farther
+    assert rows["test"] == 2 * 2  # there is nothing that it lies beyond
     manifest = json.loads((division / "manifest.json").read_text())
     assert manifest["pool"] == (degrees["dataset"] != "test").sum()
     assert manifest["k"] == 10

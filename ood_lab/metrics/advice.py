@@ -161,9 +161,9 @@ def _half(
     """These rows alone, of some detectors."""
     id_rows, *ood = parts
     rows = pd.concat([id_rows.assign(dataset="test"), *ood])
-    half = Evaluation(rows, names, seed=seed, draws=evaluation.draws, level_sets=())
-    half.metrics = (AUROC, FPR95_OOD)  # AUPR, which nobody reads here, takes longer than both
-    return half
+    metrics = (AUROC, FPR95_OOD)  # AUPR, which nobody reads here, takes longer than both
+    draws = evaluation.draws
+    return Evaluation(rows, names, seed=seed, draws=draws, level_sets=(), metrics=metrics)
 
 
 def _contrast(values: Floats, draws: Floats, other: int, n: int, one: int = 0) -> Contrast:

@@ -49,6 +49,7 @@ class Evaluation:
         min_count: a cell with fewer samples is NaN, with its n.
         level_sets: sets to break down by level; default all that have levels.
         extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
+        metrics: that are measured; fewer take less time. The headline FPR95 is one of them.
 
     Raises:
         ValueError: a missing column or set, no OOD set, or NaN scores; the message names it.
@@ -69,6 +70,7 @@ class Evaluation:
         min_count: Count = 10,
         level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
+        metrics: Sequence[Metric] = OF_SETS,
     ) -> None:
         if protocol not in _HEADLINE:
             raise ValueError(f"protocol: expected 'openood' or 'hendrycks', got {protocol!r}")
@@ -79,7 +81,7 @@ class Evaluation:
         self.detectors = list(detectors)
         self.shift_levels = _shift_levels(shift_order, self.groups)
         self.protocol = protocol
-        self.metrics = (*OF_SETS, *load_metrics(extra))
+        self.metrics = (*metrics, *load_metrics(extra))
         self.headline_fpr = _HEADLINE[protocol]
         self.seed, self.draws, self.min_count = seed, draws, min_count
         self._aupr_method = _AUPR_METHOD[protocol]

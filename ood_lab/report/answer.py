@@ -17,11 +17,11 @@ from ood_lab.report.shift_tables import ID_TEST, rows_of
 from ood_lab.results import why_missing
 from ood_lab.words import counted, listed
 
-#: Share of such images above which a set is far, and above which it is at some distance.
+#: Share of images beyond 95% of ID test above which a set is far, and at some distance.
 _FAR, _SOME = 0.5, 0.15
-_AS_FAR = "not significantly farther"
-#: Half-width of its interval above which that is said.
+#: Half-width of the interval of that share above which a sentence says so.
 _VAGUE = 0.1
+_AS_FAR = "not significantly farther"
 #: Sets that a sentence names.
 _NAMED = 6
 #: Values that are told one by one; of more, the best and the worst.

@@ -19,7 +19,8 @@ CORE = (
     *("kind", "model", "metric", "value", "ci_low", "ci_high", "n", "unit", "seed"),
     *LEVELS,
 )
-
+#: Names of metrics in the results of earlier versions: each now says which class is positive.
+FORMER_METRICS = frozenset({"fpr95_ood", "fpr95_id"})
 
 #: A key that only rows of a part of a set fill, in words: ``wording 2``, ``distance 3``.
 PART = "part"
@@ -86,16 +87,23 @@ def read_results(folder: Path) -> pd.DataFrame:
     """The results of a finished run.
 
     Raises:
-        UserError: the file is missing or damaged, or of a version that had other columns.
+        UserError: the file is missing or damaged, or of a version that had other columns or names
+            of metrics.
     """
     results = read_table(folder / RESULTS)
-    if missing := [name for name in CORE if name not in results]:
+    missing = [f"has no column {name}" for name in CORE if name not in results]
+    if reasons := missing or [f"calls a metric {name}" for name in _former_names(results)]:
         raise UserError(
-            f"{folder / RESULTS} was written by an earlier version of ood_lab (it has no column "
-            f"{missing[0]}): repeat the command of that run with force=true; features that were "
-            "extracted and answers that were paid for are read again"
+            f"{folder / RESULTS} was written by an earlier version of ood_lab (it {reasons[0]}): "
+            "repeat the command of that run with force=true; features that were extracted and "
+            "answers that were paid for are read again"
         )
     return results
+
+
+def _former_names(results: pd.DataFrame) -> list[str]:
+    """The metrics of a table that have another name by now."""
+    return sorted(FORMER_METRICS.intersection(results["metric"].dropna()))
 
 
 def of_kind(results: pd.DataFrame, kind: str) -> pd.DataFrame:

@@ -57,7 +57,7 @@ def write_run(
         )
     data = {name: IDENTITY.get(name, "x") for name in ("train", "test", *sets)}
     learnt = {"k": k, "threshold": seed + 0.5, "fit_seconds": 0.1 * seed}
-    made = {"protocol": "openood", "data": data, "detectors": dict.fromkeys(aurocs, learnt)}
+    made = {"fpr95_positive": "ood", "data": data, "detectors": dict.fromkeys(aurocs, learnt)}
     (path / "manifest.json").write_text(json.dumps(made | manifest))
     nodes = {name: {"_target_": "x", "k": "auto"} for name in aurocs}
     (path / "config.yaml").write_text(yaml.safe_dump({"detector": nodes, "paths": {}}))

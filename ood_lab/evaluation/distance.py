@@ -17,7 +17,7 @@ from ood_lab.axes import AXES, LEVELS
 from ood_lab.data.datamodule import OODDataModule
 from ood_lab.metrics import Evaluation, Following
 from ood_lab.metrics.copies import MADE_OF, photographs
-from ood_lab.metrics.record import AUROC, FPR95_ID
+from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 
 log = logging.getLogger(__name__)
@@ -110,10 +110,8 @@ def summarised(
     - ``farther``: share of the pairs with an ID test image in which the image of the set is
       farther, 50% where there is no shift (the AUROC of the distance).
     """
-    metrics = (AUROC, FPR95_ID)
-    beside = Evaluation(
-        degrees, axes, seed=seed, protocol="hendrycks", draws=draws, metrics=metrics
-    )
+    metrics = (AUROC, FPR95_ID_POSITIVE)
+    beside = Evaluation(degrees, axes, seed=seed, fpr95_positive="id", draws=draws, metrics=metrics)
     names, found = beside.ood_names, beside.sets
     parts = []
     for place, axis in enumerate(axes):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from ood_lab.detectors import Detector
 from ood_lab.features.bank import FeatureBank
@@ -23,7 +22,7 @@ def suspicious(evaluation: Evaluation) -> list[str]:
     constant: list[str] = []
     low: list[tuple[float, str]] = []
     tied: list[tuple[float, str]] = []
-    positive: Literal["ood", "id"] = "ood" if evaluation.headline_fpr == "fpr95_ood" else "id"
+    positive = evaluation.fpr95_positive
     rows = {ood: evaluation.rows_of(ood) for ood in evaluation.ood_names}
     for name in evaluation.detectors:
         inside = evaluation.id_rows[name].to_numpy()

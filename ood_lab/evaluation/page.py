@@ -51,7 +51,7 @@ def write_page(
         results,
         # All that counts as ID is drawn as one.
         scores.replace({"dataset": dict.fromkeys(data.csid_names, "test")}),
-        protocol=manifest["protocol"],
+        fpr95_positive=manifest["fpr95_positive"],
         significance=best,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         classes=data.classes,
@@ -75,7 +75,7 @@ def write_page(
         scores,
         figures=figures,
         manifest=manifest,
-        protocol=manifest["protocol"],
+        fpr95_positive=manifest["fpr95_positive"],
         significance=best,
         reads=reads_of(manifest),
         refused=manifest["refused"],

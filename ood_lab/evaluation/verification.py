@@ -17,10 +17,10 @@ from ood_lab.hints import missing_path
 from ood_lab.io import read_config, read_json
 from ood_lab.results import of_kind, read_results
 
-#: What a run's protocol makes of the plain names ``fpr95`` and ``aupr_*``.
+#: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {
-    "openood": {"fpr95": "ood_positive", "aupr": "trapezoid"},
-    "hendrycks": {"fpr95": "id_positive", "aupr": "average_precision"},
+    "ood": {"fpr95": "ood_positive", "aupr": "trapezoid"},
+    "id": {"fpr95": "id_positive", "aupr": "average_precision"},
 }
 #: Verdicts on a number.
 WITHIN, OUTSIDE, OTHER, ABSENT = "within", "outside", "other protocol", "not in the run"
@@ -65,7 +65,7 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     accuracy = manifest["id_accuracy"]
     counts = results.dropna(subset=["ood"]).groupby("ood")["n_ood"].max()
     return results, {
-        **MEANING[manifest["protocol"]],
+        **MEANING[manifest["fpr95_positive"]],
         "model": manifest["model"],
         "transform": manifest["backbone"]["transform"],
         "dataset": config["data"]["name"],

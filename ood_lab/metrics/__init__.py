@@ -9,7 +9,7 @@ from ood_lab.metrics.advice import BASELINE, Advice, advise
 from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
-from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
+from ood_lab.metrics.evaluation import Evaluation, PositiveClass, sets_of_means
 from ood_lab.metrics.following import (
     KEPT,
     Following,
@@ -60,7 +60,7 @@ __all__ = [
     "Evaluation",
     "Following",
     "Metric",
-    "Protocol",
+    "PositiveClass",
     "SortedScores",
     "accuracy_of",
     "advise",

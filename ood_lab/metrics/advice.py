@@ -18,7 +18,7 @@ from ood_lab.metrics.copies import photographs
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats, auroc
-from ood_lab.metrics.record import AUROC, FPR95_OOD
+from ood_lab.metrics.record import AUROC, FPR95_OOD_POSITIVE
 from ood_lab.metrics.significance import bootstrap_p_values
 
 #: Taken where nothing is significantly better (arXiv 1610.02136).
@@ -48,8 +48,8 @@ class Advice:
         runner_up: the second on the first half.
         gain: over the baseline, on the second half; None where the baseline was chosen.
         lead: over the runner-up, on the second half.
-        cost: mean ``fpr95_ood`` of ``detector`` on the second half: the share of ID that is
-            rejected where 95% of OOD is caught.
+        cost: mean ``fpr95_ood_positive`` of ``detector`` on the second half: the share of ID
+            that is rejected where 95% of OOD is caught.
         p_value: two-sided, of the gain.
         sets: OOD sets that the mean is over.
         beside: ``detector`` over the method that was to be compared with it, on the second half;
@@ -108,12 +108,12 @@ def advise(evaluation: Evaluation, seed: int = 0, beside: str | None = None) -> 
     gain = None if chosen == BASELINE else _contrast(values, draws, place, smallest)
     p_value = float(p_values[0, place])
     earned = gain is not None and gain.value > 0 and p_value < _ALPHA
-    cost, cost_draws = half.mean("fpr95_ood", half.ood_names)
+    cost, cost_draws = half.mean("fpr95_ood_positive", half.ood_names)
     taken = 0 if earned else place
     low, high = percentile_interval(cost_draws, smallest)
     if low[taken] == high[taken]:  # draws that are all the same do not mean certainty
         every = half.places(half.ood_names)
-        low, high = half.sets.mean_ends("fpr95_ood", every, cost, cost_draws, half.n_id)
+        low, high = half.sets.mean_ends("fpr95_ood_positive", every, cost, cost_draws, half.n_id)
     other = compared.index(beside) if beside else taken
     return Advice(
         detector=chosen if earned else BASELINE,
@@ -161,7 +161,7 @@ def _half(
     """These rows alone, of some detectors."""
     id_rows, *ood = parts
     rows = pd.concat([id_rows.assign(dataset="test"), *ood])
-    metrics = (AUROC, FPR95_OOD)  # AUPR, which nobody reads here, takes longer than both
+    metrics = (AUROC, FPR95_OOD_POSITIVE)  # AUPR, which nobody reads here, takes longer than both
     draws = evaluation.draws
     return Evaluation(rows, names, seed=seed, draws=draws, level_sets=(), metrics=metrics)
 

@@ -130,11 +130,11 @@ class RankedScores:
                 found[b, g] = value(SortedScores(resampled, group))
         return found
 
-    def fpr95_id(self, draws: Draws) -> Floats:
+    def fpr95_id_positive(self, draws: Draws) -> Floats:
         """FPR95 with ID positive, ``[B, G]``."""
         return self._id_ranks.between(self._accepted(draws, self._id_ranks))
 
-    def fpr95_ood(self, draws: Draws) -> Floats:
+    def fpr95_ood_positive(self, draws: Draws) -> Floats:
         """FPR95 with OOD positive, ``[B, G]``."""
         return self._ood_ranks.between(self._rejected(draws, self._ood_ranks))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 from ood_lab.arguments import Count
 from ood_lab.metrics.copies import Copies, photographs
 from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
-from ood_lab.metrics.ood import AuprMethod, Floats, Ints, SortedScores
+from ood_lab.metrics.ood import AuprMethod, Floats, Ints, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift import dad
 from ood_lab.metrics.uncertainty import group_ends
 
-Protocol = Literal["openood", "hendrycks"]
 #: Every draw holds a number of each detector, set and metric.
 Draws = Annotated[int, Interval(ge=1, le=100_000)]
-_HEADLINE = {"openood": "fpr95_ood", "hendrycks": "fpr95_id"}
-_AUPR_METHOD: dict[str, AuprMethod] = {"openood": "trapezoid", "hendrycks": "average_precision"}
+_HEADLINE: dict[PositiveClass, str] = {"ood": "fpr95_ood_positive", "id": "fpr95_id_positive"}
+_AUPR_METHOD: dict[PositiveClass, AuprMethod] = {"ood": "trapezoid", "id": "average_precision"}
 
 
 class Evaluation:
@@ -44,7 +43,8 @@ class Evaluation:
         shift_order: OOD sets from the least to the greatest shift.
         groups: OOD sets by the name of their group, from the least to the greatest shift; without
             a ``shift_order`` the order of the groups is what the DAD goes by.
-        protocol: picks the headline FPR95 and the kind of AUPR.
+        fpr95_positive: the positive class of the headline FPR95; AUPR is by the trapezoid with
+            ``ood``, average precision with ``id``.
         draws: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
         level_sets: sets to break down by level; default all that have levels.
@@ -65,26 +65,26 @@ class Evaluation:
         csid: Sequence[str] = (),
         shift_order: Sequence[str] = (),
         groups: Mapping[str, Sequence[str]] | None = None,
-        protocol: Protocol = "openood",
+        fpr95_positive: PositiveClass = "ood",
         draws: Draws = 1000,
         min_count: Count = 10,
         level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
         metrics: Sequence[Metric] = OF_SETS,
     ) -> None:
-        if protocol not in _HEADLINE:
-            raise ValueError(f"protocol: expected 'openood' or 'hendrycks', got {protocol!r}")
+        if fpr95_positive not in _HEADLINE:
+            raise ValueError(f"fpr95_positive: expected 'ood' or 'id', got {fpr95_positive!r}")
         self.groups = {g: list(names) for g, names in (groups or {}).items() if names}
         grouped = [name for names in self.groups.values() for name in names]
         _check(scores, detectors, (id_name, *csid), [*shift_order, *grouped])
         self.scores = scores
         self.detectors = list(detectors)
         self.shift_levels = _shift_levels(shift_order, self.groups)
-        self.protocol = protocol
+        self.fpr95_positive = fpr95_positive
         self.metrics = (*metrics, *load_metrics(extra))
-        self.headline_fpr = _HEADLINE[protocol]
+        self.headline_fpr = _HEADLINE[fpr95_positive]
         self.seed, self.draws, self.min_count = seed, draws, min_count
-        self._aupr_method = _AUPR_METHOD[protocol]
+        self._aupr_method = _AUPR_METHOD[fpr95_positive]
         self.csid = list(csid)
         self.test_rows = scores[scores["dataset"] == id_name]
         inside = scores["dataset"].isin([id_name, *csid])

@@ -19,7 +19,7 @@ class Measured:
 
     Attributes:
         n_ood: samples of each group, or the photographs that they are made of, ``[G]``.
-        headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id`` or ``fpr95_ood``.
+        headline_fpr: which FPR95 ``fpr95`` is, ``fpr95_id_positive`` or ``fpr95_ood_positive``.
         values: metric -> ``[D, G]``, NaN for a group with too few samples.
         draws: metric -> ``[D, G, B]``, NaN likewise.
         ends: metric -> both ends of the 95% intervals, ``[D, G]`` each, NaN likewise and where a

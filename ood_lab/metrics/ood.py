@@ -18,6 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 AuprMethod = Literal["average_precision", "trapezoid"]
+#: The class whose images an FPR counts as found.
+PositiveClass = Literal["ood", "id"]
 #: A lower AUROC says that the order is the wrong way round.
 REVERSED = 0.4
 
@@ -107,19 +109,19 @@ class SortedScores:
         pairs = int(self.below.sum()) + int(self.up_to.sum())
         return pairs / (2 * self.id.size * self.ood.size)
 
-    def fpr_at_tpr(self, tpr: float = 0.95, positive: Literal["ood", "id"] = "ood") -> float:
+    def fpr_at_tpr(self, tpr: float = 0.95, positive: PositiveClass = "ood") -> float:
         """See :func:`fpr_at_tpr`."""
         threshold = self._threshold(tpr, positive)
         if positive == "ood":
             return 1 - np.searchsorted(self.id, threshold, side="left") / self.id.size
         return np.searchsorted(self.ood, threshold, side="right") / self.ood.size
 
-    def tied_at_threshold(self, tpr: float, positive: Literal["ood", "id"]) -> float:
+    def tied_at_threshold(self, tpr: float, positive: PositiveClass) -> float:
         """Share of the images that :meth:`fpr_at_tpr` counts whose score equals the threshold."""
         threshold = self._threshold(tpr, positive)
         return float(np.mean((self.id if positive == "ood" else self.ood) == threshold))
 
-    def _threshold(self, tpr: float, positive: Literal["ood", "id"]) -> float:
+    def _threshold(self, tpr: float, positive: PositiveClass) -> float:
         if not 0 < tpr <= 1:
             raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
         if positive == "ood":
@@ -187,16 +189,18 @@ def fpr_at_tpr(
     id_scores: ArrayLike,
     ood_scores: ArrayLike,
     tpr: float = 0.95,
-    positive: Literal["ood", "id"] = "ood",
+    positive: PositiveClass = "ood",
 ) -> float:
     """False positive rate at the first threshold that reaches ``tpr``; lower is better.
 
     Two definitions share the name "FPR95":
 
     - ``positive="ood"``: t = the largest threshold with ``share(OOD >= t) >= tpr``; the result is
-      ``share(ID >= t)``, ID rejected when 95% of OOD is caught (OpenOOD v1.5, arXiv 2306.09301).
+      ``share(ID >= t)``, ID rejected when 95% of OOD is caught (outlier exposure, arXiv
+      1812.04606; OpenOOD v1.5, 2306.09301).
     - ``positive="id"``: t = the smallest threshold with ``share(ID <= t) >= tpr``; the result is
-      ``share(OOD <= t)``, OOD accepted when 95% of ID is kept (arXiv 1610.02136, 1706.02690).
+      ``share(OOD <= t)``, OOD accepted when 95% of ID is kept (ODIN, arXiv
+      1706.02690; energy, 2010.03759).
 
     Raises:
         ValueError: an empty array, NaN, ``tpr`` outside (0, 1], or an unknown ``positive``.

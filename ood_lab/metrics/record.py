@@ -83,26 +83,26 @@ AUROC = Metric(
     headline=True,
     tested=True,
 )
-#: ``fpr95_ood`` or ``fpr95_id``, as ``metrics.protocol`` has it.
+#: ``fpr95_ood_positive`` or ``fpr95_id_positive``, as ``metrics.fpr95_positive`` has it.
 FPR95 = Metric("fpr95", "FPR95", better="lower", headline=True, tested=True)
-FPR95_ID = Metric(
-    "fpr95_id",
-    "FPR95 (hendrycks)",
-    "fpr95_id: share of OOD images accepted at the threshold that keeps 95% of the ID images (ID "
-    "is the positive class); lower is better.",
+FPR95_ID_POSITIVE = Metric(
+    "fpr95_id_positive",
+    "FPR95 (ID positive)",
+    "fpr95_id_positive: share of OOD images accepted at the threshold that keeps 95% of the ID "
+    "images (ID is the positive class); lower is better.",
     better="lower",
     point=lambda pair, _: pair.fpr_at_tpr(0.95, "id"),
-    drawn=lambda ranked, draws, _: ranked.fpr95_id(draws),
+    drawn=lambda ranked, draws, _: ranked.fpr95_id_positive(draws),
     rule="threshold_id",
 )
-FPR95_OOD = Metric(
-    "fpr95_ood",
-    "FPR95 (openood)",
-    "fpr95_ood: share of ID images rejected at the threshold that catches 95% of the OOD images "
-    "(OOD is the positive class); lower is better.",
+FPR95_OOD_POSITIVE = Metric(
+    "fpr95_ood_positive",
+    "FPR95 (OOD positive)",
+    "fpr95_ood_positive: share of ID images rejected at the threshold that catches 95% of the OOD "
+    "images (OOD is the positive class); lower is better.",
     better="lower",
     point=lambda pair, _: pair.fpr_at_tpr(0.95, "ood"),
-    drawn=lambda ranked, draws, _: ranked.fpr95_ood(draws),
+    drawn=lambda ranked, draws, _: ranked.fpr95_ood_positive(draws),
     rule="threshold_ood",
 )
 _AUPR = (
@@ -192,11 +192,11 @@ RECALL = Metric(
 )
 
 #: Of every OOD set, in the order of the results; the headline FPR95 is one of the two.
-OF_SETS = (AUROC, FPR95_ID, FPR95_OOD, AUPR_IN, AUPR_OUT)
+OF_SETS = (AUROC, FPR95_ID_POSITIVE, FPR95_OOD_POSITIVE, AUPR_IN, AUPR_OUT)
 _KNOWN = {
     metric.name: metric
     for metric in (
-        *(AUROC, FPR95, FPR95_OOD, FPR95_ID, AUPR_IN, AUPR_OUT, DAD),
+        *(AUROC, FPR95, FPR95_OOD_POSITIVE, FPR95_ID_POSITIVE, AUPR_IN, AUPR_OUT, DAD),
         *(CORRELATION, SENSITIVITY, AURC, E_AURC, AUGRC),
         *(ACCURACY_AT_50, ACCURACY_AT_80, ACCURACY_AT_90, ID_ACCURACY, ACCURACY, RECALL),
     )

@@ -31,9 +31,9 @@ Row = dict[str, Any]
 def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
     """Every metric of every detector with its 95% interval, one row per number.
 
-    - OOD set: ``auroc, fpr95_id, fpr95_ood, aupr_in, aupr_out`` and the headline ``fpr95``, which
-      is ``fpr95_ood`` under protocol ``openood`` and ``fpr95_id`` under ``hendrycks``; AUPR by the
-      trapezoid and by average precision respectively.
+    - OOD set: ``auroc, fpr95_id_positive, fpr95_ood_positive, aupr_in, aupr_out`` and the headline
+      ``fpr95``, which is one of the two, as ``fpr95_positive`` has it; AUPR by the trapezoid with
+      ``ood``, by average precision with ``id``.
     - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
       :func:`~ood_lab.metrics.evaluation.sets_of_means`; group of OOD sets:
       ``mean_<group>_<metric>``. ood is None.
@@ -57,7 +57,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         A table of :data:`KIND`; values are shares in [0, 1] except ``dad`` (pairs), correlations,
         and sensitivities (share per level). ``shift_level`` is 1..n in shift order, or the place of
         the set's group, else NaN;
-        ``attrs["protocol"]`` is that of the evaluation.
+        ``attrs["fpr95_positive"]`` is that of the evaluation.
     """
     evaluation.draw_all()
     rows = [
@@ -70,7 +70,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
         *(row for cell in evaluation.failures for row in _failure_rows(evaluation, cell)),
     ]
     table = _table(rows, model, evaluation.seed, evaluation.n_id, evaluation.shift_levels)
-    table.attrs["protocol"] = evaluation.protocol
+    table.attrs["fpr95_positive"] = evaluation.fpr95_positive
     return table
 
 

@@ -19,7 +19,7 @@ from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import Evaluation, Protocol, best_detectors, results_of
+from ood_lab.metrics import Evaluation, PositiveClass, best_detectors, results_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
 from ood_lab.report.detection import detection_blocks, main_table, write_report
 from ood_lab.report.page import page_template
@@ -66,7 +66,7 @@ class Outcome:
         """The table of detectors and OOD sets, with its warnings above."""
         page: str = page_template("outcome.html.j2").render(
             table=main_table(self._view),
-            sentence=fpr95_sentence(self.results.attrs["protocol"]),
+            sentence=fpr95_sentence(self.results.attrs["fpr95_positive"]),
             warnings=self.warnings,
             refused=self.refused,
         )
@@ -98,12 +98,12 @@ class Outcome:
 
         The figures lie as PNG and SVG in ``<path without .html>_figures`` beside it.
         """
-        page, protocol = Path(path), self.results.attrs["protocol"]
+        page, positive = Path(path), self.results.attrs["fpr95_positive"]
         figures = write_figures(
             page.with_name(f"{page.stem}_figures"),
             self.results,
             self.scores,
-            protocol=protocol,
+            fpr95_positive=positive,
             significance=self.best,
         )
         return write_report(
@@ -115,7 +115,7 @@ class Outcome:
                 "detectors": {n: detector.describe() for n, detector in self.detectors.items()},
                 "warnings": self.warnings,
             },
-            protocol=protocol,
+            fpr95_positive=positive,
             significance=self.best,
             reads=self._reads,
             refused=self.refused,
@@ -124,10 +124,10 @@ class Outcome:
     def __str__(self) -> str:
         """The tables of a run, 80 columns wide."""
         console = Console(file=io.StringIO(), width=80, no_color=True)
-        protocol = self.results.attrs["protocol"]
+        positive = self.results.attrs["fpr95_positive"]
         blocks = detection_blocks(
             self.results,
-            protocol=protocol,
+            fpr95_positive=positive,
             significance=self.best,
             reads=self._reads,
             refused=self.refused,
@@ -147,7 +147,7 @@ def evaluate(
     detector_preset: str = "openood",
     shift_order: Sequence[str] = (),
     groups: Mapping[str, Sequence[str]] | None = None,
-    protocol: Protocol = "openood",
+    fpr95_positive: PositiveClass = "ood",
     draws: int = 1000,
     seed: int = 0,
     model: str = "model",
@@ -165,7 +165,7 @@ def evaluate(
         detector_preset: ``openood`` or ``paper``.
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
-        protocol: ``openood`` or ``hendrycks``: which FPR95 is the headline.
+        fpr95_positive: ``ood`` or ``id``: the positive class of the headline FPR95.
         draws: of the bootstrap of the intervals.
         seed: of the bootstrap, and of ``val``.
         model: name in the results table.
@@ -194,7 +194,7 @@ def evaluate(
         seed=seed,
         shift_order=shift_order,
         groups=groups,
-        protocol=protocol,
+        fpr95_positive=fpr95_positive,
         draws=draws,
     )
     results, best = results_of(evaluation, model), best_detectors(evaluation)

@@ -40,7 +40,7 @@ _OF_EACH = 2
 def detection_blocks(
     results: pd.DataFrame,
     *,
-    protocol: str = "openood",
+    fpr95_positive: str = "ood",
     significance: pd.DataFrame | None = None,
     reads: Mapping[str, str] | None = None,
     refused: Mapping[str, str] | None = None,
@@ -54,7 +54,7 @@ def detection_blocks(
 
     Args:
         results: a results table of one model and seed.
-        protocol: ``openood`` or ``hendrycks``: which FPR95 the table holds.
+        fpr95_positive: ``ood`` or ``id``: the positive class of the FPR95 that the table holds.
         significance: rows ``detector, ood, best`` and optionally ``metric`` (default
             ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
             without ``ood`` in that of the mean.
@@ -67,10 +67,10 @@ def detection_blocks(
         every: the first tables have a row for every detector, also where these are many.
 
     Raises:
-        UserError: unknown protocol.
+        UserError: unknown positive class.
         ValueError: the table holds several models or seeds.
     """
-    fpr95_sentence(protocol)
+    fpr95_sentence(fpr95_positive)
     view = RunView(results, significance, reads, findings)
     blocks: list[Block] = [Text(sentence, "answer") for sentence in answer]
     blocks.append(Text(_headline(view, title), "title"))
@@ -78,7 +78,7 @@ def detection_blocks(
         blocks.append(Text(_spectrum(view)))
     if view.detectors and view.sets:
         levels = _level_tables(view, intervals)
-        first = main_table(view, _notes(view, protocol, intervals), intervals)
+        first = main_table(view, _notes(view, fpr95_positive, intervals), intervals)
         brief = len(view.detectors) > UNGROUPED and not every
         blocks.append(_brief(first, view) if brief else first)
         for table in levels:
@@ -99,7 +99,7 @@ def write_report(
     *,
     figures: Sequence[FigureFile] = (),
     manifest: Mapping[str, Any] | None = None,
-    protocol: str = "openood",
+    fpr95_positive: str = "ood",
     significance: pd.DataFrame | None = None,
     reads: Mapping[str, str] | None = None,
     refused: Mapping[str, str] | None = None,
@@ -121,7 +121,7 @@ def write_report(
         manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
             and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
             on the page; sets with findings are marked.
-        protocol: which FPR95 the results hold.
+        fpr95_positive: the positive class of the FPR95 that the results hold.
         significance: see :func:`detection_blocks`.
         reads: detector → what it looks at, a column of the first table.
         refused: detector → why it could not work here.
@@ -135,7 +135,7 @@ def write_report(
         measured: how far the images are, where that is known.
 
     Raises:
-        UserError: unknown protocol.
+        UserError: unknown positive class.
         ValueError: the results hold several models or seeds.
     """
     path, given = Path(path), dict(manifest or {})
@@ -146,7 +146,7 @@ def write_report(
     store, mistakes = Thumbnails(pictures), []
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
-    options: dict[str, Any] = {"protocol": protocol, "significance": significance}
+    options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
     options |= {"answer": given.pop("answer", []), "reads": reads, "refused": refused}
     blocks = detection_blocks(results, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
@@ -163,7 +163,7 @@ def write_report(
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
     page = Page(
         title=title,
-        sentence=fpr95_sentence(protocol) if shown else "",
+        sentence=fpr95_sentence(fpr95_positive) if shown else "",
         facts=_facts(view, named, made_remark(scores)),
         warnings=[
             *finding_sentences(findings),
@@ -359,8 +359,8 @@ def _head(metric: str) -> Head:
     return Head(record.title, "ascending" if record.better == "lower" else "descending")
 
 
-def _notes(view: RunView, protocol: str, intervals: bool) -> list[str]:
-    notes = [f"{fpr95_sentence(protocol)}."]
+def _notes(view: RunView, fpr95_positive: str, intervals: bool) -> list[str]:
+    notes = [f"{fpr95_sentence(fpr95_positive)}."]
     if view.has_marks:
         notes.append(f"Sorted by mean AUROC. {star_sentence(view.has_significance)}")
     elif len(view.detectors) > 1:
@@ -412,7 +412,7 @@ def _level_table(
 
 def _all_metrics(view: RunView) -> Table:
     """One row per detector and OOD set with every metric the results hold, both FPR95."""
-    named = {"fpr95_ood", "fpr95_id"} <= set(view.set_metrics)
+    named = {"fpr95_ood_positive", "fpr95_id_positive"} <= set(view.set_metrics)
     metrics = [m for m in view.set_metrics if m != "fpr95" or not named]
     heads = [Head("detector", "ascending"), Head("OOD set", "ascending"), Head("n")]
     rows = []

@@ -25,7 +25,7 @@ class FigureInputs:
     Attributes:
         view: the results.
         scores: ``dataset, label, pred, <one column per detector>``, higher = more OOD.
-        protocol: which FPR95 ``view`` holds.
+        fpr95_positive: the positive class of the FPR95 that ``view`` holds.
         id_dataset: name of the ID test set in ``scores``.
         features: dataset → ``[N, D]``, the ID test set among them; may be empty.
         classes: names of the ID classes, position = label; may be empty.
@@ -33,7 +33,7 @@ class FigureInputs:
 
     view: RunView
     scores: pd.DataFrame
-    protocol: str
+    fpr95_positive: str
     id_dataset: str
     features: Mapping[str, np.ndarray]
     classes: Sequence[str]
@@ -41,8 +41,8 @@ class FigureInputs:
     def footer(self, *notes: str, fpr95: bool = False) -> str:
         """Stands below a figure: how to read it, and what FPR95 means where it shows one."""
         words = " ".join(note for note in notes if note)
-        protocol = f"{fpr95_sentence(self.protocol)}." if fpr95 else ""
-        lines = [line for line in (words, protocol) if line]
+        sentence = f"{fpr95_sentence(self.fpr95_positive)}." if fpr95 else ""
+        lines = [line for line in (words, sentence) if line]
         *above, last = lines or [""]
         return "\n".join([*above, f"{last} ID test n = {self.view.n_id:,}.".strip()])
 

@@ -16,7 +16,7 @@ from ood_lab.report.view import Estimate
 MEAN = "mean"
 COLUMNS = [
     *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric"),
-    *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "protocol"),
+    *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "fpr95_positive"),
 ]
 _ROW = ["model", "training", "detector", "settings", "run", "ood", "metric"]
 
@@ -32,7 +32,7 @@ class Leaderboard:
             ``ood`` = ``mean``: over all ``sets``; ``mean near``: over those of the group ``near``.
         sets: OOD sets in shift order.
         shift_order: the sets of the DAD.
-        protocol: which FPR95 ``fpr95`` is.
+        fpr95_positive: the positive class of ``fpr95``.
         runs: what it was made of.
         warnings: what the check of the data found about the sets that are marked, and runs whose
             rows carry no star.
@@ -41,7 +41,7 @@ class Leaderboard:
     rows: pd.DataFrame
     sets: list[str]
     shift_order: tuple[str, ...]
-    protocol: str
+    fpr95_positive: str
     runs: Sequence[FinishedRun]
     warnings: tuple[str, ...] = ()
 
@@ -82,14 +82,14 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     single = single[single["run"].isin(kept)]
     runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
-    rows["protocol"] = protocol = runs[0].manifest["protocol"]
+    rows["fpr95_positive"] = positive = runs[0].manifest["fpr95_positive"]
     lost = [run for run in runs if run.at_chance]
     rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
     return Leaderboard(
         rows[COLUMNS],
         sets,
         shift_order,
-        protocol,
+        positive,
         runs,
         (*_findings(runs, sets), *map(_at_chance, lost)),
     )

@@ -83,7 +83,7 @@ def page(
     auroc = f"{best[wide.names].text}%"
     return Page(
         title="Leaderboard",
-        sentence=fpr95_sentence(board.protocol),
+        sentence=fpr95_sentence(board.fpr95_positive),
         facts=[
             ("Models", str(models), f"{runs} configuration{'s' * (runs > 1)}"),
             ("Detectors", str(detectors), counted(len(wide.rows), "row")),

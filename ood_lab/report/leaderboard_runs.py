@@ -17,7 +17,7 @@ from ood_lab.metrics import at_chance
 from ood_lab.report.view import RunView
 from ood_lab.results import of_kind, read_results
 
-_NEEDED = ("protocol", "data", "detectors")
+_NEEDED = ("fpr95_positive", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
 _TIMING = ("reads", "fit_seconds", "score_seconds")  # no settings
@@ -151,15 +151,16 @@ def read_run(path: Path) -> FinishedRun:
     """Reads a finished run folder.
 
     Raises:
-        UserError: a file is missing or damaged, or the manifest lacks what a comparison needs.
+        UserError: a file is missing, damaged or of an earlier version, or the manifest lacks what
+            a comparison needs.
     """
-    manifest = read_json(path / "manifest.json")
+    results, manifest = read_results(path), read_json(path / "manifest.json")
     if missing := [key for key in _NEEDED if key not in manifest]:
         raise UserError(
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
             "force=true, or leave it out of task.runs"
         )
-    best, results = path / "best.parquet", read_results(path)
+    best = path / "best.parquet"
     dating = of_kind(results, "dating")
     return FinishedRun(
         path,
@@ -179,8 +180,9 @@ def why_not_comparable(a: FinishedRun, b: FinishedRun) -> list[str]:
     val) is theirs to choose: few images of each class, or other backgrounds.
     """
     found = []
-    if a.manifest["protocol"] != b.manifest["protocol"]:
-        found.append(f"metric protocol ({a.manifest['protocol']} and {b.manifest['protocol']})")
+    positives = [run.manifest["fpr95_positive"] for run in (a, b)]
+    if len(set(positives)) > 1:
+        found.append(f"positive class of FPR95 ({' and '.join(positives)})")
     other_sets = [*_lacking("with", a, b), *_lacking("without", b, a)]
     if other_sets:
         found.append(f"evaluated sets ({', '.join(other_sets)})")

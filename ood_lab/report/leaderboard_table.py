@@ -121,7 +121,7 @@ class _Layout:
         add(("95% sampling", "median half-width"), *halves)
         n_id = int(self.board.rows["n_id"].max())
         tested = f"ID test{self.board.mark('test')} n = {n_id:,}"
-        caption = f"In %, {tested}. {fpr95_sentence(self.board.protocol)}."
+        caption = f"In %, {tested}. {fpr95_sentence(self.board.fpr95_positive)}."
         rows = list(zip(*columns, strict=True))
         return Table(caption, heads, rows, groups, len(names), self._notes(), each="{}, %")
 

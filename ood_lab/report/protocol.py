@@ -11,8 +11,8 @@ from ood_lab.errors import UserError
 from ood_lab.metrics import known_metrics, metric_of
 
 FPR95 = {
-    "openood": "FPR95 = share of ID rejected when 95% of OOD is caught (openood)",
-    "hendrycks": "FPR95 = share of OOD accepted when 95% of ID is kept (hendrycks)",
+    "ood": "FPR95 = share of ID rejected when 95% of OOD is caught (OOD positive)",
+    "id": "FPR95 = share of OOD accepted when 95% of ID is kept (ID positive)",
 }
 
 #: Shown for a cell with too few samples; never 0.
@@ -59,15 +59,17 @@ def definitions_of(results: pd.DataFrame) -> list[tuple[str, str]]:
     return [_SCORE, *((", ".join(titles), m) for m, titles in meant.items()), _INTERVAL]
 
 
-def fpr95_sentence(protocol: str) -> str:
-    """What FPR95 means under ``protocol``, in one line, as printed on every table and figure.
+def fpr95_sentence(positive: str) -> str:
+    """What FPR95 with this positive class is, in one line, as printed on every table and figure.
 
     Raises:
-        UserError: the protocol is not known.
+        UserError: neither ``ood`` nor ``id``.
     """
-    if protocol not in FPR95:
-        raise UserError(f"metrics.protocol={protocol} is unknown: choose {' or '.join(FPR95)}")
-    return FPR95[protocol]
+    if positive not in FPR95:
+        raise UserError(
+            f"metrics.fpr95_positive={positive} is unknown: choose {' or '.join(FPR95)}"
+        )
+    return FPR95[positive]
 
 
 def percent(value: float) -> str:

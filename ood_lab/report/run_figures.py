@@ -106,7 +106,7 @@ def write_figures(
     results: pd.DataFrame,
     scores: pd.DataFrame,
     *,
-    protocol: str = "openood",
+    fpr95_positive: str = "ood",
     significance: pd.DataFrame | None = None,
     features: Mapping[str, np.ndarray] | None = None,
     classes: Sequence[str] = (),
@@ -121,7 +121,7 @@ def write_figures(
         folder: made if missing.
         results: long results table of one model and seed.
         scores: scores table, higher = more OOD.
-        protocol: which FPR95 the results hold; stands below every figure.
+        fpr95_positive: the positive class of FPR95; every figure that shows FPR95 says it.
         significance: see :func:`ood_lab.report.detection.detection_blocks`.
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
@@ -134,7 +134,7 @@ def write_figures(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     view = RunView(results, significance)
-    inputs = FigureInputs(view, scores, protocol, id_dataset, features or {}, classes)
+    inputs = FigureInputs(view, scores, fpr95_positive, id_dataset, features or {}, classes)
     plan = list(planned_figures(inputs))
     if dating is not None:
         plan.append(dating_figure(dating))

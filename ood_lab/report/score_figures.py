@@ -263,8 +263,8 @@ def roc(inputs: FigureInputs) -> Figure:
 
         draw_lines(axes, inputs.lines(points))
         # The operating point of FPR95 lies on this line.
-        line = axes.axhline if inputs.protocol == "openood" else axes.axvline
-        line(95 if inputs.protocol == "openood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
+        line = axes.axhline if inputs.fpr95_positive == "ood" else axes.axvline
+        line(95 if inputs.fpr95_positive == "ood" else 5, color=SOFT, lw=0.6, ls=(0, (1, 2)))
         ticks = [0, 25, 50, 75, 100]
         axes.set(xlim=(-1, 101), ylim=(-1, 101), xticks=ticks, yticks=ticks, box_aspect=1)
         axes.grid(visible=True)

@@ -34,7 +34,7 @@ def show(
     """
     blocks = detection_blocks(
         results,
-        protocol=manifest["protocol"],
+        fpr95_positive=manifest["fpr95_positive"],
         significance=best,
         reads=reads_of(manifest),
         refused=manifest["refused"],

@@ -18,7 +18,8 @@ OPEN_KEYS = (
     *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
     *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
 )
-#: Names that other tools use for a key, where the spelling alone would not lead to ours.
+#: Names that other tools or earlier versions use for a key, where the spelling alone would not lead
+#: to ours.
 SYNONYMS = {
     "epochs": "max_epochs",
     "learning_rate": "lr",
@@ -28,6 +29,7 @@ SYNONYMS = {
     "wd": "weight_decay",
     "checkpoint": "ckpt",
     "output_dir": "outputs",
+    "protocol": "fpr95_positive",
 }
 #: Most options that a message lists.
 _SHOWN = 60

@@ -173,7 +173,7 @@ class Workspace:
 
     @made_of("metrics")
     def metrics(self) -> dict[str, Any]:
-        """``protocol``, ``draws`` and ``min_count``."""
+        """``fpr95_positive``, ``draws`` and ``min_count``."""
         return dict(self.settings["metrics"])
 
     @property

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 class Compare(Task):
     """Writes ``leaderboard.csv``, ``.md``, ``.tex`` and ``.html`` over models, detectors and sets.
 
-    Runs of another protocol, data, shift order or choice of sets than most get tables of their
-    own, ``leaderboard-2.*`` and so on, with the reason.
+    Runs of another positive class of FPR95, data, shift order or choice of sets than most get
+    tables of their own, ``leaderboard-2.*`` and so on, with the reason.
 
     Args:
         runs: run folders, folders of them, or globs of either.

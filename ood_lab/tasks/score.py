@@ -361,7 +361,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
     return {
         "title": f"{shown} on {data.title}, seed {ws.model_seed}",
         "seeds": {"training": ws.model_seed, "evaluation": ws.seed},
-        "protocol": ws.metrics["protocol"],
+        "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
         "classes": data.classes,
         "id_accuracy": accuracy,

@@ -33,15 +33,15 @@ def test_constant_scores_are_told():
     assert line.startswith("every score is the same: x on far, x on near;")
 
 
-@pytest.mark.parametrize(("protocol", "side"), [("openood", "ID"), ("hendrycks", "OOD")])
-def test_ties_at_the_threshold_of_fpr95_are_told(protocol, side):
+@pytest.mark.parametrize(("positive", "side"), [("ood", "ID"), ("id", "OOD")])
+def test_ties_at_the_threshold_of_fpr95_are_told(positive, side):
     """As Gram's on CIFAR: three in four ID scores are exactly 0, and so is the threshold."""
     rng = np.random.default_rng(0)
     many, few = np.r_[np.zeros(75), rng.random(25)], np.r_[np.zeros(10), 1 + rng.random(90)]
     parts = ({"gram": many}, {"gram": few})
-    if protocol == "hendrycks":  # mirrored
+    if positive == "id":  # mirrored
         parts = ({"gram": -few}, {"gram": -many})
-    (line,) = suspicious(evaluation(*parts, protocol=protocol))
+    (line,) = suspicious(evaluation(*parts, fpr95_positive=positive))
     assert line.startswith(f"many {side} scores equal the threshold of FPR95 and are counted tog")
     assert "gram on far (75%), gram on near (75%)" in line
 

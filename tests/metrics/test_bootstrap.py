@@ -99,8 +99,8 @@ def test_detectors_and_groups_share_the_draws():
     drawn = bootstrap(np.stack([x, 2 * x + 5], 1), [np.stack([y, 2 * y + 5], 1)], draws=50)
     # The same detector on another scale: the same draws, not merely the same distribution.
     np.testing.assert_array_equal(drawn["auroc"][0], drawn["auroc"][1])
-    alone = bootstrap(x, [y], draws=50)["fpr95_id"]
-    beside = bootstrap(x, [y, z], draws=50)["fpr95_id"]
+    alone = bootstrap(x, [y], draws=50)["fpr95_id_positive"]
+    beside = bootstrap(x, [y, z], draws=50)["fpr95_id_positive"]
     assert beside.shape == (1, 2, 50)
     # The ID resample moves all sets together.
     drawn = bootstrap(x[:20], [np.sort(rng.normal(1, 1, 3000)) for _ in range(2)], draws=400)
@@ -115,7 +115,7 @@ def test_draws_depend_on_the_seed_only(monkeypatch):
     many = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
     monkeypatch.setattr(resampling, "can_fork", lambda: False)
     threads = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
-    assert set(one) == {"auroc", "fpr95_id", "fpr95_ood", "aupr_in", "aupr_out"}
+    assert set(one) == {"auroc", "fpr95_id_positive", "fpr95_ood_positive", "aupr_in", "aupr_out"}
     for metric in one:
         np.testing.assert_array_equal(one[metric], many[metric])
         np.testing.assert_array_equal(one[metric], threads[metric])
@@ -142,8 +142,8 @@ def test_draws_of_a_group_do_not_depend_on_which_are_wanted(copied):
 def test_constant_scores_stay_at_chance():
     drawn = bootstrap(np.zeros(30), [np.zeros(20)], draws=20)
     assert (drawn["auroc"] == 0.5).all()
-    assert (drawn["fpr95_id"] == 1).all()
-    assert (drawn["fpr95_ood"] == 1).all()
+    assert (drawn["fpr95_id_positive"] == 1).all()
+    assert (drawn["fpr95_ood_positive"] == 1).all()
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_intervals_cover_the_truth_in_93_to_97_percent(n, m, shift):
     z = stats.norm.ppf(0.95)
     truth = {
         "auroc": stats.norm.cdf(shift / np.sqrt(2)),
-        "fpr95_id": stats.norm.cdf(z - shift),
-        "fpr95_ood": stats.norm.sf(shift - z),
+        "fpr95_id_positive": stats.norm.cdf(z - shift),
+        "fpr95_ood_positive": stats.norm.sf(shift - z),
     }
     hits, repetitions = dict.fromkeys(truth, 0), 1000
     for seed in range(repetitions):
@@ -225,6 +225,6 @@ def test_point_estimate_lies_amid_its_draws():
     rng = np.random.default_rng(8)
     x, y = rng.normal(size=500), rng.normal(1, 1, 400)
     drawn = bootstrap(x, [y], draws=500)
-    for metric, positive in (("fpr95_id", "id"), ("fpr95_ood", "ood")):
+    for metric, positive in (("fpr95_id_positive", "id"), ("fpr95_ood_positive", "ood")):
         share = (drawn[metric] < fpr_at_tpr(x, y, positive=positive)).mean()
         assert 0.15 < share < 0.85

@@ -37,7 +37,7 @@ def repetitions(n_id, shifts, spread=1.0, seed=0, cells=None):
 def truth(metric, shift, spread=1.0):
     if metric == "auroc":
         return stats.norm.cdf(shift / np.hypot(1, spread))
-    if metric == "fpr95_id":
+    if metric == "fpr95_id_positive":
         return stats.norm.cdf((Z - shift) / spread)
     return stats.norm.sf(shift - spread * Z)
 
@@ -62,7 +62,7 @@ CASES = [(1.0, 1.0), (2.5, 2.0), (4.0, 1.0)]
 def test_intervals_of_small_sets_cover_the_truth(n, small, shift, spread):
     n_id, n_ood = {"ood": (MANY, n), "id": (n, MANY), "both": (n, n)}[small]
     table = results_of_sizes(n_id, n_ood, shift, spread)
-    for metric in ("auroc", "fpr95_id", "fpr95_ood"):
+    for metric in ("auroc", "fpr95_id_positive", "fpr95_ood_positive"):
         rows = table[(table["metric"] == metric) & (table["ood"] == "s0")]
         assert len(rows) == REPETITIONS
         found = coverage(rows, truth(metric, shift, spread))
@@ -85,12 +85,12 @@ def results_of_sizes(n_id, n_ood, shift, spread):
 def test_fpr95_intervals_say_something(n):
     """Wider than a bootstrap that misses, but not all of [0, 1]."""
     table = results_of_sizes(MANY, n, 1.0, 1.0)
-    rows = table[table["metric"] == "fpr95_ood"]
+    rows = table[table["metric"] == "fpr95_ood_positive"]
     assert rows["ci_low"].mean() > {2: 0.05, 5: 0.2}.get(n, 0.3)
     bounded = rows["ci_high"] < 1
     assert bounded.mean() == (n >= 72) or bounded.mean() > 0.9
     # The OOD images set no threshold here, they are counted.
-    rows = table[table["metric"] == "fpr95_id"]
+    rows = table[table["metric"] == "fpr95_id_positive"]
     assert rows["ci_high"].mean() < 1
 
 
@@ -118,7 +118,7 @@ def test_aupr_intervals_from_100_images_on(shift, n_id, n_ood):
 def test_intervals_of_means_cover_the_truth(shift, sizes, cells):
     shifts = [shift + 0.1 * place for place in range(len(sizes))]
     table = repetitions(MANY, list(zip(sizes, shifts, strict=True)), cells=cells)
-    for metric in ("auroc", "fpr95_id", "fpr95_ood"):
+    for metric in ("auroc", "fpr95_id_positive", "fpr95_ood_positive"):
         if cells:
             level = table["semantic_level"].notna() & table["covariate_level"].isna()
             rows = table[level & (table["metric"] == metric)]

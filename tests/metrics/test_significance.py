@@ -130,12 +130,15 @@ def test_bad_input_is_named(args, message):
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "m"), [(200, 200), (1000, 100)])
 def test_equal_detectors_differ_in_about_5_percent(n, m):
-    rejected, repetitions = dict.fromkeys(("delong", "fpr95_id", "fpr95_ood"), 0), 1000
+    rejected, repetitions = (
+        dict.fromkeys(("delong", "fpr95_id_positive", "fpr95_ood_positive"), 0),
+        1000,
+    )
     for seed in range(repetitions):
         x, y = scores(n, m, [1.5, 1.5], seed)
         drawn = bootstrap(x, [y], draws=300, seed=seed, workers=1)
         rejected["delong"] += delong_p_values(*delong(x, y))[0, 1] < 0.05
-        for metric, positive in (("fpr95_id", "id"), ("fpr95_ood", "ood")):
+        for metric, positive in (("fpr95_id_positive", "id"), ("fpr95_ood_positive", "ood")):
             values = [fpr_at_tpr(x[:, d], y[:, d], positive=positive) for d in (0, 1)]
             rejected[metric] += bootstrap_p_values(values, drawn[metric][:, 0])[0, 1] < 0.05
     share = {test: count / repetitions for test, count in rejected.items()}

@@ -109,26 +109,26 @@ def test_columns_and_constants(table):
     assert set(table["model"]) == {"net"}
     assert set(table["seed"]) == {3}
     assert set(table["n_id"]) == {200}
-    assert table.attrs["protocol"] == "openood"
+    assert table.attrs["fpr95_positive"] == "ood"
     keys = [c for c in table if c not in ("value", "ci_low", "ci_high")]
     assert not table.duplicated(keys).any()
 
 
-@pytest.mark.parametrize("protocol", ["openood", "hendrycks"])
-def test_set_rows_are_the_metrics(protocol):
-    table = results_table(SCORES, DETECTORS, model="net", protocol=protocol, **OPTIONS)
-    method = {"openood": "trapezoid", "hendrycks": "average_precision"}[protocol]
+@pytest.mark.parametrize("positive", ["ood", "id"])
+def test_set_rows_are_the_metrics(positive):
+    table = results_table(SCORES, DETECTORS, model="net", fpr95_positive=positive, **OPTIONS)
+    method = {"ood": "trapezoid", "id": "average_precision"}[positive]
     for ood in [*ORDER, "other", "grid"]:
         for detector in DETECTORS:
             i, o = of("test", detector), of(ood, detector)
             expected = {
                 "auroc": auroc(i, o),
-                "fpr95_id": fpr_at_tpr(i, o, positive="id"),
-                "fpr95_ood": fpr_at_tpr(i, o, positive="ood"),
+                "fpr95_id_positive": fpr_at_tpr(i, o, positive="id"),
+                "fpr95_ood_positive": fpr_at_tpr(i, o, positive="ood"),
                 "aupr_in": aupr(i, o, "in", method),
                 "aupr_out": aupr(i, o, "out", method),
             }
-            expected["fpr95"] = expected["fpr95_ood" if protocol == "openood" else "fpr95_id"]
+            expected["fpr95"] = expected[f"fpr95_{positive}_positive"]
             rows = pick(table, ood=ood, detector=detector, **WHOLE).set_index("metric")
             for metric, value in expected.items():
                 assert rows.loc[metric, "value"] == pytest.approx(value)
@@ -167,7 +167,7 @@ def test_cells_and_the_ones_with_too_few_samples(table):
             assert row["ci_low"] < value < row["ci_high"]
     assert not len(pick(table, semantic_level=2, covariate_level=2))
     assert set(pick(table, semantic_level=0, covariate_level=0)["metric"]) == {
-        *("auroc", "fpr95", "fpr95_id", "fpr95_ood")
+        *("auroc", "fpr95", "fpr95_id_positive", "fpr95_ood_positive")
     }
 
 
@@ -289,7 +289,7 @@ def test_cells_that_are_all_too_small_have_their_counts():
         (SCORES, {"id_name": "val"}, "no rows of the ID set 'val'; it has"),
         (SCORES[SCORES["dataset"] == "test"], {}, "at least one OOD set"),
         (SCORES, {"shift_order": ["near", "nearby"]}, "no OOD set 'nearby'"),
-        (SCORES, {"protocol": "ours"}, "protocol: expected 'openood' or 'hendrycks'"),
+        (SCORES, {"fpr95_positive": "ours"}, "fpr95_positive: expected 'ood' or 'id'"),
         (SCORES.drop(columns="weak"), {}, r"no column \['weak'\]"),
         (
             SCORES.assign(weak=SCORES["weak"].where(SCORES["dataset"] != "mid")),
@@ -308,30 +308,32 @@ def small_table(n_id, n_ood, shift=1.5, **options):
     return results_table(scores, DETECTORS, "net", seed=0, draws=50, **options)
 
 
-@pytest.mark.parametrize(("n", "known"), [(1, set()), (2, {"auroc", "fpr95_ood"})])
+@pytest.mark.parametrize(("n", "known"), [(1, set()), (2, {"auroc", "fpr95_ood_positive"})])
 def test_a_set_of_one_or_two_images_has_a_wide_interval_or_none(n, known):
     table = small_table(150, n)
     rows = pick(table, ood="few", detector="strong").set_index("metric")
-    for metric in ("auroc", "fpr95_ood", "aupr_in", "aupr_out"):
+    for metric in ("auroc", "fpr95_ood_positive", "aupr_in", "aupr_out"):
         assert np.isfinite(rows.loc[metric, "value"])
         assert np.isfinite(rows.loc[metric, "ci_low"]) == (metric in known)
     for metric in known:
         assert rows.loc[metric, "ci_high"] - rows.loc[metric, "ci_low"] > 0.3
     if n == 2:
-        assert rows.loc["fpr95_ood", "ci_high"] == 1  # nothing bounds the threshold from below
+        assert (
+            rows.loc["fpr95_ood_positive", "ci_high"] == 1
+        )  # nothing bounds the threshold from below
     assert np.isnan(rows.loc["aurc", "ci_low"])
 
 
 def test_few_id_images_bound_no_threshold_of_theirs():
     rows = pick(small_table(30, 150), ood="few", detector="strong").set_index("metric")
-    assert rows.loc["fpr95_id", "ci_high"] == 1
-    assert rows.loc["fpr95_ood", "ci_high"] < 1
+    assert rows.loc["fpr95_id_positive", "ci_high"] == 1
+    assert rows.loc["fpr95_ood_positive", "ci_high"] < 1
     assert np.isnan(rows.loc["aupr_out", "ci_low"])
 
 
 def test_draws_that_are_all_the_same_are_no_certainty():
     rows = pick(small_table(150, 150, shift=9), ood="few", detector="strong").set_index("metric")
-    for metric in ("fpr95_id", "fpr95_ood"):
+    for metric in ("fpr95_id_positive", "fpr95_ood_positive"):
         assert rows.loc[metric, "value"] == rows.loc[metric, "ci_low"] == 0
         # About the rule of three: none of 150.
         assert 0.015 < rows.loc[metric, "ci_high"] < 0.04

@@ -102,19 +102,19 @@ def test_a_network_at_chance_has_no_star(run):
 
 
 @pytest.mark.parametrize(
-    ("protocol", "words"),
+    ("positive", "words"),
     [
-        ("openood", "share of ID rejected when 95% of OOD is caught (openood)"),
-        ("hendrycks", "share of OOD accepted when 95% of ID is kept (hendrycks)"),
+        ("ood", "share of ID rejected when 95% of OOD is caught (OOD positive)"),
+        ("id", "share of OOD accepted when 95% of ID is kept (ID positive)"),
     ],
 )
-def test_the_protocol_is_named(run, protocol, words):
-    assert words in show(run.results, protocol=protocol)
+def test_the_positive_class_is_named(run, positive, words):
+    assert words in show(run.results, fpr95_positive=positive)
 
 
-def test_unknown_protocol_is_refused(run):
-    with pytest.raises(UserError, match=r"metrics\.protocol=hendryks"):
-        detection_blocks(run.results, protocol="hendryks")
+def test_an_unknown_positive_class_is_refused(run):
+    with pytest.raises(UserError, match=r"metrics\.fpr95_positive=both"):
+        detection_blocks(run.results, fpr95_positive="both")
 
 
 def test_accuracy_n_dad_and_refusals_are_shown(run):

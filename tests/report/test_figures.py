@@ -30,10 +30,10 @@ def features_of(run):
     return {name: rng.normal(i, 1, (40, 12)) for i, name in enumerate(["test", *run.sets])}
 
 
-def inputs_of(run, protocol="openood"):
+def inputs_of(run, positive="ood"):
     classes = [f"class number {i}, early" for i in range(6)]
     return FigureInputs(
-        RunView(run.results), run.scores, protocol, "test", features_of(run), classes
+        RunView(run.results), run.scores, positive, "test", features_of(run), classes
     )
 
 
@@ -82,7 +82,7 @@ def test_no_text_overlaps_or_leaves_the_page(detectors, sets, monkeypatch):
             texts = drawn_texts(figure, monkeypatch)
             page = figure.bbox
             slack = figure.dpi / 72  # one point: boxes are a little larger than the letters
-            assert any("(openood)" in text for text, _ in texts) == (name in WITH_FPR95), name
+            assert any("(OOD positive)" in text for text, _ in texts) == (name in WITH_FPR95), name
             for i, (text, box) in enumerate(texts):
                 assert min(box.x0, box.y0) >= -slack, (name, text)
                 assert max(box.x1 - page.x1, box.y1 - page.y1) <= slack, (name, text)
@@ -126,10 +126,10 @@ def test_what_cannot_be_drawn_is_left_out(tmp_path):
     assert names == {"densities", "fpr95_bars", "roc"}
 
 
-def test_the_other_protocol_is_named(run, monkeypatch):
+def test_the_other_positive_class_is_named(run, monkeypatch):
     with rc():
-        figure = roc(inputs_of(run, "hendrycks"))
-    assert any("(hendrycks)" in text for text, _ in drawn_texts(figure, monkeypatch))
+        figure = roc(inputs_of(run, "id"))
+    assert any("(ID positive)" in text for text, _ in drawn_texts(figure, monkeypatch))
 
 
 def test_panels_stand_in_the_order_of_the_table(run):
@@ -195,7 +195,7 @@ def test_names_of_classes_are_not_on_each_other(classes, monkeypatch):
     for column in ("label", "pred"):
         scores[column] = rng.integers(0, classes, len(scores))
     names = [f"a rather long class name of kind {i:02d}" for i in range(classes)]
-    inputs = FigureInputs(RunView(run.results), scores, "openood", "test", {}, names)
+    inputs = FigureInputs(RunView(run.results), scores, "ood", "test", {}, names)
     with rc():
         texts = drawn_texts(confusion(inputs), monkeypatch)
     assert len({text for text, _ in texts if text.startswith(("…", "a r"))}) >= min(classes, 30)

@@ -115,7 +115,7 @@ def test_a_mean_over_other_sets_shares_no_table(tmp_path, swept):
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"protocol": "hendrycks"}, "hendrycks and openood"),
+        ({"fpr95_positive": "id"}, "positive class of FPR95 (id and ood)"),
         ({"data": IDENTITY | {"far": "other"}}, "content of the data (far)"),
         ({"sets": ("near", "mine")}, "evaluated sets (with mine, without far)"),
         ({"data": IDENTITY | {"test": "x", "train": "y"}}, "content of the data (test)"),
@@ -231,13 +231,13 @@ def test_seeds_are_marked_by_welch(tmp_path, swept):
     assert not row_of(board, "knn", "near", run="n/worse").best
 
 
-def test_every_format_holds_the_numbers_and_the_protocol(tmp_path, swept):
+def test_every_format_holds_the_numbers_and_the_positive_class(tmp_path, swept):
     board = board_of(*swept)
     files = write_leaderboard(board, tmp_path)
     assert sorted(p.suffix for p in files) == [".csv", ".html", ".md", ".tex"]
     csv = pd.read_csv(files[0])
     np.testing.assert_allclose(csv.value, board.rows.value)
-    assert set(csv.protocol) == {"openood"}
+    assert set(csv.fpr95_positive) == {"ood"}
     console = Console(file=io.StringIO(), width=160)
     console.print(Printed(terminal(board, "title")))
     shown = console.file.getvalue()

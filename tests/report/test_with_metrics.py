@@ -48,7 +48,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     assert page.split("</table>", 1)[0].count('class="best"') == marked
     below = page.split("</table>", 1)[1]
     assert "* = best of its column or not significantly worse." in below
-    assert "FPR95 (hendrycks)</button>" in page
+    assert "FPR95 (ID positive)</button>" in page
 
 
 def test_an_interval_left_out_has_its_reason_in_the_table_and_on_the_page(tmp_path):

@@ -62,7 +62,7 @@ def test_a_list_of_folders(outputs):
 
 
 ODD = {
-    "metric protocol": ("two", {"protocol": "hendrycks"}),
+    "positive class of FPR95": ("two", {"fpr95_positive": "id"}),
     "evaluated sets": ("two", {"sets": ("near", "grid")}),
     "content of the data (far)": ("two", {"data": IDENTITY | {"far": "other"}}),
     "though configuration and seed are the same": ("copy/one", {}),

@@ -41,7 +41,7 @@ def test_the_dad_of_sixteen_methods():
     assert sum(row.value for row in rows) == 100
 
 
-def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **changes):
+def make_run(folder, positive="ood", model="resnet20", dataset="folder", **changes):
     """A run folder that holds exactly the CIFAR rows, but for ``changes`` by row name."""
     folder.mkdir(parents=True)
     values = {"detector": [], "ood": [], "metric": [], "value": [], "n_ood": []}
@@ -59,7 +59,7 @@ def make_run(folder, protocol="openood", model="resnet20", dataset="folder", **c
             detectors[field[1]][field[2]] = value
     detectors |= changes.get("detectors", {})
     manifest = {
-        "protocol": protocol,
+        "fpr95_positive": positive,
         "model": model,
         "backbone": {"transform": f"Normalize({stated['transform',]})"},
         "id_accuracy": 0.8668,
@@ -141,14 +141,14 @@ def test_a_name_that_only_begins_alike_is_another_one(tmp_path, field):
     assert set(table.differs) == {field}
 
 
-@pytest.mark.parametrize(("protocol", "same"), [("openood", True), ("hendrycks", False)])
-def test_dad_is_judged_only_under_the_same_fpr(tmp_path, protocol, same):
+@pytest.mark.parametrize(("positive", "same"), [("ood", True), ("id", False)])
+def test_dad_is_judged_only_under_the_same_fpr(tmp_path, positive, same):
     reference = tmp_path / "reference"
     reference.mkdir()
     text = (ROOT / "ood_lab/references/shiftedbronzes_dad.yaml").read_text()
     text = re.sub(r"(?m)^  (dataset|model|id_accuracy|shift_order): .*\n", "", text)
     (reference / "mine.yaml").write_text(text)
-    run = make_run(tmp_path / "run", protocol)
+    run = make_run(tmp_path / "run", positive)
     results = pd.read_parquet(run / "results.parquet")
     dad = results.iloc[[0]].assign(detector="msp", ood=None, metric="dad", value=7.0)
     pd.concat([results, dad]).to_parquet(run / "results.parquet")

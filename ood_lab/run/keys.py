@@ -18,8 +18,7 @@ OPEN_KEYS = (
     *(*OF_SETS, "data.ood_groups.", "model.net.", "model.kwargs."),
     *("lvlm.extra_body", "judge.extra_body", "reader.extra_body"),
 )
-#: Names that other tools or earlier versions use for a key, where the spelling alone would not lead
-#: to ours.
+#: Names that other tools use for a key, where the spelling alone would not lead to ours.
 SYNONYMS = {
     "epochs": "max_epochs",
     "learning_rate": "lr",
@@ -29,7 +28,10 @@ SYNONYMS = {
     "wd": "weight_decay",
     "checkpoint": "ckpt",
     "output_dir": "outputs",
-    "protocol": "fpr95_positive",
+}
+#: Keys of earlier versions, with what is written in their place.
+RENAMED = {
+    "metrics.protocol": "metrics.fpr95_positive=ood (before: openood) or id (before: hendrycks)"
 }
 #: Most options that a message lists.
 _SHOWN = 60
@@ -37,6 +39,8 @@ _SHOWN = 60
 
 def advice(key: str, cfg: DictConfig) -> str:
     """Suggests what a key that is not in the chosen configuration may have meant."""
+    if key in RENAMED:
+        return f"Its name is now {RENAMED[key]}."
     if elsewhere := _choices_with(key):
         general = [e for e in elsewhere if e.endswith("=folder")]  # the one for the user's own data
         named = " and ".join((general or elsewhere)[:3])

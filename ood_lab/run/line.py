@@ -183,6 +183,9 @@ def _check_line(script: str, overrides: Sequence[str]) -> None:
     for override in given:
         if override not in choices:
             _check_value(override, cfg)
+    for key in keys.RENAMED:
+        if keys.has(cfg, key):  # from a file of the user's own, or added with a plus
+            raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
 
 
 def _check_choice(override: Override) -> None:

@@ -178,3 +178,15 @@ def test_a_damaged_run_is_one_line_that_names_the_file(file, damage, named, outp
     damage(run / file)
     gap = " " if named.startswith("has") else "/"
     assert_one_line(outputs, f"runs={outputs}", f"{run}{gap}{named}", capsys)
+
+
+def test_a_run_of_an_earlier_version_is_one_line(outputs, capsys):
+    """With its names of the metrics and of what picks the headline."""
+    run = outputs / "one" / "aaaa" / "seed=1"
+    table, manifest = pd.read_parquet(run / "results.parquet"), run / "manifest.json"
+    table.replace({"metric": {"fpr95": "fpr95_ood"}}).to_parquet(run / "results.parquet")
+    older = json.loads(manifest.read_text()) | {"protocol": "openood"}
+    del older["fpr95_positive"]
+    manifest.write_text(json.dumps(older))
+    named = f"{run}/results.parquet was written by an earlier version of ood_lab"
+    assert_one_line(outputs, f"runs={outputs}", named, capsys)

@@ -74,6 +74,17 @@ class Detector(ABC):
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
+    def cost_rank(self) -> int:
+        """What it costs to run, from the cheapest.
+
+        0 = logits, 1 = features (and the head), 2 = feature maps, 3 = gradients or a second pass.
+        """
+        if self.reads != "network":
+            return 0 if self.reads == "logits" else 1
+        slow = self.column is not None and self.column.needs_input_grad
+        return 3 if slow or self.second_column is not None else 2
+
+    @property
     def column(self) -> BankColumn | None:
         """The column that the detector needs from the extraction pass, if any."""
         return None

@@ -15,6 +15,7 @@ from ood_lab.report.detection import write_report
 from ood_lab.report.how_far import Measured
 from ood_lab.report.run_figures import write_figures
 from ood_lab.report.shown import reads_of
+from ood_lab.report.verdict import Verdict
 
 #: Files of a run folder that the page links to.
 DOWNLOADS = (
@@ -39,6 +40,7 @@ def write_page(
     manifest: Mapping[str, Any],
     dating: pd.DataFrame | None = None,
     distances: Distances | None = None,
+    verdict: Verdict | None = None,
 ) -> None:
     """Writes ``figures/`` and ``report.html`` into the run folder.
 
@@ -63,7 +65,7 @@ def write_page(
             distances.degrees,
             distances.summary,
             distances.axes,
-            (manifest.get("advice") or {}).get("chosen"),
+            verdict.named if verdict else None,
             manifest["distance"],
             distances.found,
         )
@@ -84,5 +86,6 @@ def write_page(
         downloads=files,
         dating=dating,
         measured=measured,
+        verdict=verdict,
         title=manifest["title"],
     )

@@ -5,7 +5,7 @@ Imports no other package of ``ood_lab``.
 One rule everywhere: a higher score means "more OOD", and every value is a share in [0, 1].
 """
 
-from ood_lab.metrics.advice import BASELINE, Advice, advise
+from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
 from ood_lab.metrics.chance import at_chance
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
@@ -48,22 +48,24 @@ from ood_lab.metrics.significance import (
     holm,
 )
 from ood_lab.metrics.table import accuracy_of, levels_of, results_of
+from ood_lab.metrics.verdict import BASELINE, FEWEST_OF_A_VERDICT, VERDICT, verdict_of
 
 __all__ = [
     "BASELINE",
     "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
+    "FEWEST_OF_A_VERDICT",
     "KEPT",
     "REVERSED",
-    "Advice",
+    "VERDICT",
     "Evaluation",
     "Following",
+    "JointEstimate",
     "Metric",
     "PositiveClass",
     "SortedScores",
     "accuracy_of",
-    "advise",
     "at_chance",
     "augrc",
     "aupr",
@@ -87,6 +89,7 @@ __all__ = [
     "holm",
     "known_metrics",
     "levels_of",
+    "mean_aurocs",
     "metric_of",
     "miss_rates",
     "missed",
@@ -100,5 +103,6 @@ __all__ = [
     "shift_sensitivity",
     "significance_of",
     "tie_share",
+    "verdict_of",
     "wilson_interval",
 ]

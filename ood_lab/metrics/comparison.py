@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs, turned
 from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, metric_of
@@ -18,6 +19,7 @@ from ood_lab.metrics.significance import (
     delong_p_values,
     holm,
 )
+from ood_lab.metrics.verdict import CHANCE
 
 
 def significance_of(evaluation: Evaluation) -> pd.DataFrame:
@@ -42,21 +44,58 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
 def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     """The detectors that are best, or not significantly worse than the best, on each set.
 
+    Of a mean over datasets it is the set of the best, see
+    :class:`~ood_lab.metrics.best_set.JointEstimate`. None is best on datasets where the highest
+    AUROC is not above chance.
+
     Returns:
         ``ood, metric, detector, value, best``; ``ood`` is None for means. Of metrics that rank.
     """
     rows = []
+    joint = _joint_means(evaluation)
+    detected = _detected(evaluation, joint)
     for ood, metric, values, p_values in _tests(evaluation):
         record = metric_of(metric)
         if not record.ranks:
             continue
         higher = record.better == "higher"
-        best = best_group(values, p_values, higher_is_better=higher, alpha=alpha)
+        if metric in joint:
+            best = joint[metric].best(alpha)
+        else:
+            best = best_group(values, p_values, higher_is_better=higher, alpha=alpha)
+        best = best & np.full_like(best, detected.get(ood or metric, True))
         rows += [
             {"ood": ood, "metric": metric, "detector": d, "value": v, "best": bool(b)}
             for d, v, b in zip(evaluation.detectors, values, best, strict=True)
         ]
     return pd.DataFrame(rows, columns=["ood", "metric", "detector", "value", "best"])
+
+
+def _joint_means(evaluation: Evaluation) -> dict[str, JointEstimate]:
+    """Every mean over datasets that is ranked, higher = better, by ``mean_<metric>``."""
+    joint = {}
+    for mean, names in evaluation.means.items():
+        for metric in _tested(evaluation):
+            if metric == "auroc":
+                joint[f"{mean}_{metric}"] = mean_aurocs(evaluation, names)
+                continue
+            found = drawn_means(evaluation, metric, names)
+            lower = metric_of(metric).better == "lower"
+            joint[f"{mean}_{metric}"] = turned(found) if lower else found
+    return joint
+
+
+def _detected(evaluation: Evaluation, joint: Mapping[str, JointEstimate]) -> dict[str, bool]:
+    """Whether any detector is significantly above chance, by dataset or metric of a mean."""
+    low, _ = evaluation.sets.ends["auroc"]
+    values = evaluation.sets.values["auroc"]
+    known = np.where(np.isnan(low), values, low)  # of one image nothing is significant
+    found = dict(zip(evaluation.ood_names, (known > CHANCE).any(axis=0).tolist(), strict=True))
+    for mean in evaluation.means:
+        aurocs = joint[f"{mean}_auroc"]
+        above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known
+        found |= {f"{mean}_{metric}": above for metric in _tested(evaluation)}
+    return found
 
 
 def _tests(evaluation: Evaluation) -> Iterator[tuple[str | None, str, Floats, Floats]]:

@@ -7,6 +7,8 @@ where. There, intervals rest on order statistics and on proportions, or there is
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +24,15 @@ _RARE = 5
 # The largest n_eff there, per image of the smaller group. An AUROC of A on few OOD images has the
 # variance A (1 - A) A / (1 + A) / m where scores are exponential (Hanley and McNeil 1982).
 _MOST_EFFECTIVE = 3
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A share, or the difference of two, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
 
 
 def percentile_interval(draws: ArrayLike, n: int, level: float = 0.95) -> tuple[Floats, Floats]:

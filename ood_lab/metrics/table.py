@@ -25,6 +25,9 @@ TRENDS: dict[str, Callable[..., Any]] = {
     "sensitivity": shift_sensitivity,
 }
 
+#: Two points always lie on a line: their correlation is ±1 whatever they are.
+_LEVELS_OF_A_CORRELATION = 3
+
 Row = dict[str, Any]
 
 
@@ -230,6 +233,8 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
     if not metric_of(metric).headline or len(levels) < 2:
         return
     for name, trend in TRENDS.items():
+        if name == "correlation" and len(levels) < _LEVELS_OF_A_CORRELATION:
+            continue
         low, high = percentile_interval(trend(draws.swapaxes(0, 1), levels), smallest)
         if name == "correlation":
             # Noise weakens it in every draw: near 1, all of them are below the truth.

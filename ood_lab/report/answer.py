@@ -10,8 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import AXES
-from ood_lab.metrics import BASELINE, FEWEST_FOR_THRESHOLD, Advice
-from ood_lab.metrics.advice import Contrast
+from ood_lab.metrics import FEWEST_FOR_THRESHOLD
 from ood_lab.report.protocol import percent
 from ood_lab.report.shift_tables import ID_TEST, rows_of
 from ood_lab.results import why_missing
@@ -29,10 +28,6 @@ EACH = 4
 INTERVALS = " (95% intervals in brackets)"
 #: Level of the tests.
 ALPHA = 0.05
-#: Half-width of the interval of a difference above which the number of images is called small.
-_COARSE = 0.01
-#: Share of ID that is rejected above which even the best detector is called poor.
-_POOR = 0.5
 
 
 def distance_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
@@ -216,81 +211,16 @@ def _how_far(share: float, farther: float) -> str:
     return "far" if share >= _FAR else "at some distance" if share >= _SOME else "near"
 
 
-def advice_sentences(advice: Advice | None) -> list[str]:
-    """Which detector to take, and how sure that is; none without advice."""
-    if advice is None:
-        return []
-    cost = (
-        "at 5% of the OOD images missed it rejects "
-        f"{_interval(advice.cost, 'of your own images', percent=True)}"
-    )
-    few = _too_few(advice)
-    if advice.detector == BASELINE:
-        best = ""
-        if advice.gain is not None:
-            best = (
-                f" ({advice.chosen}, the best on one half of the images, differs by "
-                f"{_interval(advice.gain, 'points of AUROC')} on the other)"
-            )
-        return [
-            f"No detector notices significantly better than {BASELINE}{best}. Take {BASELINE}: "
-            f"{cost}.",
-            *few,
-        ]
-    assert advice.gain is not None
-    poorly = ", yet poorly" if advice.cost.value > _POOR else ""
-    gain = f"{BASELINE} is {_interval(advice.gain, 'points of AUROC')} behind"
-    if advice.runner_up == BASELINE:
-        second = ""
-    elif advice.lead.low > 0:
-        second = f", {advice.runner_up} {_interval(advice.lead, '')}".rstrip()
-    else:
-        second = f"; the runner-up, {advice.runner_up}, is not significantly worse"
-    return [
-        f"{advice.detector} notices best{poorly}: {cost}.",
-        f"{gain}{second} (chosen on one half of the images, measured on the other).",
-        *few,
-    ]
-
-
-def asked_sentences(said: pd.DataFrame, name: str, advice: Advice | None) -> list[str]:
-    """What a vision-language model notices, and how it compares with the detector to take.
+def asked_sentence(said: pd.DataFrame, name: str) -> str:
+    """How many images a vision-language model says show none of the ID classes.
 
     Args:
         said: ``dataset, n, rejected``: how many images it says no to.
         name: of the model.
-        advice: with the difference to it.
     """
     shares = dict(zip(said["dataset"], said["rejected"] / said["n"], strict=True))
     of_id = shares.pop(ID_TEST)
-    first = (
-        f"Asked whether an image shows one of the ID classes, {name} says no to "
-        f"{spread_of([of_id])}% of ID test and to {spread_of(shares.values())}% of the OOD images"
+    return (
+        f"{name} answers that {spread_of([of_id])}% of the ID test images show none of the ID "
+        f"classes, and {spread_of(shares.values())}% of the OOD images."
     )
-    if advice is None or advice.beside is None:
-        return [f"{first}."]
-    gap = advice.beside
-    if gap.low <= 0 <= gap.high:
-        return [f"{first}; it cannot be told from {advice.detector}."]
-    behind = Contrast(abs(gap.value), *sorted((abs(gap.low), abs(gap.high))))
-    way = "behind" if gap.value > 0 else "ahead of"
-    return [f"{first}; it is {_interval(behind, 'points of AUROC')} {way} {advice.detector}."]
-
-
-def _too_few(advice: Advice) -> list[str]:
-    half = (advice.lead.high - advice.lead.low) / 2
-    if not half >= _COARSE:
-        return []
-    n = counted(2 * (advice.n_id + advice.n_ood), "image")
-    if advice.photographs is not None:
-        n += f", made of {counted(2 * advice.photographs, 'photograph')}"
-    return [
-        f"With about {n}, differences below {100 * half:.1f} points of AUROC cannot be told from "
-        "chance."
-    ]
-
-
-def _interval(found: Contrast, unit: str, percent: bool = False) -> str:
-    sign = "%" if percent else ""
-    ends = f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
-    return f"{100 * found.value:.1f}{sign} {ends} {unit}".rstrip()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from ood_lab.report.protocol import (
     star_sentence,
 )
 from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.verdict import Verdict
 from ood_lab.report.view import UNGROUPED, Estimate, RunView
 from ood_lab.words import counted, listed
 
@@ -47,7 +48,6 @@ def detection_blocks(
     intervals: bool = False,
     title: str | None = None,
     findings: Sequence[Mapping[str, Any]] = (),
-    answer: Sequence[str] = (),
     every: bool = False,
 ) -> list[Block]:
     """What a run shows first: detectors × OOD sets, then levels, and what was left out.
@@ -63,7 +63,6 @@ def detection_blocks(
         intervals: the terminal shows the half-width of the 95% interval in every cell.
         title: what was run, first in the headline.
         findings: ``text`` and ``sets`` of what the check of the data found: the sets are marked.
-        answer: what was found, in plain sentences.
         every: the first tables have a row for every detector, also where these are many.
 
     Raises:
@@ -72,8 +71,7 @@ def detection_blocks(
     """
     fpr95_sentence(fpr95_positive)
     view = RunView(results, significance, reads, findings)
-    blocks: list[Block] = [Text(sentence, "answer") for sentence in answer]
-    blocks.append(Text(_headline(view, title), "title"))
+    blocks: list[Block] = [Text(_headline(view, title), "title")]
     if view.csid_accuracies:
         blocks.append(Text(_spectrum(view)))
     if view.detectors and view.sets:
@@ -88,7 +86,11 @@ def detection_blocks(
             blocks.append(Folded(title, [first, *levels], page_only=True))
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
-    blocks += [Text(f"refused {n}: {reason}", "note") for n, reason in (refused or {}).items()]
+    if refused:
+        reasons: list[Block] = [Text(f"{n}: {reason}", "note") for n, reason in refused.items()]
+        names = ", ".join(refused)
+        blocks.append(Text(f"Skipped, with the reasons in the report: {names}.", "note"))
+        blocks.append(Folded("Skipped detectors", reasons, page_only=True))
     return blocks
 
 
@@ -110,6 +112,7 @@ def write_report(
     title: str = "OOD detection report",
     dating: pd.DataFrame | None = None,
     measured: Measured | None = None,
+    verdict: Verdict | None = None,
 ) -> Path:
     """Writes ``report.html``, with styles, script and images inside.
 
@@ -133,6 +136,7 @@ def write_report(
         title: what was run.
         dating: the dating table, where the ID classes have levels or a category.
         measured: how far the images are, where that is known.
+        verdict: what the page begins with.
 
     Raises:
         UserError: unknown positive class.
@@ -147,17 +151,19 @@ def write_report(
     if load_image is not None and shown:
         mistakes = mistake_blocks(scores, view.detectors, view.sets, id_dataset, classes, store)
     options: dict[str, Any] = {"fpr95_positive": fpr95_positive, "significance": significance}
-    options |= {"answer": given.pop("answer", []), "reads": reads, "refused": refused}
+    options |= {"reads": reads, "refused": refused}
     blocks = detection_blocks(results, findings=findings, **options)
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
-    advised = _advised(given)
     before: list[Section] = []
     after: list[Section] = []
     if measured:
         ranked = replace(measured, others=view.detectors)
         before, after = sections_of(ranked, scores, id_dataset, store)
-    named = (given.get("advice") or {}).get("detector")
-    levels = Section("Who notices at which level", level_blocks(view, figures, named, path.parent))
+    named = verdict.named if verdict else None
+    if verdict:
+        opening = [*verdict.blocks(page=True), *_threshold(verdict, given.get("threshold"))]
+        before.insert(0, Section("Verdict", opening))
+    levels = Section("Detection by shift level", level_blocks(view, figures, named, path.parent))
     before += [levels] if measured else []
     after += [] if measured else [levels]
     details = [*_failure_tables(view), _all_metrics(view)] if shown else []
@@ -172,7 +178,6 @@ def write_report(
         before=before,
         summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
         sections=[
-            Section("What to do with it", advised),
             *after,
             Section("Dating", _dating(dating, figures)),
             Section("Figures", [f for f in figures if not of_section(f)]),
@@ -187,20 +192,13 @@ def write_report(
     return page
 
 
-def _advised(manifest: Mapping[str, Any]) -> list[Block]:
-    """How the detector that the answer names is used."""
-    if not manifest.get("next"):
-        return []
-    named, threshold = str(manifest["advice"]["detector"]), manifest.get("threshold")
-    score = "" if threshold is None else f", here where {named} scores above {threshold:.4g}"
-    return [
-        Text(
-            f"The command below judges the images of a folder (DIR) by {named}. An image is called "
-            f"OOD where its p-value is at most 0.05 (task.alpha){score}: at most 5% of ID images "
-            "are, as ID val says."
-        ),
-        Text(str(manifest["next"]), "command"),
-    ]
+def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
+    """What a score of the recommended detector means on new images."""
+    if threshold is not None:
+        yield Text(
+            f"{verdict.recommended} flags an image that scores above {threshold:.4g} (alpha 0.05): "
+            "at most 5% of ID images score as high, by the ID validation images."
+        )
 
 
 def _dating(dating: pd.DataFrame | None, figures: Sequence[FigureFile]) -> list[Block]:
@@ -259,7 +257,7 @@ def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tu
         means = {m: f"{percent(view.mean(m, best).value)}%" for m in view.headlines}
         mean = "mean " if len(view.sets) > 1 else ""
         title = f"Best {mean}AUROC" if len(view.detectors) > 1 else "Detector"
-        title = "Detector to take" if advised else title
+        title = "Recommended detector" if advised else title
         told = (f"{mean}{metric_of(m).title} {value}" for m, value in means.items())
         facts.append((title, best, ", ".join(told)))
         n_ood = sum(view.get("auroc", best, ood).n_ood for ood in view.sets)

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.axes import AXES
 from ood_lab.metrics import BASELINE, KEPT, Following, miss_rates, missed, wilson_interval
-from ood_lab.metrics.advice import Contrast
+from ood_lab.metrics.intervals import Contrast
 from ood_lab.report.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels

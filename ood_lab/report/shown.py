@@ -11,11 +11,13 @@ import pandas as pd
 from rich.console import Console
 
 from ood_lab.io import read_json
+from ood_lab.report.blocks import Text
 from ood_lab.report.detection import detection_blocks
 from ood_lab.report.page import SUMMARY, read_summary, write_summary
 from ood_lab.report.protocol import finding_sentences, percent
 from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
 from ood_lab.report.terminal import Printed
+from ood_lab.report.verdict import Verdict
 from ood_lab.results import RESULTS, read_results
 
 log = logging.getLogger(__name__)
@@ -26,11 +28,12 @@ def show(
     manifest: Mapping[str, Any],
     best: pd.DataFrame | None,
     folder: Path,
+    verdict: Verdict,
     every: bool = False,
 ) -> None:
-    """Prints the tables of a run that scored detectors, and keeps them to be shown again.
+    """Prints the verdict of a run that scored detectors, and keeps it to be shown again.
 
-    ``every``: with a row for each of many detectors.
+    ``every``: before it all tables, with a row for each of many detectors.
     """
     blocks = detection_blocks(
         results,
@@ -40,12 +43,14 @@ def show(
         refused=manifest["refused"],
         title=manifest["title"],
         findings=manifest.get("findings", ()),
-        answer=manifest.get("answer", ()),
         every=every,
     )
+    if not every:
+        blocks = [block for block in blocks if isinstance(block, Text)]
+    blocks += verdict.blocks()
     write_summary(blocks, folder, "detection")
-    Console().print(Printed(blocks))
     show_warnings(manifest)
+    Console().print(Printed(blocks))
 
 
 def show_accuracies(
@@ -93,8 +98,8 @@ def show_run(folder: Path) -> None:
     if (folder / RESULTS).exists():
         read_results(folder)  # whole, and of this version
     if (folder / SUMMARY).exists():
-        Console().print(Printed(read_summary(folder)))
         show_warnings(manifest)
+        Console().print(Printed(read_summary(folder)))
         return
     for sentence in finding_sentences(manifest.get("findings", ())):
         log.warning(sentence)

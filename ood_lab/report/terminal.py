@@ -38,7 +38,9 @@ class Printed:
         """The blocks, a blank line before every table."""
         for block in printed(self.blocks):
             if isinstance(block, Text):
-                yield RichText(block.text, _STYLE[block.style])
+                # A command that is broken into lines cannot be copied.
+                whole = {"no_wrap": True, "overflow": "ignore"} if block.style == "command" else {}
+                yield RichText(block.text, _STYLE[block.style], **whole)
                 continue
             for part in printed_table(block, options.max_width):
                 yield RichText()

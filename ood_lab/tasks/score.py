@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import re
 import shlex
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +35,23 @@ from ood_lab.features.bank_column import BankColumn
 from ood_lab.io import write_csv, write_table
 from ood_lab.lvlm.belongs import Asked, said_results
 from ood_lab.metrics import (
+    VERDICT,
     Evaluation,
     accuracy_of,
-    advise,
     best_detectors,
     follow_all,
     follow_results,
     levels_of,
     results_of,
     significance_of,
+    verdict_of,
 )
-from ood_lab.report.answer import advice_sentences, asked_sentences, distance_sentences
+from ood_lab.report.answer import asked_sentence
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
-from ood_lab.results import write_results
-from ood_lab.run.compose import as_typed, running_overrides
+from ood_lab.report.verdict import Verdict
+from ood_lab.results import read_results, write_results
+from ood_lab.run.next_command import next_command
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 from ood_lab.shift import shift_results
@@ -58,11 +59,6 @@ from ood_lab.shift import shift_results
 log = logging.getLogger(__name__)
 #: Folder of the scores of sets that pass, as long as the run is not finished.
 PASSED = "passed"
-#: Overrides that a prediction does not read; those of OOD sets name images that it does not need.
-_OF_SCORING = re.compile(
-    r"(experiment=how_far|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force)\b"
-    r"|data\.(ood|csid|levels|shift_order|ood_groups)\b|graded=corruptions"
-)
 
 
 @dataclass(frozen=True)
@@ -236,18 +232,21 @@ class Score(Task):
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]
-        beside = asked.name if asked else None
-        advice = None if lost else advise(evaluation, ws.seed, beside)
+        flagged = {name for found in manifest.get("findings", ()) for name in found["sets"]}
+        costs = {name: usable[name].cost_rank for name in timing}
+        costs |= {asked.name: max(costs.values(), default=0) + 1} if asked else {}
+        model = str(manifest["model"])
+        verdict = VERDICT.table([], model=model, seed=ws.seed)
+        if not lost:
+            verdict = verdict_of(evaluation, model, costs, sorted(flagged))
+        recommended = verdict.loc[verdict["metric"] == "recommended", "detector"]
+        named = next((name for name in recommended if name in usable), None)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
-        named = advice.detector if advice and advice.detector != beside else None
         manifest |= {
-            "answer": [
-                *(distance_sentences(distances.summary, distances.axes) if distances else []),
-                *advice_sentences(advice),
-                *(asked_sentences(asked.said_of(ood_sets), asked.name, advice) if asked else []),
-            ],
-            "advice": asdict(advice) if advice else None,
-            "next": predict_command(run, named),
+            "verdict": {
+                "remarks": [asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else [],
+                "next": next_command(ws.settings, run, named, ws.trains),
+            },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
                 n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
@@ -262,6 +261,7 @@ class Score(Task):
             ],
         }
         results = results_of(evaluation, manifest["model"])
+        write_results(verdict.assign(seed=ws.model_seed), ws.folder)
         if distances is not None and len(distances.levels):
             pool = pooled(evaluation.scores, ws.data.ood_names, distances.levels)
             of_pool = Evaluation(pool, methods, seed=ws.seed, csid=ws.data.csid_names, **ws.metrics)
@@ -323,13 +323,14 @@ class Score(Task):
             n = int((distances.degrees["dataset"] != "test").sum())
             model = manifest["model"]
             write_results(follow_results(distances.found, n, model, ws.model_seed), ws.folder)
-        show(results, manifest, best, ws.folder, ws.settings["detector_table"] == "all")
+        verdict = Verdict.of(read_results(ws.folder), manifest)
+        every = ws.settings["detector_table"] == "all"
+        show(results, manifest, best, ws.folder, verdict, every)
         if self.report:
             with ws.stages("report"), optional("report.html"):
                 features = {n: b for n, b in banks.items() if isinstance(b, FeatureBank)}
-                write_page(
-                    ws.folder, ws.data, features, scores, results, best, manifest, dating, distances
-                )
+                shown = (results, best, manifest, dating, distances, verdict)
+                write_page(ws.folder, ws.data, features, scores, *shown)
         return results
 
 
@@ -386,20 +387,6 @@ def later(run: Path | None) -> str:
     else:
         remedy = "add data.ood.NAME=DIR, or graded=corruptions, to this command line"
     return f"there is no OOD set, so no detector was scored: {remedy}"
-
-
-def predict_command(run: Path | None, detector: str | None) -> str | None:
-    """How new images are judged by a detector; None without one.
-
-    ``run`` has trained the network; None = the command line of the running job says what it is.
-    """
-    if detector is None:
-        return None
-    more = [f"detector=[{detector}]", "task=predict", "task.images=DIR"]
-    if run is not None:
-        return f"{command('eval')} {shlex.quote(f'ckpt={run}')} {' '.join(more)}"
-    own = [o for o in running_overrides() if not _OF_SCORING.match(o.lstrip("+~"))]
-    return " ".join([command("eval"), *map(as_typed, own), *more])
 
 
 def threshold_of(

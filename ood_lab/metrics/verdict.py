@@ -1,0 +1,178 @@
+"""The verdict as rows of results: which detectors may be the best, and whether one detects at all.
+
+It rests on all images, and on the numbers of the tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from ood_lab.metrics.best_set import (
+    ALPHA,
+    JointEstimate,
+    drawn_means,
+    mean_aurocs,
+    with_own_ends,
+)
+from ood_lab.metrics.evaluation import Evaluation
+from ood_lab.metrics.ood import Floats, Ints
+from ood_lab.metrics.uncertainty import Ends
+from ood_lab.results import Kind
+
+#: ``n`` = ``n_id`` + ``n_ood``.
+VERDICT = Kind("verdict", "image", ("detector", "ood", "n_id", "n_ood"))
+#: The detector that others are compared with (arXiv 1610.02136).
+BASELINE = "msp"
+#: Images, or photographs, of a dataset that counts.
+FEWEST_OF_A_VERDICT = 10
+#: AUROC of a score that knows nothing.
+CHANCE = 0.5
+
+Row = dict[str, Any]
+
+
+def verdict_of(
+    evaluation: Evaluation, model: str, costs: Mapping[str, int], flagged: Sequence[str] = ()
+) -> pd.DataFrame:
+    """The verdict on the detectors, one row per number.
+
+    It is about the datasets of :attr:`Evaluation.mean_sets` that have
+    :data:`FEWEST_OF_A_VERDICT` images and are not ``flagged``; about all of them where that leaves
+    none. Of every detector, all of them shares:
+
+    - ``mean_auroc, mean_fpr95``: over these datasets, with simultaneous 95% intervals.
+    - ``best_set``: 1 where it may be the best, see :class:`~.best_set.JointEstimate`.
+    - ``detects``: 1 where the lower end of its mean AUROC is above 50%; ``inverted``: 1 where the
+      upper end is below.
+    - ``behind``: by how much its mean AUROC is behind that of the recommended detector.
+
+    Of the whole:
+
+    - ``detects``, without a detector: 1 where any detector does.
+    - ``recommended``: 1, of the cheapest detector in the set of the best that detects, and of
+      these the one with the highest AUROC. Without one that detects there is no such row.
+    - ``resolution``: the median difference of AUROC from the recommended detector that would be
+      significant.
+
+    Of the recommended detector, or the first in AUROC, on every dataset (``ood``): ``auroc`` and
+    ``fpr95`` of the tables, ``above_chance``: 1 where the lower end of AUROC is above 50%, and
+    ``lead_of_other``: by how much the AUROC of another ``detector`` is significantly higher. Of a
+    dataset that does not count: ``too_few`` and ``flagged``, the number of its images.
+
+    Args:
+        evaluation: of all detectors; its draws are used.
+        model: written to every row.
+        costs: rank of what a detector costs to run, by name.
+        flagged: datasets that the check of the data has warned of.
+    """
+    return VERDICT.table(_rows(evaluation, costs, flagged), model=model, seed=evaluation.seed)
+
+
+def _rows(
+    evaluation: Evaluation, costs: Mapping[str, int], flagged: Sequence[str]
+) -> Iterator[Row]:
+    n_of = dict(zip(evaluation.ood_names, evaluation.sets.n_ood, strict=True))
+    left = {name: "flagged" for name in evaluation.mean_sets if name in flagged}
+    left |= {s: "too_few" for s in evaluation.mean_sets if n_of[s] < FEWEST_OF_A_VERDICT}
+    counted = [name for name in evaluation.mean_sets if name not in left]
+    if not counted:
+        left, counted = {}, evaluation.mean_sets
+
+    def sized(row: Row) -> Row:
+        names = [row["ood"]] if "ood" in row else counted
+        n_id, n_ood = evaluation.n_id, sum(n_of[name] for name in names)
+        return {**row, "n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
+
+    aurocs = mean_aurocs(evaluation, counted)
+    ends = _ends(evaluation, "auroc", counted, aurocs)
+    detects = ends[0] > CHANCE
+    ranks = np.array([costs[name] for name in evaluation.detectors])
+    named = _recommended(aurocs.best(), detects, aurocs.values, ranks)
+    yield from map(sized, _detector_rows(evaluation, counted, aurocs, ends, named))
+    yield sized(_row("detects", detects.any()))
+    if detects[named]:
+        yield sized(_row("recommended", 1, detector=evaluation.detectors[named]))
+    yield sized(_row("resolution", _resolution(aurocs, named)))
+    for name, why in left.items():
+        yield sized(_row(why, n_of[name], ood=name))
+    for name in evaluation.mean_sets:
+        yield from map(sized, _table_rows(evaluation, name, named))
+    for name in counted:
+        yield from map(sized, _dataset_rows(evaluation, name, named, ALPHA / len(counted)))
+
+
+def _row(
+    metric: str, value: float | np.bool_, low: float = np.nan, high: float = np.nan, **keys: str
+) -> Row:
+    return {"metric": metric, "value": float(value), "ci_low": low, "ci_high": high, **keys}
+
+
+def _detector_rows(
+    evaluation: Evaluation, sets: Sequence[str], aurocs: JointEstimate, ends: Ends, named: int
+) -> Iterator[Row]:
+    """What is said of every detector over these datasets together."""
+    fpr95 = drawn_means(evaluation, "fpr95", sets)
+    of_fpr95 = (fpr95.values, *_ends(evaluation, "fpr95", sets, fpr95))
+    columns: dict[str, Sequence[Floats | NDArray[np.bool_]]] = {
+        "mean_auroc": (aurocs.values, *ends),
+        "mean_fpr95": of_fpr95,
+        "best_set": (aurocs.best(),),
+        "detects": (ends[0] > CHANCE,),
+        "inverted": (ends[1] < CHANCE,),
+        "behind": aurocs.behind(named),
+    }
+    for metric, numbers in columns.items():
+        for name, *of_one in zip(evaluation.detectors, *numbers, strict=True):
+            yield _row(metric, *of_one, detector=name)
+
+
+def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
+    """The numbers of the tables of one detector on one dataset."""
+    place, measured = evaluation.ood_names.index(ood), evaluation.sets
+    for metric in ("auroc", "fpr95"):
+        low, high = (end[named, place] for end in measured.ends[metric])
+        value = measured.values[metric][named, place]
+        yield _row(metric, value, low, high, detector=evaluation.detectors[named], ood=ood)
+
+
+def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) -> Iterator[Row]:
+    """Whether one detector is above chance on a dataset, and whether another one is better."""
+    names, place = evaluation.detectors, evaluation.ood_names.index(ood)
+    above = evaluation.sets.ends["auroc"][0][named, place] > CHANCE
+    yield _row("above_chance", above, detector=names[named], ood=ood)
+    behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
+    first = int(np.argmin(np.nan_to_num(behind)))
+    if high[first] < 0:
+        numbers = (-behind[first], -high[first], -low[first])
+        yield _row("lead_of_other", *numbers, detector=names[first], ood=ood)
+
+
+def _ends(evaluation: Evaluation, metric: str, sets: Sequence[str], joint: JointEstimate) -> Ends:
+    """Simultaneous intervals of a mean, see :func:`with_own_ends`."""
+    _, draws = evaluation.mean(metric, sets)
+    places = evaluation.places(sets)
+    if len(places) == 1:
+        own = tuple(end[:, places[0]] for end in evaluation.sets.ends[metric])
+    else:
+        own = evaluation.sets.mean_ends(metric, places, joint.values, draws, evaluation.n_id)
+    return with_own_ends(joint, (own[0], own[1]))
+
+
+def _recommended(
+    best: NDArray[np.bool_], detects: NDArray[np.bool_], values: Floats, costs: Ints
+) -> int:
+    """Of the best that detect the cheapest, and of these the one with the highest value."""
+    both = best & detects
+    among = both if both.any() else detects if detects.any() else best
+    order = np.lexsort(np.stack([-np.nan_to_num(values), costs, ~among]))
+    return int(order[0])
+
+
+def _resolution(joint: JointEstimate, place: int) -> float:
+    differences, low, _ = joint.behind(place)
+    return float(np.median(np.delete(differences - low, place))) if len(differences) > 1 else np.nan

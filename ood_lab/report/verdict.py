@@ -1,0 +1,348 @@
+"""The verdict: how far each dataset is, which detector detects it, and what to run next.
+
+It is made of rows of results, and computes none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from ood_lab.metrics import BASELINE
+from ood_lab.report.blocks import Block, Folded, Text
+from ood_lab.report.protocol import DAGGER, MISSING, percent
+from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
+from ood_lab.results import of_kind
+from ood_lab.words import counted, listed
+
+#: Metrics of kind ``shift`` in units of ID data, the least fallback last.
+CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "ratio_to_id"
+#: Severities of common corruptions.
+_MOST_SEVERE = 5
+#: FPR95 above which a detector is called weak.
+_WEAK = 0.5
+#: Rows of the table on a terminal, and names that a sentence lists.
+_ROWS, _NAMED = 12, 6
+_FPR95 = {
+    "ood": "ID images flagged when 95% of OOD images are detected",
+    "id": "OOD images accepted when 95% of ID images are accepted",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a run found, in short.
+
+    Attributes:
+        rows: of kind ``verdict``, see :func:`ood_lab.metrics.verdict.verdict_of`.
+        shift: one row per dataset and axis in units of ID data: ``dataset, axis, metric, value,
+            ci_low, ci_high, n``; empty where nothing was measured.
+        positive: class whose FPR95 it is.
+        flagged: datasets that the check of the data has warned of; "test" is ID test.
+        remarks: further sentences, on the data and on how the shift was measured.
+        next: the next command, with what it does; None = there is none.
+    """
+
+    rows: pd.DataFrame
+    shift: pd.DataFrame = field(default_factory=pd.DataFrame)
+    positive: str = "ood"
+    flagged: Sequence[str] = ()
+    remarks: Sequence[str] = ()
+    next: tuple[str, str] | None = None
+
+    @classmethod
+    def of(cls, results: pd.DataFrame, facts: Mapping[str, Any]) -> Verdict:
+        """The verdict of a run.
+
+        Args:
+            results: of all kinds.
+            facts: the manifest: ``fpr95_positive, findings, verdict`` (``remarks, next``).
+        """
+        more = facts.get("verdict") or {}
+        return cls(
+            of_kind(results, "verdict"),
+            shift_units(results),
+            str(facts.get("fpr95_positive", "ood")),
+            tuple(dict.fromkeys(s for f in facts.get("findings", ()) for s in f["sets"])),
+            tuple(more.get("remarks", ())),
+            tuple(more["next"]) if more.get("next") else None,
+        )
+
+    @property
+    def recommended(self) -> str | None:
+        """The detector to use; None where none detects."""
+        return next(iter(self._of("recommended")["detector"]), None)
+
+    @property
+    def best(self) -> tuple[str, ...]:
+        """The detectors that may be the best, the highest mean AUROC first."""
+        within = set(self._of("best_set").query("value == 1")["detector"])
+        ordered = self._of("mean_auroc").sort_values("value", ascending=False, kind="stable")
+        return tuple(str(name) for name in ordered["detector"] if name in within)
+
+    @property
+    def detects(self) -> bool:
+        """Whether any detector is significantly above chance."""
+        rows = self._of("detects")
+        return bool((rows.loc[rows["detector"].isna(), "value"] == 1).any())
+
+    @property
+    def named(self) -> str | None:
+        """The detector whose numbers are shown: the recommended one, or the highest AUROC."""
+        return next(iter(self._of("auroc")["detector"]), None)
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """The least shifted first: by semantic shift, then by covariate shift, else as given."""
+        names = [str(name) for name in self._of("auroc")["ood"]]
+        names += [n for n in dict.fromkeys(self.shift.get("dataset", ())) if not names]
+        for metric in (SEVERITY, CLASS_UNITS):
+            if len(self.shift):
+                of = self.shift[self.shift["metric"] == metric].set_index("dataset")["value"]
+                names.sort(key=lambda name: float(of.get(name, math.inf)))
+        return names
+
+    @property
+    def sentences(self) -> list[str]:
+        """The verdict in words, one number a sentence."""
+        return [*self._detector_sentences(), *self._exceptions(), *self.remarks]
+
+    def table(self, rows: int | None = None) -> Table:
+        """Shift of every dataset, and what the named detector gets on it.
+
+        Args:
+            rows: at most so many, the least and the most shifted; None = all.
+        """
+        names, left_out = self.datasets, 0
+        if rows is not None and len(names) > rows:
+            left_out = len(names) - rows
+            names = [*names[: rows - rows // 2], *names[len(names) - rows // 2 :]]
+        heads, columns = [Head("OOD dataset", "ascending")], [list(map(self._name, names))]
+        for head, cells in self._shift_columns(names):
+            heads.append(head)
+            columns.append(cells)
+        for metric, title in (("auroc", "AUROC %"), ("fpr95", "FPR95 %")):
+            of = self._of(metric).set_index("ood")
+            if len(of):
+                heads.append(Head(title, "ascending", note=str(self.named)))
+                found = of.to_dict("index")
+                columns.append([_share(found[name]) for name in names])
+        notes = list(self._notes())
+        if left_out:
+            notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
+        caption = "Shift and detection by dataset, the least shifted first (± = 95% interval)"
+        return Table(caption, heads, list(zip(*columns, strict=True)), notes=notes, spreads=True)
+
+    def blocks(self, page: bool = False) -> list[Block]:
+        """What a terminal ends with, and what a page begins with."""
+        shown: list[Block] = []
+        if self.datasets:
+            brief = len(self.datasets) > _ROWS
+            shown.append(self.table(_ROWS if brief else None))
+            if brief and page:
+                shown.append(Folded("All datasets", [self.table()], page_only=True))
+        shown += [Text(sentence, "answer") for sentence in self.sentences]
+        if self.next:
+            purpose, command = self.next
+            shown += [Text(f"Next: {purpose}"), Text(command, "command")]
+        return shown
+
+    def values(self) -> dict[str, float | str]:
+        """The verdict for a dashboard: ``verdict/recommended``, ``verdict/<dataset>/semantic``."""
+        found: dict[str, float | str] = {
+            "verdict/recommended": self.recommended or "none",
+            "verdict/best": ", ".join(self.best),
+            "verdict/detects": float(self.detects),
+        }
+        for metric in ("auroc", "fpr95"):
+            if (mean := self._mean(metric)) is not None:
+                found[f"verdict/{metric}"] = float(mean["value"])
+            for row in self._of(metric).to_dict("records"):
+                found[f"verdict/{row['ood']}/{metric}"] = float(row["value"])
+        for row in self.shift.to_dict("records"):
+            key = row["axis"] if row["axis"] != "distance" else row["metric"]
+            found[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
+        return {key: value for key, value in found.items() if value == value}
+
+    # The rows
+
+    def _of(self, metric: str) -> pd.DataFrame:
+        return self.rows[self.rows["metric"] == metric]
+
+    def _mean(self, metric: str) -> Mapping[Any, Any] | None:
+        """The mean of the named detector over the datasets that count."""
+        rows = self._of(f"mean_{metric}")
+        rows = rows[rows["detector"] == self.named]
+        return rows.iloc[0].to_dict() if len(rows) else None
+
+    def _left(self) -> dict[str, str]:
+        """Datasets that do not count, and why: ``flagged`` or ``too_few``."""
+        return {str(name): why for why in ("flagged", "too_few") for name in self._of(why)["ood"]}
+
+    # The words
+
+    def _detector_sentences(self) -> Iterator[str]:
+        mean = self._mean("auroc")
+        if mean is None:
+            return
+        name, best, several = (
+            self.named,
+            self.best,
+            self._of("mean_auroc")["detector"].nunique() > 1,
+        )
+        n = len(self._of("auroc")) - len(self._left())
+        where = f"mean of {n} datasets, simultaneous 95% interval" if n > 1 else "95% interval"
+        if self.recommended:
+            yield f"Recommended detector: {name}{self._why() if several else ''}."
+        elif math.isnan(mean["ci_low"]):
+            yield "No detector is recommended: there are too few images for an interval."
+        else:
+            yield "No detector detects these datasets: no AUROC is significantly above 50%."
+        of = "" if self.recommended or not several else f" of {name}, the first by AUROC"
+        yield f"AUROC{of} {_interval(mean)}: {where}."
+        fpr95 = self._mean("fpr95")
+        if fpr95 is not None and self.recommended:
+            yield f"FPR95 {_interval(fpr95)}: {_FPR95[self.positive]}."
+            if fpr95["value"] > _WEAK:
+                yield f"This is weak: FPR95 of {name} is above 50%."
+        if self.recommended and name != BASELINE:
+            yield from self._behind(BASELINE, f"the baseline {BASELINE}")
+        resolution = self._of("resolution")["value"]
+        if len(resolution) and resolution.notna().all():
+            images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
+            least = f"{100 * resolution.iloc[0]:.1f} points"
+            yield f"AUROC differences below {least} are not significant ({images})."
+
+    def _why(self) -> str:
+        if len(self.best) == 1:
+            return ", whose mean AUROC is significantly higher than all others"
+        return (
+            f", the cheapest, then highest in AUROC, of {len(self.best)} that may be the best "
+            f"({_some(self.best)})"
+        )
+
+    def _behind(self, other: str, words: str) -> Iterator[str]:
+        rows = self._of("behind")
+        for row in rows[rows["detector"] == other].to_dict("records"):
+            if row["ci_low"] > 0:
+                yield f"AUROC of {words} is {_points(row)} lower."
+            elif row["ci_high"] < 0:
+                yield f"AUROC of {words} is {_points(row, -1)} higher."
+            else:
+                yield f"AUROC of {words} is not significantly different."
+
+    def _exceptions(self) -> Iterator[str]:
+        above = self._of("above_chance")
+        missed = [str(name) for name in above.loc[above["value"] == 0, "ood"]]
+        if missed and self.recommended:
+            yield f"{self.named} is not significantly above chance on {_some(missed)}."
+        for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
+            yield f"On {row['ood']}, AUROC of {row['detector']} is {_points(row)} higher."
+        inverted = self._of("inverted").query("value == 1")["detector"]
+        if len(inverted):
+            verb = "rates" if len(inverted) == 1 else "rate"
+            yield (
+                f"Inverted: {_some(list(inverted))} {verb} the OOD images as more normal than your "
+                "test images (mean AUROC below 50%)."
+            )
+        for why, words in (
+            ("flagged", f"the data check warns of {{}} ({DAGGER})"),
+            ("too_few", "{} has too few images"),
+        ):
+            if names := [name for name, reason in self._left().items() if reason == why]:
+                one = "it does" if len(names) == 1 else "they do"
+                text = words.format(_some(names))
+                text = text.replace(" has ", " have ") if len(names) > 1 else text
+                yield f"{text[0].upper()}{text[1:]}: {one} not count in the means."
+        if self.flagged and "test" in self.flagged:
+            yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
+
+    def _notes(self) -> Iterator[str]:
+        metrics = set(self.shift.get("metric", ()))
+        whole = "distance" in set(self.shift.get("axis", ()))
+        if CLASS_UNITS in metrics:
+            head = "classes" if whole else "semantic"
+            yield f"{head}: 0 = ID test images, 1 = one of your classes left out of training."
+        if SEVERITY in metrics:
+            head = "severity" if whole else "covariate"
+            yield (
+                f"{head}: 0 = ID test images, 1 to {_MOST_SEVERE} = corruption severity; beyond: "
+                f"times the distance at {_MOST_SEVERE}."
+            )
+        if RATIO in metrics:
+            yield "x = times the median distance of the ID test images."
+
+    # The table
+
+    def _name(self, name: str) -> Cell:
+        mark = DAGGER if name in self.flagged else ""
+        return name_cell(f"{name}{mark}", self.datasets.index(name))
+
+    def _shift_columns(self, names: Sequence[str]) -> Iterator[tuple[Head, list[Cell]]]:
+        if not len(self.shift):
+            return
+        whole = "distance" in set(self.shift["axis"])
+        rows = {(r["dataset"], r["axis"], r["metric"]): r for r in self.shift.to_dict("records")}
+        wanted = {
+            ("distance" if whole else "semantic", CLASS_UNITS): "classes" if whole else "semantic",
+            ("distance" if whole else "covariate", SEVERITY): "severity" if whole else "covariate",
+        }
+        for (axis, metric), title in wanted.items():
+            cells = [
+                _unit_cell(rows.get((name, axis, metric)) or rows.get((name, axis, RATIO)))
+                for name in names
+            ]
+            yield Head(title, "ascending", note="shift"), cells
+
+
+def shift_units(results: pd.DataFrame) -> pd.DataFrame:
+    """The shift of datasets in units of ID data, of a results table of all kinds."""
+    rows = of_kind(results, "shift")
+    rows = rows[rows["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])]
+    if not len(rows):
+        return pd.DataFrame()
+    columns = ["set", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return rows[columns].rename(columns={"set": "dataset"}).reset_index(drop=True)
+
+
+def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
+    if row is None or math.isnan(row["value"]):
+        return Cell(MISSING)
+    value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
+    times = "x" if row["metric"] == RATIO else ""
+    if row["metric"] == SEVERITY and value > _MOST_SEVERE:
+        interval = f"{_severity(low)} to {_severity(high)}" if not math.isnan(low) else ""
+        return Cell(_severity(value), value, interval)
+    return number_cell(value, low, high, lambda v: f"{v:.1f}{times}")
+
+
+def _severity(value: float) -> str:
+    if value <= _MOST_SEVERE:
+        return f"{value:.1f}"
+    return f">{_MOST_SEVERE} ({value / _MOST_SEVERE:.1f}x)"
+
+
+def _share(row: Mapping[Any, Any]) -> Cell:
+    return number_cell(float(row["value"]), float(row["ci_low"]), float(row["ci_high"]))
+
+
+def _interval(row: Mapping[Any, Any]) -> str:
+    if math.isnan(row["ci_low"]):
+        return f"{percent(row['value'])}% (too few images for an interval)"
+    return f"{percent(row['value'])}% [{percent(row['ci_low'])}, {percent(row['ci_high'])}]"
+
+
+def _points(row: Mapping[Any, Any], sign: int = 1) -> str:
+    ends = sorted(sign * 100 * row[key] for key in ("ci_low", "ci_high"))
+    return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
+
+
+def _some(names: Sequence[str]) -> str:
+    """The names; of many the first, and how many others there are."""
+    more = len(names) - _NAMED
+    return listed([*names] if more <= 1 else [*names[:_NAMED], f"{more} others"])

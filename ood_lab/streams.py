@@ -1,0 +1,22 @@
+"""Named streams of random numbers: two uses of one seed never draw the same numbers."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+
+def stream(seed: int, name: str, *numbers: int) -> np.random.Generator:
+    """The random numbers of one use of a seed.
+
+    ``SeedSequence(seed, spawn_key=(crc32(name), *numbers))``: numpy fills short keys with zeros, so
+    that ``default_rng(0)`` and ``default_rng([0, 0])`` draw the same; a spawn key does not.
+
+    Args:
+        seed: of the run, >= 0.
+        name: what is drawn.
+        numbers: what tells several draws of one name apart, each >= 0.
+    """
+    key = (zlib.crc32(name.encode()), *numbers)
+    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

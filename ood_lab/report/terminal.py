@@ -38,9 +38,10 @@ class Printed:
         """The blocks, a blank line before every table."""
         for block in printed(self.blocks):
             if isinstance(block, Text):
-                # A command that is broken into lines cannot be copied.
-                whole = {"no_wrap": True, "overflow": "ignore"} if block.style == "command" else {}
-                yield RichText(block.text, _STYLE[block.style], **whole)
+                text = RichText(block.text, _STYLE[block.style])
+                if block.style == "command":  # in several lines it could not be copied
+                    text.no_wrap, text.overflow = True, "ignore"
+                yield text
                 continue
             for part in printed_table(block, options.max_width):
                 yield RichText()

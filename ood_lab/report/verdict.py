@@ -190,11 +190,8 @@ class Verdict:
         mean = self._mean("auroc")
         if mean is None:
             return
-        name, best, several = (
-            self.named,
-            self.best,
-            self._of("mean_auroc")["detector"].nunique() > 1,
-        )
+        name = self.named
+        several = self._of("mean_auroc")["detector"].nunique() > 1
         n = len(self._of("auroc")) - len(self._left())
         where = f"mean of {n} datasets, simultaneous 95% interval" if n > 1 else "95% interval"
         if self.recommended:

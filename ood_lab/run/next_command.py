@@ -50,9 +50,8 @@ def next_command(
         words = [shlex.quote(f"ckpt={run}")]
     else:
         words = [as_typed(o) for o in own if not _OF_SCORING.match(o.lstrip("+~"))]
-    return f"score new images (replace {folder} by your folder)", " ".join(
-        [command("eval"), *words, *map(shlex.quote, more)]
-    )
+    purpose = f"score new images (replace {folder} by your folder)"
+    return purpose, " ".join([command("eval"), *words, *map(shlex.quote, more)])
 
 
 def _images(settings: Mapping[str, Any]) -> str:

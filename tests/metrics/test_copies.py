@@ -3,9 +3,8 @@
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import binom
 
-from ood_lab.metrics import Evaluation, advise, auroc, delong, follow, results_of
+from ood_lab.metrics import Evaluation, auroc, delong, follow, mean_aurocs, results_of
 from ood_lab.metrics.copies import Copies
 
 SEVERITIES = (1, 2, 3, 4, 5)
@@ -94,16 +93,14 @@ def test_values_stay_and_n_counts_photographs():
     assert same[0][0] == pytest.approx(of_set["value"].iloc[0], abs=1e-12)
 
 
-def test_without_a_difference_the_rule_seldom_names_a_winner_from_copies():
-    rng, rounds = np.random.default_rng(2), 120
-    named = 0
-    for seed in range(rounds):
+def test_without_a_difference_the_set_of_the_best_keeps_all_in_spite_of_copies():
+    rng, rounds = np.random.default_rng(2), 60
+    kept = []
+    for _ in range(rounds):
         table = scores(rng, 60, names=("msp", "a", "b"))
-        found = advise(Evaluation(table, ["msp", "a", "b"], draws=60, level_sets=()), seed)
-        assert (found.photographs, found.n_id, found.n_ood) == (30, 30, 150)
-        named += found.detector != "msp"
-    # So many would be improbable (one-sided, 1%) if the share were 5%.
-    assert binom.sf(named - 1, rounds, 0.05) > 0.01
+        evaluation = Evaluation(table, ["msp", "a", "b"], draws=2, level_sets=())
+        kept.append(mean_aurocs(evaluation, evaluation.mean_sets).best())
+    assert np.mean(kept) > 0.9
 
 
 def test_misses_of_copies_are_as_uncertain_as_those_of_their_photographs():

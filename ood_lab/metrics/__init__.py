@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.advice import BASELINE, Advice, advise
-from ood_lab.metrics.chance import at_chance
+from ood_lab.metrics.chance import at_chance, flagged_p_value
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, Protocol, sets_of_means
@@ -34,6 +34,7 @@ from ood_lab.metrics.ood import (
     auroc,
     fpr_at_tpr,
     roc_curve,
+    threshold_at_tpr,
     tie_share,
 )
 from ood_lab.metrics.record import Metric, known_metrics, metric_of
@@ -80,6 +81,7 @@ __all__ = [
     "delong_p_values",
     "e_aurc",
     "exceedance_interval",
+    "flagged_p_value",
     "follow",
     "follow_all",
     "follow_results",
@@ -99,6 +101,7 @@ __all__ = [
     "shift_correlation",
     "shift_sensitivity",
     "significance_of",
+    "threshold_at_tpr",
     "tie_share",
     "wilson_interval",
 ]

@@ -36,6 +36,7 @@ FIRST = 20
 _DETECTORS = 6  # with a column of their own; more do not fit beside each other
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
 _SIGNIFICANT = 0.05
+_SHARE = "{:.1%}".format
 _ID, _NEW = "held-out ID images", "your images"
 
 
@@ -68,34 +69,42 @@ class Judged:
 
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
     """A row a detector: its threshold, how many images it flags, and whether that is chance."""
-    columns: dict[str, Callable[[Mapping[str, Any]], Cell]] = {
-        "held-out ID": lambda of: count_cell(of["held_out"]),
-        "alpha": lambda of: number_cell(_number(of["alpha"]), show="{:g}".format),
-        "OOD if score": lambda of: Cell(_rule(of), of["threshold_score"]),
-        "FPR on held-out ID": lambda of: number_cell(
-            _number(of.get("fpr")),
-            _number(of.get("fpr_ci_low")),
-            _number(of.get("fpr_ci_high")),
-            show="{:.1%}".format,
+    columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
+        (Head("held-out", note="ID images"), "held_out", lambda of: count_cell(of["held_out"])),
+        (Head("alpha"), "alpha", lambda of: number_cell(_number(of["alpha"]), show="{:g}".format)),
+        (Head("OOD if", note="score"), "rule", lambda of: Cell(_rule(of), of["threshold_score"])),
+        (Head("FPR", note="held-out"), "fpr", _false_positives),
+        (
+            Head("TPR", note="OOD"),
+            "tpr",
+            lambda of: number_cell(_number(of.get("tpr")), show=_SHARE),
         ),
-        "TPR on given OOD": lambda of: number_cell(_number(of.get("tpr")), show="{:.1%}".format),
-        "flagged as OOD": lambda of: Cell(
-            f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"]
+        (Head("flagged", note="as OOD"), "flagged", _flagged),
+        (
+            Head("by", note="chance"),
+            "flagged_by_chance",
+            lambda of: number_cell(of["flagged_by_chance"], show="{:,.1f}".format),
         ),
-        "by chance": lambda of: number_cell(of["flagged_by_chance"], show="{:,.1f}".format),
-        "p of more": lambda of: Cell(p_text(of["flagged_p_value"]), of["flagged_p_value"]),
-    }
-    facts = list(found.values())
-    needed = {"alpha": "alpha", "FPR on held-out ID": "fpr", "TPR on given OOD": "tpr"}
-    for head, key in needed.items():
-        if all(of.get(key) is None for of in facts):
-            del columns[head]
-    heads = [Head("detector", "ascending"), *map(Head, columns)]
-    rows = [
-        [name_cell(name), *(cell(of) for cell in columns.values())] for name, of in found.items()
+        (
+            Head("p", "ascending", note="of more"),
+            "flagged_p_value",
+            lambda of: Cell(p_text(of["flagged_p_value"]), of["flagged_p_value"]),
+        ),
     ]
+    known = [c for c in columns if any(of.get(c[1]) is not None for of in found.values())]
+    heads = [Head("detector", "ascending"), *(head for head, _, _ in known)]
+    rows = [[name_cell(name), *(cell(of) for _, _, cell in known)] for name, of in found.items()]
     notes = ["p of more: one-sided test of each detector, not corrected for their number."]
     return Table(caption, heads, rows, notes=notes)
+
+
+def _false_positives(of: Mapping[str, Any]) -> Cell:
+    ends = (_number(of.get("fpr_ci_low")), _number(of.get("fpr_ci_high")))
+    return number_cell(_number(of.get("fpr")), *ends, show=_SHARE)
+
+
+def _flagged(of: Mapping[str, Any]) -> Cell:
+    return Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"])
 
 
 def _number(value: float | None) -> float:
@@ -103,8 +112,9 @@ def _number(value: float | None) -> float:
 
 
 def _rule(of: Mapping[str, Any]) -> str:
+    """``> 0.58`` or ``>= 0.58``."""
     return (
-        f"{of['rule'].removeprefix('score ').removesuffix('threshold')}{of['threshold_score']:.4g}"
+        str(of["rule"]).removeprefix("score ").replace("threshold", f"{of['threshold_score']:.4g}")
     )
 
 
@@ -190,7 +200,7 @@ def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
     lines = [f"Of {counted(n, 'image')}, {_first(flags)} as OOD."]
     if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
         by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
-        lines.append(f"Flagged by chance, if all were ID: at most {listed(by_chance, 'or')}.")
+        lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
     lines += _thresholds(n, manifest)
     more = {name: of for name, of in detectors.items() if of["flagged_p_value"] <= _SIGNIFICANT}
     if more:
@@ -227,13 +237,13 @@ def _thresholds(n: int, manifest: Mapping[str, Any]) -> list[str]:
             f"{_first(reached)}."
         )
     rates = [
-        f"{name} {of['fpr']:.1%} [{of['fpr_ci_low']:.1%}, {of['fpr_ci_high']:.1%}] of "
-        f"{of['held_out']:,}"
+        f"{name} {of['fpr']:.1%} [{of['fpr_ci_low']:.1%}, {of['fpr_ci_high']:.1%}] "
+        f"(n = {of['held_out']:,})"
         for name, of in given.items()
     ]
     lines.append(f"FPR on held-out ID images at this threshold: {_first(rates)}.")
     chance = [f"{of['flagged_by_chance']:,.1f} by {name}" for name, of in given.items()]
-    lines.append(f"Flagged by chance, if all were ID (FPR × {n:,}): {_first(chance)}.")
+    lines.append(f"Expected by chance, if all were ID (FPR × {n:,}): {_first(chance)}.")
     return lines
 
 

@@ -149,14 +149,14 @@ class Predict(Task):
         listed = list_images(self.images, most)
         pictures = opened(listed) if len(listed) <= self.shard_size else None
         ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
+        wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
+        thresholds.check_detectors(wanted)
         data = None if ready else ws.data
         classes = data.classes if data else next(iter(ready.values())).classes
         backbone = ws.load_backbone(classes)
         weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
         for saved in ready.values():
             saved.check_backbone(weights, transform)
-        wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
-        thresholds.check_detectors(wanted)
         ood = _ood_datasets(ws, self.tpr)
         usable, refused = split_by_columns(wanted, backbone)
         if not usable:

@@ -352,7 +352,7 @@ def own(tmp_path_factory, outputs, pictures):
         place.parent.mkdir(exist_ok=True)
         train.load_image(int(row)).save(place)
     line = ("data=folder", f"data.id.train={folder}", "data.split=[0.4,0.5,0.1]")
-    line += (f"data.ood.second={pictures}/second", "detector=[knn]", "trainer.max_epochs=1")
+    line += (f"data.ood.second={pictures}/second", "detector=[msp]", "trainer.max_epochs=1")
     line += ("logger=none", "task.report=false", "name=own", f"paths.outputs={outputs}")
     assert call("train.py", *line) == 0
     return folder, run_folders(outputs / "own")[-1]
@@ -365,10 +365,10 @@ def split_paths(run, split):
 def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, pictures):
     """The training images of ``ckpt`` are those that its run has recorded."""
     _, run = own
-    arguments = (f"task.images={pictures}/first", "detector=[knn]", f"ckpt={run}", "task.alpha=0.2")
+    arguments = (f"task.images={pictures}/first", "detector=[msp]", f"ckpt={run}", "task.alpha=0.2")
     same = words_of(predict(*arguments))[1]
     assert same["warnings"] == []
-    assert same["detectors"]["knn"]["held_out"] == len(split_paths(run, "val"))
+    assert same["detectors"]["msp"]["held_out"] == len(split_paths(run, "val"))
     folder = predict(*arguments, "data.split_seed=1")
     val = split_paths(folder, "val")
     shared = val & split_paths(run, "train")
@@ -376,7 +376,7 @@ def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, p
     manifest = words_of(folder)[1]
     (warning,) = manifest["warnings"]
     assert f"{len(shared)} of {len(val)} validation images are also training images" in warning
-    assert manifest["detectors"]["knn"]["held_out"] == len(val) - len(shared)
+    assert manifest["detectors"]["msp"]["held_out"] == len(val) - len(shared)
     assert manifest["id_accuracy_n"] == len(val) - len(shared)
     assert "They are excluded from the calibration" in (folder / "predictions.html").read_text()
 
@@ -391,11 +391,11 @@ def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_
         (image if int(path.stem) % 2 else image.rotate(180)).save(copy)
     copies = [path for path in val.glob("*/*.png") if int(path.stem[-3:]) % 2]
     n = len(list(val.glob("*/*.png")))
-    arguments = (f"task.images={pictures}/first", "detector=[knn]", f"ckpt={run}", "task.alpha=0.2")
+    arguments = (f"task.images={pictures}/first", "detector=[msp]", f"ckpt={run}", "task.alpha=0.2")
     data = ("data=folder", f"data.id.train={source}", f"data.id.val={val}")
     manifest = words_of(predict(*arguments, *data, "data.split=[0.9,0.05,0.05]"))[1]
     (warning,) = manifest["warnings"]
-    held_out = manifest["detectors"]["knn"]["held_out"]
+    held_out = manifest["detectors"]["msp"]["held_out"]
     assert f"{n - held_out} of {n} validation images are also training images" in warning
     assert n - len(copies) <= held_out < n
     capsys.readouterr()

@@ -70,12 +70,14 @@ class Overlap:
         second: a split or an OOD set.
         count: number of such images of ``second``.
         example: one of them and its twin in ``first``.
+        rows: of them in ``second``; empty where they are only counted.
     """
 
     first: str
     second: str
     count: int
     example: tuple[str, str]
+    rows: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         here, there = self.example

@@ -324,6 +324,12 @@ class OODDataModule(L.LightningDataModule):
         """Adds so many images of ``data.outliers`` to each training image, from here on."""
         self._view().expose(self.splits[OUTLIERS], per_image)
 
+    def leave_out(self, split: str, rows: Sequence[int]) -> None:
+        """Takes some images out of a set of files, from here on."""
+        data = self.predict_dataset(split)
+        assert isinstance(data, FileDataset)  # the rows of generated sets are known by number
+        self.splits[split] = data.without(rows)
+
     def leave_out_images(self) -> None:
         """Leaves images out of later training batches, for a module that keeps what it needs."""
         if self._train_view is not None:

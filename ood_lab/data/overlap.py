@@ -26,7 +26,7 @@ def _shared(first: ImageDataset, second: ImageDataset) -> Overlap | None:
     if first.identity != second.identity:
         return None
     example = (str(second.table["path"].iat[0]), str(first.table["path"].iat[0]))
-    return Overlap(first.name, second.name, len(second), example)
+    return Overlap(first.name, second.name, len(second), example, tuple(range(len(second))))
 
 
 def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
@@ -38,11 +38,12 @@ def _shared_files(first: FileDataset, second: FileDataset) -> Overlap | None:
     for data in (first, second):
         paths = pd.Series(data.paths)[sizes[data.name].isin(common)]
         hashes = data.content_hashes(list(paths.index))
-        tables.append(pd.DataFrame({"path": paths.to_numpy(), "sha256": hashes}))
+        tables.append(pd.DataFrame({"path": paths, "sha256": hashes}))
     there, here = (table[table["sha256"] != ""] for table in tables)
     twins = here[here["sha256"].isin(there["sha256"])]
     if twins.empty:
         return None
     twin = twins.iloc[0]
     other = there.loc[there["sha256"] == twin["sha256"], "path"].iloc[0]
-    return Overlap(first.name, second.name, len(twins), (str(twin["path"]), str(other)))
+    example = (str(twin["path"]), str(other))
+    return Overlap(first.name, second.name, len(twins), example, tuple(twins.index))

@@ -28,8 +28,13 @@ def least_held_out(alpha: float) -> int:
     return n
 
 
-def too_few(n: int, alpha: float) -> str | None:
-    """Says that no p-value of ``n`` held-out images reaches alpha, with a remedy; else None."""
+def too_few(n: int, alpha: float | None) -> str | None:
+    """Says that no p-value of ``n`` held-out images reaches alpha, with a remedy; else None.
+
+    Without an alpha, where a threshold is given, one image is enough.
+    """
+    if alpha is None:
+        return None if n else "there are no held-out ID images: hold out some (val)"
     least = least_held_out(alpha)
     if n >= least:
         return None
@@ -46,30 +51,40 @@ class CalibratedDetector:
     The p-value of a score s, from n held-out ID scores, is
     :math:`p(s) = (1 + \#\{\text{held-out} \ge s\}) / (n + 1)`, and an image is OOD exactly where
     p(s) ≤ alpha. For an ID image exchangeable with the held-out ones that happens with probability
-    at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279).
+    at most alpha (Vovk et al. 2005; for OOD detection arXiv 2104.08279). With a given threshold t
+    instead of an alpha, an image is OOD exactly where s ≥ t.
 
     Attributes:
         detector: fitted.
         id_scores: of the held-out ID images, ``[n] float64``, ascending.
-        alpha: the largest false alarm rate on ID images; between 0 and 1.
+        alpha: the largest false alarm rate on ID images; between 0 and 1. None = the threshold is
+            given.
         classes: names of the ID classes.
         weights_sha256: of the backbone whose features it was fitted on.
         transform: of the images, printed.
+        given_threshold: the lowest score that is OOD; None = alpha decides.
 
     Raises:
-        UserError: alpha is out of range, or there are too few held-out images for it.
+        UserError: alpha is out of range, the threshold is not finite, or there are too few held-out
+            images.
+        ValueError: both an alpha and a threshold, or neither.
     """
 
     detector: Detector
     id_scores: Tensor
-    alpha: float
+    alpha: float | None
     classes: list[str]
     weights_sha256: str
     transform: str
+    given_threshold: float | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.alpha < 1:
+        if (self.alpha is None) == (self.given_threshold is None):
+            raise ValueError("give either an alpha or a threshold")
+        if self.alpha is not None and not 0 < self.alpha < 1:
             raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
+        if self.given_threshold is not None and not math.isfinite(self.given_threshold):
+            raise UserError(f"task.threshold={self.given_threshold}: give a finite number")
         if reason := too_few(len(self.id_scores), self.alpha):
             raise UserError(f"{self.detector.name}: {reason}")
 
@@ -78,11 +93,12 @@ class CalibratedDetector:
         cls,
         detector: Detector,
         id_scores: Tensor,
-        alpha: float,
+        alpha: float | None,
         *,
         classes: list[str],
         weights_sha256: str,
         transform: str,
+        given_threshold: float | None = None,
     ) -> Self:
         """From scores ``[n]`` of ID images that the detector was not fitted on, in any order.
 
@@ -90,17 +106,40 @@ class CalibratedDetector:
             UserError: see the class.
         """
         ordered = id_scores.double().sort().values
-        return cls(detector, ordered, alpha, classes, weights_sha256, transform)
+        facts = (classes, weights_sha256, transform)
+        return cls(detector, ordered, alpha, *facts, given_threshold)
 
     def at(self, alpha: float) -> Self:
         """The same detector at another false alarm rate."""
-        return replace(self, alpha=alpha)
+        return replace(self, alpha=alpha, given_threshold=None)
+
+    def at_threshold(self, threshold: float) -> Self:
+        """The same detector with a given threshold: an image is OOD from this score on."""
+        return replace(self, alpha=None, given_threshold=threshold)
 
     @property
     def threshold(self) -> float:
-        """The held-out score above which an image is OOD: p ≤ alpha for scores above it alone."""
+        """The given threshold, or the held-out score above which an image is OOD (p ≤ alpha)."""
+        if self.given_threshold is not None:
+            return self.given_threshold
         ordered = self.id_scores
         return float(ordered[~self.is_ood(ordered)][-1])
+
+    @property
+    def rule(self) -> str:
+        """``score > threshold`` where alpha decides, ``score >= threshold`` of a given one."""
+        return "score > threshold" if self.given_threshold is None else "score >= threshold"
+
+    @property
+    def false_alarms(self) -> int:
+        """Held-out ID images that the rule flags; with alpha, as many as where none are tied.
+
+        Those of rank r = 1, 2, ... from the top with ``(1 + r) / (n + 1) <= alpha``.
+        """
+        if self.alpha is None:
+            return int(self.is_ood(self.id_scores).sum())
+        n = len(self.id_scores)
+        return int((torch.arange(2, n + 2).double() / (n + 1) <= self.alpha).sum())
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Scores of the rows of a bank, ``[N] float64``, higher = more OOD.
@@ -117,7 +156,9 @@ class CalibratedDetector:
         return (1 + at_least.double()) / (n + 1)
 
     def is_ood(self, scores: Tensor) -> Tensor:
-        """``[N] bool``: the p-value is at most alpha."""
+        """``[N] bool``: the p-value is at most alpha, or the score at least the given threshold."""
+        if self.alpha is None:
+            return scores.double() >= self.threshold
         return self.p_values(scores) <= self.alpha
 
     def check_backbone(self, weights_sha256: str, transform: str) -> None:

@@ -49,10 +49,12 @@ def save_onnx(
 ) -> None:
     r"""Writes ``image [B, 3, H, W] float32 -> logits [B, C] float32, score [B] float64``.
 
-    ``score`` is that of ``calibrated.score``, and an image is OOD where it is above ``threshold``.
-    The file's metadata say ``threshold``, ``alpha``, ``detector``, ``classes``, ``weights_sha256``
-    and ``transform``, which the file leaves to its reader: images go in as the transform makes
-    them. The written graph is run by onnxruntime and compared with PyTorch.
+    ``score`` is that of ``calibrated.score``, and an image is OOD where ``rule`` says:
+    ``score > threshold``, or ``score >= threshold`` where the threshold was given.
+    The file's metadata say ``threshold``, ``rule``, ``alpha`` (where it made the threshold),
+    ``detector``, ``classes``, ``weights_sha256`` and ``transform``, which the file leaves to its
+    reader: images go in as the transform makes them. The written graph is run by onnxruntime and
+    compared with PyTorch.
 
     Args:
         path: of the file.
@@ -162,11 +164,13 @@ def _described(graph: bytes, calibrated: CalibratedDetector) -> bytes:
     facts = {
         "detector": f"{calibrated.detector.name} {json.dumps(calibrated.detector.describe())}",
         "threshold": repr(calibrated.threshold),
-        "alpha": repr(calibrated.alpha),
+        "rule": calibrated.rule,
         "classes": json.dumps(calibrated.classes, ensure_ascii=False),
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
     }
+    if calibrated.alpha is not None:
+        facts["alpha"] = repr(calibrated.alpha)
     onnx.helper.set_model_props(model, facts)
     content: bytes = model.SerializeToString()
     return content

@@ -2,7 +2,7 @@
 
 A safetensors file: ``id_scores``, ``fitted.<name>`` for every tensor of ``Detector.fitted``, and in
 the metadata, one JSON text with the class of the detector, its constructor's
-arguments, the false alarm rate and what the features came from.
+arguments, the false alarm rate or the given threshold, and what the features came from.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ def save_detector(path: str | os.PathLike[str], calibrated: CalibratedDetector) 
         "name": detector.name,
         "describe": detector.describe(),
         "alpha": calibrated.alpha,
+        "given_threshold": calibrated.given_threshold,
         "classes": calibrated.classes,
         "weights_sha256": calibrated.weights_sha256,
         "transform": calibrated.transform,
@@ -76,13 +77,15 @@ def load_detector(path: str | os.PathLike[str]) -> CalibratedDetector:
             for name, value in tensors.items()
             if name.startswith(_FITTED)
         }
+        alpha, given = description["alpha"], description.get("given_threshold")
         return CalibratedDetector(
             detector,
             tensors["id_scores"],
-            float(description["alpha"]),
+            None if alpha is None else float(alpha),
             [str(name) for name in description["classes"]],
             str(description["weights_sha256"]),
             str(description["transform"]),
+            None if given is None else float(given),
         )
 
 

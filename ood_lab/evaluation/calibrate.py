@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import pandas as pd
+
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.files import FileDataset
+from ood_lab.data.overlap import shared_content
 from ood_lab.detectors import (
     CalibratedDetector,
     Detector,
@@ -16,6 +23,7 @@ from ood_lab.detectors import (
 from ood_lab.errors import UserError
 from ood_lab.evaluation.fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
+from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +51,66 @@ def load_detectors(
     return ready
 
 
+def without_training_images(
+    data: OODDataModule, trained_on: tuple[str, list[str]] | None
+) -> list[str]:
+    """Takes training images out of val, by content, and says so.
+
+    A network scores the images that it was trained on as more ID than others, so that p-values
+    would be too small. Files are not compared where ``data.check=off``.
+
+    Args:
+        data: set up; its val split loses the images.
+        trained_on: identity and addresses of the images that the network was trained on, which may
+            be others than the train split; None = not known.
+
+    Returns:
+        What the user should know, in sentences.
+
+    Raises:
+        UserError: all images of val are training images.
+    """
+    val, train, unknown = data.splits["val"], data.splits["train"], []
+    if isinstance(val, FileDataset) and data.checking.check == "off":
+        return []
+    found = shared_content([train], val)
+    examples, rows = [o.example for o in found], {row for o in found for row in o.rows}
+    if isinstance(val, FileDataset) and trained_on and trained_on[0] != train.identity:
+        paths = [path for path in trained_on[1] if os.path.isabs(path)]
+        same = set(paths)
+        rows |= {row for row, path in enumerate(val.paths) if path in same}
+        files = [path for path in paths if os.path.isfile(path)]
+        found = shared_content([_listed(files, val)], val) if files else []
+        examples += [o.example for o in found]
+        rows |= {row for o in found for row in o.rows}
+        if not (files or rows):
+            unknown.append(
+                "The network's training images are not available. Whether validation images are "
+                "among them is not checked."
+            )
+    if not rows:
+        return unknown
+    n, many = len(val), len(rows)
+    here, there = examples[0] if examples else (str(val.table["path"].iat[min(rows)]), "")
+    example = f"such as {here}" + (f" = {there}" if there not in ("", here) else "")
+    if many == n:
+        raise UserError(
+            f"all {n:,} validation images are also training images ({example}), so they cannot "
+            "calibrate a threshold: give others with data.id.val=DIR"
+        )
+    data.leave_out("val", sorted(rows))
+    return [
+        f"{many:,} of {counted(n, 'validation image')} are also training images ({example}). They "
+        "are excluded from the calibration, because they make p-values and FPR too small."
+    ]
+
+
+def _listed(paths: Sequence[str], like: FileDataset) -> FileDataset:
+    """Files as a dataset whose contents are only read where they are compared."""
+    table = pd.DataFrame({"path": list(paths), "label": UNKNOWN})
+    return FileDataset("the network's training images", table, [], "stat", like.cache_dir)
+
+
 def fit_and_held_out(
     detector: Detector, banks: Mapping[str, FeatureBank], seed: int
 ) -> tuple[FeatureBank, FeatureBank]:
@@ -54,9 +122,11 @@ def fit_and_held_out(
 
 
 def with_enough_held_out(
-    detectors: Mapping[str, Detector], val: int, alpha: float, refused: dict[str, str]
+    detectors: Mapping[str, Detector], val: int, alpha: float | None, refused: dict[str, str]
 ) -> dict[str, Detector]:
     """The detectors whose p-values can reach alpha with a val split of so many images.
+
+    Without an alpha, one held-out image is enough.
 
     The others are left out with a warning, and go to ``refused`` with the reason.
 
@@ -66,7 +136,7 @@ def with_enough_held_out(
     reasons = {name: too_few(_held_out(d, val), alpha) for name, d in detectors.items()}
     few = {name: reason for name, reason in reasons.items() if reason}
     if len(few) == len(detectors):
-        raise UserError(too_few(max(_held_out(d, val) for d in detectors.values()), alpha))
+        raise UserError(str(too_few(max(_held_out(d, val) for d in detectors.values()), alpha)))
     if few:
         names, reason = ", ".join(few), next(iter(few.values()))
         log.warning("left out, as half of val goes into their fit: %s; %s", names, reason)
@@ -83,17 +153,19 @@ def fit_detectors(
     detectors: Mapping[str, Detector],
     banks: Mapping[str, FeatureBank],
     refused: dict[str, str],
-    alpha: float,
+    alpha: float | None,
     classes: list[str],
     seed: int,
     limit: int,
+    threshold_of: Callable[[str, Detector], float] | None = None,
 ) -> dict[str, CalibratedDetector]:
     """Fits every detector and takes its p-values from ID images that it was not fitted on.
 
     Those are the val split. A detector that is itself fitted on val gets a seeded random half of
     it, and its p-values come from the other half. ``banks`` has ``val``, and ``train`` where a
     detector is fitted on it; detectors that cannot work here are added to ``refused``, with the
-    reason. A fit may take ``limit`` bytes.
+    reason. A fit may take ``limit`` bytes. ``threshold_of`` gives the threshold of a fitted
+    detector by name, where no ``alpha`` makes it.
 
     Raises:
         UserError: no detector works.
@@ -109,6 +181,7 @@ def fit_detectors(
             classes=classes,
             weights_sha256=held_out.manifest["weights_sha256"],
             transform=held_out.manifest["transform"],
+            given_threshold=None if threshold_of is None else threshold_of(name, detector),
         )
 
     return each_that_works(detectors, calibrated, refused)

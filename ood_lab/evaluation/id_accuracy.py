@@ -84,6 +84,15 @@ def check_id_accuracy(
     return accuracy
 
 
+def held_out_accuracy(bank: FeatureBank, classes: Sequence[str]) -> tuple[float, int] | None:
+    """Top-1 accuracy as a fraction and the number of labelled images; None if not defined.
+
+    See :func:`check_id_accuracy`.
+    """
+    accuracy = _accuracy(bank) if len(bank.head_weight) == len(classes) else None
+    return None if accuracy is None else (accuracy, int((bank.labels >= 0).sum()))
+
+
 @dataclass(frozen=True)
 class Chance:
     """What an answer that ignores the image reaches on labelled images: the largest class.

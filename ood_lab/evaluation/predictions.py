@@ -87,11 +87,15 @@ class PredictionSink(PartSink):
 
 
 def made_by(
-    ready: Mapping[str, CalibratedDetector], fitted_on: Mapping[str, str] | None, seed: int
+    ready: Mapping[str, CalibratedDetector],
+    fitted_on: Mapping[str, str] | None,
+    seed: int,
+    thresholds_of: str | None = None,
 ) -> str:
     """What verdicts are made by, in text that is the same whenever it is made anew.
 
     ``fitted_on``: identities of the ID sets by split; None = the detectors were read from files.
+    ``thresholds_of``: what thresholds are made of; None = they are given, or made of alpha.
     """
     settings = identity_of({name: c.detector for name, c in ready.items()}, fitted_on or {})
     contents = {
@@ -99,8 +103,13 @@ def made_by(
         for name, c in ready.items()
         if fitted_on is None
     }
-    alphas = {name: c.alpha for name, c in ready.items()}
-    return json.dumps([settings, contents, alphas, seed], sort_keys=True)
+    rules = {
+        name: (c.given_threshold if thresholds_of is None else thresholds_of)
+        if c.alpha is None
+        else {"alpha": c.alpha}
+        for name, c in ready.items()
+    }
+    return json.dumps([settings, contents, rules, seed], sort_keys=True)
 
 
 def judged_in_parts(files: PartFiles, names: Sequence[str]) -> Judged:

@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
-from ood_lab.metrics.chance import at_chance
+from ood_lab.metrics.chance import at_chance, flagged_p_value
 from ood_lab.metrics.comparison import best_detectors, significance_of
 from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
 from ood_lab.metrics.evaluation import Evaluation, PositiveClass, sets_of_means
@@ -34,6 +34,7 @@ from ood_lab.metrics.ood import (
     auroc,
     fpr_at_tpr,
     roc_curve,
+    threshold_at_tpr,
     tie_share,
 )
 from ood_lab.metrics.record import Metric, known_metrics, metric_of
@@ -82,6 +83,7 @@ __all__ = [
     "delong_p_values",
     "e_aurc",
     "exceedance_interval",
+    "flagged_p_value",
     "follow",
     "follow_all",
     "follow_results",
@@ -102,6 +104,7 @@ __all__ = [
     "shift_correlation",
     "shift_sensitivity",
     "significance_of",
+    "threshold_at_tpr",
     "tie_share",
     "verdict_of",
     "wilson_interval",

@@ -1,8 +1,10 @@
-"""A test of whether an accuracy is more than luck."""
+"""Tests of whether an accuracy, or a number of flagged images, is more than chance."""
 
 from __future__ import annotations
 
 import math
+
+import scipy  # loads scipy.stats when it is used
 
 
 def at_chance(accuracy: float, n: int, chance: float) -> bool:
@@ -18,3 +20,27 @@ def at_chance(accuracy: float, n: int, chance: float) -> bool:
         return False
     error = math.sqrt(chance * (1 - chance) / n)
     return accuracy <= chance + 2 * error and accuracy < (1 + chance) / 2
+
+
+def flagged_p_value(flagged: int, n: int, false_alarms: int, held_out: int) -> float:
+    r"""One-sided p-value of ``flagged`` or more of n images, against exchangeability with ID.
+
+    The rule flags c = ``false_alarms`` of m = ``held_out`` ID images and x = ``flagged`` of n new
+    ones: the c + x highest of all m + n scores. If all are exchangeable, the number of held-out
+    images among them is hypergeometric, and
+
+    ``p = P(H <= c),  H ~ Hypergeometric(m + n, m, c + x)``.
+
+    - With a threshold that is made of the held-out images, their (c + 1)-th highest score, the
+      false alarm rate is ``Beta(c + 1, m - c)``, the number flagged beta-binomial, and p is
+      ``P(X >= x), X ~ BetaBinomial(n, c + 1, m - c)``: X >= x where at most c held-out images are
+      among the c + x highest. Ties make it conservative.
+    - With a threshold that does not depend on either group, p is that of Fisher's exact test.
+
+    Raises:
+        ValueError: counts out of range.
+    """
+    if not (0 <= flagged <= n and 0 <= false_alarms <= held_out and held_out > 0):
+        raise ValueError(f"{flagged} of {n} and {false_alarms} of {held_out} are no counts")
+    drawn = false_alarms + flagged
+    return float(scipy.stats.hypergeom.cdf(false_alarms, held_out + n, held_out, drawn))

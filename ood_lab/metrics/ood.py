@@ -52,6 +52,18 @@ def required_count(n: int, tpr: float) -> int:
     return k - 1 if (k - 1) / n >= tpr else k
 
 
+def threshold_at_tpr(ood_scores: ArrayLike, tpr: float = 0.95) -> float:
+    """The highest t with ``P(OOD >= t) >= tpr``, one of the scores ``[m]``.
+
+    Raises:
+        ValueError: no scores, scores that are not finite, or a tpr outside (0, 1].
+    """
+    if not 0 < tpr <= 1:
+        raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
+    ordered = np.sort(as_scores(ood_scores, "ood_scores"))
+    return float(ordered[ordered.size - required_count(ordered.size, tpr)])
+
+
 def precision_area(
     tp: NDArray, fp: NDArray, tp_before: NDArray, fp_before: NDArray, method: AuprMethod
 ) -> NDArray:

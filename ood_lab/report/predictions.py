@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,12 +15,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ood_lab.metrics import wilson_interval
 from ood_lab.report.blocks import Block, Folded, Menu, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.figures.style import SOFT
 from ood_lab.report.mistakes import Thumbnails
+from ood_lab.report.p_values import p_text
 from ood_lab.report.page import Page, Section
 from ood_lab.report.pictures import LoadImage
 from ood_lab.report.pictures import Pictures as Images
@@ -32,6 +35,8 @@ EXTREMES = 12
 FIRST = 20
 _DETECTORS = 6  # with a column of their own; more do not fit beside each other
 _FEW = 10  # scores that are drawn one by one, since a density would show a shape that is not there
+_SIGNIFICANT = 0.05
+_SHARE = "{:.1%}".format
 _ID, _NEW = "held-out ID images", "your images"
 
 
@@ -63,19 +68,54 @@ class Judged:
 
 
 def verdict_table(caption: str, found: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row a detector: what its p-values come from, and how many images it flags."""
-    rows = [
-        [
-            name_cell(name),
-            count_cell(of["held_out"]),
-            number_cell(of["alpha"], show="{:g}".format),
-            number_cell(of["threshold_score"], show="{:.4g}".format),
-            Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"]),
-        ]
-        for name, of in found.items()
+    """A row a detector: its threshold, how many images it flags, and whether that is chance."""
+    columns: list[tuple[Head, str, Callable[[Mapping[str, Any]], Cell]]] = [
+        (Head("held-out", note="ID images"), "held_out", lambda of: count_cell(of["held_out"])),
+        (Head("alpha"), "alpha", lambda of: number_cell(_number(of["alpha"]), show="{:g}".format)),
+        (Head("OOD if", note="score"), "rule", lambda of: Cell(_rule(of), of["threshold_score"])),
+        (Head("FPR", note="held-out"), "fpr", _false_positives),
+        (
+            Head("TPR", note="OOD"),
+            "tpr",
+            lambda of: number_cell(_number(of.get("tpr")), show=_SHARE),
+        ),
+        (Head("flagged", note="as OOD"), "flagged", _flagged),
+        (
+            Head("by", note="chance"),
+            "flagged_by_chance",
+            lambda of: number_cell(of["flagged_by_chance"], show="{:,.1f}".format),
+        ),
+        (
+            Head("p", "ascending", note="of more"),
+            "flagged_p_value",
+            lambda of: Cell(p_text(of["flagged_p_value"]), of["flagged_p_value"]),
+        ),
     ]
-    heads = ("held-out ID", "p-value at most", "so score above", "flagged as OOD")
-    return Table(caption, [Head("detector", "ascending"), *map(Head, heads)], rows)
+    known = [c for c in columns if any(of.get(c[1]) is not None for of in found.values())]
+    heads = [Head("detector", "ascending"), *(head for head, _, _ in known)]
+    rows = [[name_cell(name), *(cell(of) for _, _, cell in known)] for name, of in found.items()]
+    notes = ["p of more: one-sided test of each detector, not corrected for their number."]
+    return Table(caption, heads, rows, notes=notes)
+
+
+def _false_positives(of: Mapping[str, Any]) -> Cell:
+    ends = (_number(of.get("fpr_ci_low")), _number(of.get("fpr_ci_high")))
+    return number_cell(_number(of.get("fpr")), *ends, show=_SHARE)
+
+
+def _flagged(of: Mapping[str, Any]) -> Cell:
+    return Cell(f"{of['flagged']:,} ({of['share_flagged']:.1%})", of["flagged"])
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
+
+
+def _rule(of: Mapping[str, Any]) -> str:
+    """``> 0.58`` or ``>= 0.58``."""
+    return (
+        str(of["rule"]).removeprefix("score ").replace("threshold", f"{of['threshold_score']:.4g}")
+    )
 
 
 def write_predictions_page(
@@ -116,11 +156,11 @@ def write_predictions_page(
         title=f"Predictions for {counted(judged.images, 'image')}",
         sentence=f"Images: {manifest['images']['source']}",
         warnings=[
+            *manifest.get("warnings", []),
             *manifest["images"]["passed_over"],
             *([f"{counted(broken, 'image')} cannot be read."] if broken else []),
         ],
         summary=[
-            *(Text(line, "answer") for line in _answer(judged.read, manifest["detectors"])),
             *summary,
             Text(command, "command"),
         ],
@@ -132,7 +172,15 @@ def write_predictions_page(
         thumbnails=store.uris,
         definitions=[
             ("p-value", "share of held-out ID images that score as high, itself counted as one"),
-            ("flagged as OOD", "the p-value is at most alpha"),
+            ("flagged as OOD", "the p-value is at most alpha, or the score reaches the threshold"),
+            ("by chance", "flagged images expected if all are ID: alpha, or the FPR, times images"),
+            (
+                "p of more",
+                "probability of at least as many flagged images if all are ID; it accounts for the "
+                "number of held-out ID images",
+            ),
+            ("FPR", "fraction of the held-out ID images that are flagged, with its 95% interval"),
+            ("TPR", "fraction of the given OOD images that are flagged"),
             ("score", "of the detector, higher = more OOD; comparable within a detector alone"),
         ],
         manifest=manifest,
@@ -142,18 +190,71 @@ def write_predictions_page(
     return page
 
 
-def _answer(n: int, detectors: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def verdict_sentences(n: int, manifest: Mapping[str, Any]) -> list[str]:
+    """What was found of n images that can be read, a number a sentence."""
+    detectors: Mapping[str, Mapping[str, Any]] = manifest["detectors"]
     flags = [
-        f"{name} flags {found['flagged']:,} ({found['flagged'] / n:.0%})"
-        for name, found in detectors.items()
+        f"{name} flags {of['flagged']:,} ({of['share_flagged']:.0%})"
+        for name, of in detectors.items()
     ]
-    more = len(flags) - _DETECTORS
-    shown = [*flags[:_DETECTORS], *([f"{more} more in the table below"] if more > 0 else [])]
-    rates = [f"{100 * rate:g}%" for rate in sorted({f["alpha"] for f in detectors.values()})]
-    return [
-        f"Of {counted(n, 'image')}, {listed(shown)} as unlike the training data.",
-        f"Of ID images, each flags {listed(rates, 'or')} at most, by chance (alpha).",
+    lines = [f"Of {counted(n, 'image')}, {_first(flags)} as OOD."]
+    if alphas := sorted({of["alpha"] for of in detectors.values() if of["alpha"] is not None}):
+        by_chance = [f"{alpha * n:,.1f} (alpha {alpha:g} × {n:,})" for alpha in alphas]
+        lines.append(f"Expected by chance, if all were ID: at most {listed(by_chance, 'or')}.")
+    lines += _thresholds(n, manifest)
+    more = {name: of for name, of in detectors.items() if of["flagged_p_value"] <= _SIGNIFICANT}
+    if more:
+        tests = [f"{name} (p = {_p(of['flagged_p_value'])})" for name, of in more.items()]
+        lines.append(f"Significantly more than by chance (one-sided test): {_first(tests)}.")
+    else:
+        (least, of), *_ = sorted(detectors.items(), key=lambda item: item[1]["flagged_p_value"])
+        who = "This is not" if len(detectors) == 1 else "No number is"
+        smallest = f"p = {_p(of['flagged_p_value'])}"
+        smallest += "" if len(detectors) == 1 else f" of {least} is the smallest"
+        lines.append(f"{who} significantly more than by chance (one-sided test, {smallest}).")
+    if manifest.get("id_accuracy") is not None:
+        accuracy, labelled = manifest["id_accuracy"], manifest["id_accuracy_n"]
+        low, high = wilson_interval(accuracy, labelled)
+        lines.append(
+            f"ID accuracy of the network: {accuracy:.1%} [{low:.1%}, {high:.1%}] on "
+            f"{counted(labelled, 'held-out ID image')}."
+        )
+    return lines
+
+
+def _thresholds(n: int, manifest: Mapping[str, Any]) -> list[str]:
+    """What is known of thresholds that are given or made of OOD images."""
+    given = {name: of for name, of in manifest["detectors"].items() if of["alpha"] is None}
+    if not given:
+        return []
+    lines = []
+    if source := manifest.get("threshold_from"):
+        sets, images = list(source["ood"]), sum(source["ood"].values())
+        which = f"{'dataset' if len(sets) == 1 else 'datasets'} {listed(sets)}"
+        reached = [f"{of['tpr']:.1%} by {name}" for name, of in given.items()]
+        lines.append(
+            f"TPR of at least {source['tpr']:g} on {counted(images, 'image')} of the OOD {which}: "
+            f"{_first(reached)}."
+        )
+    rates = [
+        f"{name} {of['fpr']:.1%} [{of['fpr_ci_low']:.1%}, {of['fpr_ci_high']:.1%}] "
+        f"(n = {of['held_out']:,})"
+        for name, of in given.items()
     ]
+    lines.append(f"FPR on held-out ID images at this threshold: {_first(rates)}.")
+    chance = [f"{of['flagged_by_chance']:,.1f} by {name}" for name, of in given.items()]
+    lines.append(f"Expected by chance, if all were ID (FPR × {n:,}): {_first(chance)}.")
+    return lines
+
+
+def _first(texts: Sequence[str]) -> str:
+    """The first detectors; a table has the others."""
+    more = len(texts) - _DETECTORS
+    return listed([*texts[:_DETECTORS], *([f"{more} more in the table"] if more > 0 else [])])
+
+
+def _p(value: float) -> str:
+    return f"{value:.2g}" if value >= 1e-4 else f"{value:.0e}"
 
 
 def _extremes(read: pd.DataFrame, name: str, store: Thumbnails) -> list[Pictures]:

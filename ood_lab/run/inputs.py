@@ -89,6 +89,17 @@ def note(
     write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
 
 
+def training_images(run: Path) -> tuple[str, list[str]] | None:
+    """Identity and addresses of the images that a run was trained on; None without a record."""
+    file = run / "splits" / "train.csv"
+    if not (file.exists() and (run / FILE).exists()):
+        return None
+    noted = read_table(run / FILE)
+    identity = noted.loc[noted["key"] == f"{SET}train", "sha256"]
+    paths = pd.read_csv(file, usecols=["path"], dtype=str)["path"]
+    return ("" if identity.empty else str(identity.iloc[0])), paths.tolist()
+
+
 def _named_paths(settings: Mapping[str, Any], folder: Path) -> dict[str, Path]:
     """Files and folders that the hashed settings name, by key; keys of the data start ``data.``.
 

@@ -151,6 +151,13 @@ class Workspace:
         run = checkpoints.run_of(Path(ckpt)) if ckpt else None
         return int(read_config(run)["seed"]) if run else self.seed
 
+    @cached_property
+    def trained_on(self) -> tuple[str, list[str]] | None:
+        """Identity and addresses of the images that ``ckpt`` was trained on; None if unknown."""
+        ckpt = self.cfg.get("ckpt")
+        run = checkpoints.run_of(Path(ckpt)) if ckpt else None
+        return inputs.training_images(run) if run else None
+
     @property
     def folder(self) -> Path:
         """The run folder's path."""

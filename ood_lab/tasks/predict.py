@@ -18,6 +18,7 @@ from rich.console import Console
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.data.fewshot import even_rows
 from ood_lab.data.files import FileDataset, load_rgb
 from ood_lab.data.listing import Listing
@@ -37,8 +38,10 @@ from ood_lab.evaluation.calibrate import (
     fit_detectors,
     load_detectors,
     with_enough_held_out,
+    without_training_images,
 )
 from ood_lab.evaluation.fitting import memory_limit
+from ood_lab.evaluation.id_accuracy import held_out_accuracy
 from ood_lab.evaluation.images import Images, Listed, list_images, opened, tell_passed
 from ood_lab.evaluation.parts import PartFiles, files_to_make
 from ood_lab.evaluation.predictions import (
@@ -49,18 +52,25 @@ from ood_lab.evaluation.predictions import (
     predictions,
 )
 from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.thresholds import Thresholds
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extract import extract, made_from
 from ood_lab.features.identity import transform_text
 from ood_lab.features.passing import Parts, pass_through
 from ood_lab.features.processes import made_by_main
 from ood_lab.io import write_csv
+from ood_lab.metrics import flagged_p_value, wilson_interval
 from ood_lab.models import Backbone, require_onnx, weights_sha256
-from ood_lab.report.blocks import Block
+from ood_lab.report.blocks import Block, Text
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
 from ood_lab.report.pictures import LoadImage
-from ood_lab.report.predictions import Judged, verdict_table, write_predictions_page
+from ood_lab.report.predictions import (
+    Judged,
+    verdict_sentences,
+    verdict_table,
+    write_predictions_page,
+)
 from ood_lab.report.terminal import Printed
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
@@ -82,10 +92,11 @@ class Predict(Task):
     A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
     where that is asked for (:func:`~ood_lab.detectors.onnx_export.save_onnx`). The table has a row
     per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more OOD),
-    ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha), and ``error`` (why an image could
-    not be read). Held-out ID images are the val split, see
-    :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are those of
-    :class:`~ood_lab.detectors.calibration.CalibratedDetector`.
+    ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold), and
+    ``error`` (why an image could not be read). Held-out ID images are those of the val split that
+    are no training images, see :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are
+    those of :class:`~ood_lab.detectors.calibration.CalibratedDetector`. Whether more images are
+    flagged than by chance is tested by :func:`~ood_lab.metrics.chance.flagged_p_value`.
 
     More than ``shard_size`` images are not looked at before they pass, their features are not
     kept, and the table is ``predictions/part-00000.parquet`` and so on. Parts that lie there from
@@ -97,6 +108,9 @@ class Predict(Task):
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.
+        threshold: the score from which an image is OOD, for the only detector or by detector.
+        tpr: the fraction of the data's OOD images, all datasets together, that the threshold
+            detects. At most one of alpha, threshold and tpr is given.
         onnx: write ONNX files; what cannot be one is named in the log and in ``manifest.json``.
         batch_size: images a forward.
         num_workers: loader processes.
@@ -105,12 +119,14 @@ class Predict(Task):
         max_batches: so many batches of images at most, at equal steps; None = all.
 
     Raises:
-        UserError: see the checks; a saved detector of another backbone.
+        UserError: see the checks; a saved detector of another backbone; tpr without OOD images.
     """
 
     images: Given
     detector_file: str | Sequence[str] | None
     alpha: Annotated[float, Interval(gt=0, lt=1)] | None
+    threshold: float | Mapping[str, float] | None
+    tpr: Annotated[float, Interval(gt=0, le=1)] | None
     onnx: bool
     batch_size: BatchSize
     num_workers: Workers
@@ -118,8 +134,14 @@ class Predict(Task):
     shard_size: Count
     max_batches: Count | None
 
+    def check(self, ws: Workspace) -> None:
+        """Raises :class:`UserError` where two settings decide what is OOD."""
+        Thresholds(self.threshold, self.tpr).check(self.alpha)
+
     def run(self, ws: Workspace) -> None:
         """See the class."""
+        self.check(ws)
+        thresholds = Thresholds(self.threshold, self.tpr)
         if self.onnx:
             require_onnx("task.onnx=true")
         limit = memory_limit(self.memory_limit_gb)
@@ -127,20 +149,24 @@ class Predict(Task):
         listed = list_images(self.images, most)
         pictures = opened(listed) if len(listed) <= self.shard_size else None
         ready = load_detectors(self.detector_file, self.alpha) if self.detector_file else {}
+        wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
+        thresholds.check_detectors(wanted)
         data = None if ready else ws.data
         classes = data.classes if data else next(iter(ready.values())).classes
         backbone = ws.load_backbone(classes)
         weights, transform = weights_sha256(backbone), transform_text(backbone.transform, "images")
         for saved in ready.values():
             saved.check_backbone(weights, transform)
-        wanted = {name: saved.detector for name, saved in ready.items()} or ws.detectors
+        ood = _ood_datasets(ws, self.tpr)
         usable, refused = split_by_columns(wanted, backbone)
         if not usable:
             raise UserError(f"no detector works on this backbone. {'; '.join(refused.values())}")
         if self.onnx:
             _check_onnx(usable, backbone)
-        alpha = DEFAULT_ALPHA if self.alpha is None else self.alpha
+        alpha = None if thresholds else DEFAULT_ALPHA if self.alpha is None else self.alpha
+        warnings: list[str] = []
         if data:
+            warnings = without_training_images(data, ws.trained_on)
             usable = with_enough_held_out(usable, len(data.splits["val"]), alpha, refused)
             check_sizes(usable, data, backbone.head.out_features)
         bank_of: BankOf = partial(
@@ -159,6 +185,12 @@ class Predict(Task):
         if data:
             sources["val"] = partial(bank_of, data.predict_dataset("val"))
         banks = _id_banks(data, usable, backbone, bank_of) if data else {}
+        if ood:
+            ws.data.use_transform(eval=backbone.transform)
+        for name, images in ood.items():
+            sources[f"ood/{name}"] = partial(bank_of, images)
+            bank = sources[f"ood/{name}"](columns=columns_for(usable, name, True))
+            banks |= {} if bank is None else {f"ood/{name}": bank}
         if pictures is not None:
             bank = sources["images"](columns=columns_for(usable, "images", True))
             banks |= {} if bank is None else {"images": bank}
@@ -167,10 +199,19 @@ class Predict(Task):
         )
         second.over(banks, sources)
 
+        def threshold_of(name: str, detector: Detector) -> float:
+            return thresholds.of(name, detector, [banks[f"ood/{each}"] for each in ood])
+
         def fit() -> dict[str, CalibratedDetector]:
             if not data:
-                return {name: ready[name] for name in ready if name in usable}
-            found = fit_detectors(usable, banks, refused, alpha, classes, ws.seed, limit)
+                found = {name: ready[name] for name in ready if name in usable}
+                if not thresholds:
+                    return found
+                return {n: c.at_threshold(threshold_of(n, c.detector)) for n, c in found.items()}
+            found = fit_detectors(
+                *(usable, banks, refused, alpha, classes, ws.seed, limit),
+                threshold_of if thresholds else None,
+            )
             for name, calibrated in found.items():
                 save_detector(ws.folder / "detectors" / f"{name}.safetensors", calibrated)
             return found
@@ -179,12 +220,17 @@ class Predict(Task):
             tell_passed(listed.passed)
             ready = made_by_main(ws.extractor, fit)
             fitted_on = {n: s.identity for n, s in data.splits.items()} if data else None
-            found = self._in_parts(ws, listed, backbone, weights, ready, fitted_on)
+            by = made_by(ready, fitted_on, ws.seed, thresholds.made_of(ood))
+            found = self._in_parts(ws, listed, backbone, weights, ready, by)
         else:
             ready = fit() if ws.is_main else {}
             found = _at_once(ws, pictures, banks.get("images"), ready)
         if found is None:
             return
+        known = held_out_accuracy(banks["val"], classes) if data else None
+        for warning in warnings:
+            log.warning("%s", warning)
+        ws.manifest.setdefault("warnings", []).extend(warnings)
         ws.manifest |= {
             "images": {
                 "source": str(self.images),
@@ -193,7 +239,15 @@ class Predict(Task):
             },
             "classes": classes,
             "backbone": found.made_of,
-            "detectors": {name: _summary(found.judged, name, ready[name]) for name in ready},
+            "id_accuracy": None if known is None else known[0],
+            "id_accuracy_n": None if known is None else known[1],
+            "threshold_from": {"tpr": self.tpr, "ood": {n: len(d) for n, d in ood.items()}}
+            if ood
+            else None,
+            "detectors": {
+                name: _summary(found.judged, name, ready[name], thresholds.reached.get(name))
+                for name in ready
+            },
             "refused": refused,
             **second.describe(),
         }
@@ -209,13 +263,13 @@ class Predict(Task):
         backbone: Backbone,
         weights: str,
         ready: Mapping[str, CalibratedDetector],
-        fitted_on: Mapping[str, str] | None,
+        verdicts_by: str,
     ) -> _Found | None:
         """Images that pass without being kept, on all processes; None on all but the main one."""
         images, trainer = listed.unopened(), ws.extractor
         images.transform = backbone.transform
         made_of = made_from(trainer, backbone, images, weights=weights)
-        by = f"{made_of['key']} {made_by(ready, fitted_on, ws.seed)}"
+        by = f"{made_of['key']} {verdicts_by}"
         parts = Parts(len(images), self.batch_size, self.shard_size)
         files = PartFiles(ws.folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
         missing = files_to_make(trainer, files)
@@ -344,15 +398,42 @@ def _export(
     return refused
 
 
-def _summary(judged: Judged, name: str, calibrated: CalibratedDetector) -> dict[str, Any]:
-    """What was decided about the images, and by what."""
-    return calibrated.detector.describe() | {
+def _summary(
+    judged: Judged, name: str, calibrated: CalibratedDetector, tpr: float | None
+) -> dict[str, Any]:
+    """What was decided about the images, by what, and whether that is more than chance."""
+    n, flagged, held_out = judged.read, judged.flagged[name], len(calibrated.id_scores)
+    false_alarms = calibrated.false_alarms
+    facts = {
         "alpha": calibrated.alpha,
         "threshold_score": calibrated.threshold,
-        "held_out": len(calibrated.id_scores),
-        "flagged": judged.flagged[name],
-        "share_flagged": judged.flagged[name] / judged.read,
+        "rule": calibrated.rule,
+        "held_out": held_out,
+        "flagged": flagged,
+        "share_flagged": flagged / n,
+        "flagged_p_value": flagged_p_value(flagged, n, false_alarms, held_out),
     }
+    if calibrated.alpha is not None:
+        facts["flagged_by_chance"] = calibrated.alpha * n
+    else:
+        fpr = false_alarms / held_out
+        low, high = wilson_interval(fpr, held_out)
+        facts |= {"flagged_by_chance": fpr * n, "fpr": fpr, "fpr_ci_low": low, "fpr_ci_high": high}
+        facts |= {} if tpr is None else {"tpr": tpr}
+    return calibrated.detector.describe() | facts
+
+
+def _ood_datasets(ws: Workspace, tpr: float | None) -> dict[str, ImageDataset]:
+    """The data's OOD datasets, where the threshold is made of them.
+
+    Raises:
+        UserError: there is none.
+    """
+    if tpr is None:
+        return {}
+    if not ws.data.ood_names:
+        raise UserError(f"task.tpr={tpr:g} needs OOD images: give them with data.ood.NAME=DIR")
+    return {name: ws.data.predict_dataset(name) for name in ws.data.ood_names}
 
 
 def _show(
@@ -366,7 +447,10 @@ def _show(
     title = f"{counted(judged.images, 'image')}, {judged.unreadable:,} of them unreadable"
     if found.passed:
         title += "; other files were passed over (see the warning above)"
-    blocks: list[Block] = [verdict_table(title, manifest["detectors"])]
+    blocks: list[Block] = [
+        *(Text(line, "answer") for line in verdict_sentences(judged.read, manifest)),
+        verdict_table(title, manifest["detectors"]),
+    ]
     write_summary(blocks, folder, "predict")
     Console().print(Printed(blocks))
     log.info("predictions: %s", folder / judged.file)

@@ -9,12 +9,14 @@ import pytest
 import torch
 from cli import call, run_folders
 from PIL import Image
+from scipy import stats
 from timm.data import create_transform
 
 import ood_lab
 from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.errors import UserError
 from ood_lab.evaluation.images import read_images
+from ood_lab.metrics import wilson_interval
 from ood_lab.models import saved_entry
 
 SIZES = {"train": 150, "val": 100, "test": 80, "per_shift_set": 8, "per_cell": 0}
@@ -231,6 +233,192 @@ def test_too_few_held_out_images_are_said_before_any_pass(predict, pictures, out
     assert "there are 15, and no p-value is below 1/16" in log
     assert [c for c in table(found).columns if c.endswith("is_ood")] == ["knn_is_ood"]
     assert set(json.loads((found / "manifest.json").read_text())["refused"]) == {"react", "klm"}
+
+
+def words_of(folder):
+    """What the terminal shows first, as it is kept; and the manifest."""
+    blocks = json.loads((folder / "summary.json").read_text())["predict"]
+    sentences = " ".join(b["text"] for b in blocks if b["kind"] == "text")
+    return sentences, json.loads((folder / "manifest.json").read_text())
+
+
+def test_flagged_images_are_compared_with_chance(fitted, trained):
+    sentences, manifest = words_of(fitted)
+    assert "Expected by chance, if all were ID: at most 4.0 (alpha 0.05 × 80)." in sentences
+    for of in manifest["detectors"].values():
+        n, rank = of["held_out"], int(0.05 * (of["held_out"] + 1))
+        tail = stats.betabinom.sf(of["flagged"] - 1, 80, rank, n + 1 - rank)
+        assert of["flagged_p_value"] == pytest.approx(tail)
+        assert of["flagged_by_chance"] == pytest.approx(4)
+    more = [name for name, of in manifest["detectors"].items() if of["flagged_p_value"] <= 0.05]
+    said = sentences.partition("more than by chance")[2]
+    assert all(f"{name} (p = " in said for name in more[:6])
+    assert bool(more) == ("(p = " in said)
+    # The best weights were chosen by the accuracy on these very images.
+    accuracy = json.loads((trained / "manifest.json").read_text())["val_accuracy"]
+    assert manifest["id_accuracy"] == pytest.approx(accuracy)
+    assert f"ID accuracy of the network: {accuracy:.1%} [" in sentences
+    assert "on 100 held-out ID images" in sentences
+    assert sentences.partition(". ")[0] in " ".join(
+        (fitted / "predictions.html").read_text().split()
+    )
+
+
+def test_a_threshold_by_hand_is_kept_with_the_detector(predict, pictures, fitted):
+    values = np.sort(table(fitted).knn_score.dropna())
+    images, threshold = f"task.images={pictures}/second", float(values[40])
+    found = predict(images, "detector=[knn]", f"task.threshold={threshold!r}")
+    again = predict(images, f"task.detector_file={found}/detectors", *NO_DATA)
+    saved = ood_lab.load_detector(found / "detectors" / "knn.safetensors")
+    assert (saved.threshold, saved.alpha, saved.rule) == (threshold, None, "score >= threshold")
+    false_alarms = int((saved.id_scores >= threshold).sum())
+    low, high = wilson_interval(false_alarms / 100, 100)
+    for folder in (found, again):
+        rows, (sentences, manifest) = table(folder), words_of(folder)
+        flagged = int((rows.knn_score >= threshold).sum())
+        assert rows.knn_is_ood.tolist() == (rows.knn_score >= threshold).tolist()
+        assert 0 < flagged < 50  # one of the images has this very score
+        of = manifest["detectors"]["knn"]
+        assert (of["alpha"], of["threshold_score"], of["flagged"]) == (None, threshold, flagged)
+        assert (of["fpr"], of["fpr_ci_low"], of["fpr_ci_high"]) == (false_alarms / 100, low, high)
+        contingency = [[flagged, 50 - flagged], [false_alarms, 100 - false_alarms]]
+        fisher = stats.fisher_exact(contingency, alternative="greater").pvalue
+        assert of["flagged_p_value"] == pytest.approx(fisher)
+        assert f"knn {false_alarms / 100:.1%} [{low:.1%}, {high:.1%}] (n = 100)" in sentences
+        np.testing.assert_allclose(rows.knn_p_value, saved.p_values(torch.tensor(rows.knn_score)))
+    at_alpha = predict(images, f"task.detector_file={found}/detectors", "task.alpha=0.1", *NO_DATA)
+    rows = table(at_alpha)
+    assert rows.knn_is_ood.tolist() == (rows.knn_p_value <= 0.1).tolist()
+
+
+def test_a_threshold_that_detects_given_ood_images(predict, pictures, trained, fitted):
+    """Of all OOD datasets together, with the scores that the score task finds; also in parts."""
+    images = f"task.images={pictures}/second"
+    found = predict(images, "detector=[knn,odin,mds_ensemble]", STEP, "task.tpr=0.9")
+    scores = pd.read_parquet(trained / "scores.parquet").query("dataset != 'test'")
+    sentences, manifest = words_of(found)
+    assert manifest["threshold_from"] == {
+        "tpr": 0.9,
+        "ood": dict.fromkeys(scores.dataset.unique(), 8),
+    }
+    names = scores.dataset.unique().tolist()
+    assert f"on 40 images of the OOD datasets {', '.join(names[:-1])} and {names[-1]}" in sentences
+    for name in ("knn", "odin", "mds_ensemble"):
+        of = manifest["detectors"][name]
+        assert of["threshold_score"] == pytest.approx(scores[name].nlargest(36).iloc[-1], rel=1e-5)
+        assert of["tpr"] == 0.9
+        saved = ood_lab.load_detector(found / "detectors" / f"{name}.safetensors")
+        assert of["fpr"] == (saved.id_scores >= saved.threshold).double().mean()
+        assert f"90.0% by {name}" in sentences
+        rows = table(found)
+        assert (
+            rows[f"{name}_is_ood"].tolist()
+            == (rows[f"{name}_score"] >= of["threshold_score"]).tolist()
+        )
+    parts = predict(
+        images, f"task.detector_file={fitted}/detectors/odin.safetensors", "task.tpr=0.9",
+        "task.shard_size=32", "task.batch_size=16",
+    )  # fmt: skip
+    rows = pd.concat(map(pd.read_parquet, sorted((parts / "predictions").glob("*.parquet"))))
+    whole = table(found)
+    np.testing.assert_allclose(rows.odin_score, whole.odin_score, rtol=1e-5)
+    assert rows.odin_is_ood.tolist() == whole.odin_is_ood.tolist()
+    assert words_of(parts)[1]["detectors"]["odin"]["tpr"] == 0.9
+
+
+def test_the_smallest_numbers_are_sentences(predict, pictures):
+    """One image and one held-out image; all flagged, and none."""
+    one = (f"task.images={pictures}/first/000.png", "data.val=1", "detector=[knn]")
+    for threshold, flagged, p in ((-1e9, 1, 1.0), (1e9, 0, 1.0)):
+        folder = predict(*one, f"task.threshold={threshold}")
+        sentences, manifest = words_of(folder)
+        of = manifest["detectors"]["knn"]
+        assert (of["held_out"], of["flagged"], of["flagged_p_value"]) == (1, flagged, p)
+        assert f"Of 1 image, knn flags {flagged} (" in sentences
+        assert "This is not significantly more than by chance" in sentences
+        assert (folder / "predictions.html").exists()
+        assert "is left out (" not in (folder / "log.txt").read_text()
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory, outputs, pictures):
+    """Three classes in a folder, and a network trained on the split of seed 0."""
+    folder = tmp_path_factory.mktemp("own")
+    data = VesselsDataModule(**SIZES)
+    data.setup()
+    train = data.splits["train"]
+    for row in np.flatnonzero(train.labels.numpy() < 3):
+        place = folder / train.classes[int(train.labels[row])] / f"{row:03}.png"
+        place.parent.mkdir(exist_ok=True)
+        train.load_image(int(row)).save(place)
+    line = ("data=folder", f"data.id.train={folder}", "data.split=[0.4,0.5,0.1]")
+    line += (f"data.ood.second={pictures}/second", "detector=[msp]", "trainer.max_epochs=1")
+    line += ("logger=none", "task.report=false", "name=own", f"paths.outputs={outputs}")
+    assert call("train.py", *line) == 0
+    return folder, run_folders(outputs / "own")[-1]
+
+
+def split_paths(run, split):
+    return set(pd.read_csv(run / "splits" / f"{split}.csv").path)
+
+
+def test_images_of_another_split_of_the_network_do_not_calibrate(own, predict, pictures):
+    """The training images of ``ckpt`` are those that its run has recorded."""
+    _, run = own
+    arguments = (f"task.images={pictures}/first", "detector=[msp]", f"ckpt={run}", "task.alpha=0.2")
+    same = words_of(predict(*arguments))[1]
+    assert same["warnings"] == []
+    assert same["detectors"]["msp"]["held_out"] == len(split_paths(run, "val"))
+    folder = predict(*arguments, "data.split_seed=1")
+    val = split_paths(folder, "val")
+    shared = val & split_paths(run, "train")
+    assert 0 < len(shared) < len(val)
+    manifest = words_of(folder)[1]
+    (warning,) = manifest["warnings"]
+    assert f"{len(shared)} of {len(val)} validation images are also training images" in warning
+    assert manifest["detectors"]["msp"]["held_out"] == len(val) - len(shared)
+    assert manifest["id_accuracy_n"] == len(val) - len(shared)
+    assert "They are excluded from the calibration" in (folder / "predictions.html").read_text()
+
+
+def test_copies_of_training_images_do_not_calibrate(own, predict, pictures, tmp_path, capsys):
+    source, run = own
+    val = tmp_path / "val"
+    for path in sorted(source.glob("*/*.png")):  # every other one as it is
+        copy = val / path.parent.name / f"copy of {path.name}"
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.open(path)
+        (image if int(path.stem) % 2 else image.rotate(180)).save(copy)
+    copies = [path for path in val.glob("*/*.png") if int(path.stem[-3:]) % 2]
+    n = len(list(val.glob("*/*.png")))
+    arguments = (f"task.images={pictures}/first", "detector=[msp]", f"ckpt={run}", "task.alpha=0.2")
+    data = ("data=folder", f"data.id.train={source}", f"data.id.val={val}")
+    manifest = words_of(predict(*arguments, *data, "data.split=[0.9,0.05,0.05]"))[1]
+    (warning,) = manifest["warnings"]
+    held_out = manifest["detectors"]["msp"]["held_out"]
+    assert f"{n - held_out} of {n} validation images are also training images" in warning
+    assert n - len(copies) <= held_out < n
+    capsys.readouterr()
+    assert predict(*arguments, *data[:2], f"data.id.val={source}", f"data.id.test={val}") is None
+    assert "validation images are also training images" in " ".join(capsys.readouterr().err.split())
+
+
+def test_thresholds_that_clash_are_one_line(predict, pictures, capsys):
+    images = f"task.images={pictures}/first"
+    cases = {
+        "task.alpha and task.threshold exclude each other": ("task.alpha=0.1", "task.threshold=1"),
+        "task.threshold and task.tpr exclude each other": ("task.threshold=1", "task.tpr=0.5"),
+        "task.threshold=0.5 is one score for 2 detectors": ("task.threshold=0.5",),
+        "task.threshold names 'kn': did you mean 'knn'?": ("task.threshold={kn: 1, msp: 2}",),
+        "task.threshold has no score for msp": ("task.threshold={knn: 1}",),
+        "task.threshold=inf: give a finite number": ("task.threshold=inf",),
+        "task.tpr=1.5: give a number up to 1": ("task.tpr=1.5",),
+    }
+    for message, arguments in cases.items():
+        assert predict(images, "detector=[knn,msp]", *arguments) is None
+        error = capsys.readouterr().err.strip().splitlines()[-1]
+        assert error.startswith("error:")
+        assert message in error
 
 
 @pytest.mark.slow

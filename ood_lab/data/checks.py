@@ -22,6 +22,7 @@ from ood_lab.data.shortcuts import shares_of_formats, shortcuts
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.data.stores import Store
 from ood_lab.errors import UserError
+from ood_lab.streams import stream
 
 Mode = Literal["auto", "full", "headers", "off"]
 
@@ -133,7 +134,8 @@ def _look_at(
         return files.assign(**unknown, height=0, grey=np.nan), notes
     decoded = np.full(len(files), full)
     if mode == "auto" and not full:
-        decoded[np.random.default_rng(seed).choice(len(files), SAMPLE, replace=False)] = True
+        sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
+        decoded[sample] = True
     parts = []
     for deep, kind in ((True, "decoding images"), (False, "opening images")):
         chosen = files[decoded == deep]

@@ -364,6 +364,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "protocol": ws.metrics["protocol"],
         "model": model,
         "classes": data.classes,
+        "split_off": {name: len(data.splits[name]) for name in data.split_off},
         "id_accuracy": accuracy,
         "id_chance": Chance.of(test.labels, len(data.classes)).share,
         "shift_order": list(data.shift_order),

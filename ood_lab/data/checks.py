@@ -52,7 +52,8 @@ def check_data(
     - Images with a side of fewer than 8 pixels.
     - A difference between an OOD set and ID test that a detector could use instead of the
       content: file format or share of grey images (20 points), or size (the area alone ranks
-      OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side).
+      OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side);
+      and such a difference in size between ID train and ID test.
 
     Args:
         splits: ``train``, ``val``, ``test``, then the other sets by name.

@@ -204,10 +204,10 @@ class FolderDataModule(OODDataModule):
         if not missing:
             return tables
         whole = tables["train"]
-        split = default_shares(len(whole)) if self.split is None else self.split
-        if len(split) != 3 or abs(sum(split) - 1) > 1e-6:
-            raise UserError(f"data.split={split}: give the shares of train, val, test, sum 1")
-        shares = [split[ID_SPLITS.index(name)] for name in missing]
+        every = default_shares(len(whole)) if self.split is None else self.split
+        if len(every) != 3 or abs(sum(every) - 1) > 1e-6:
+            raise UserError(f"data.split={every}: give the shares of train, val, test, sum 1")
+        shares = [every[ID_SPLITS.index(split)] for split in missing]
         parts = stratified_split(whole["label"].to_numpy(), shares, self.split_seed)
         for split, rows in zip(["train", *missing], parts, strict=True):
             tables[split] = whole.iloc[rows].reset_index(drop=True)

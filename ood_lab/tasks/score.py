@@ -50,7 +50,7 @@ from ood_lab.report.answer import advice_sentences, asked_sentences, distance_se
 from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.results import write_results
-from ood_lab.run.compose import as_typed, running_overrides
+from ood_lab.run.compose import as_typed, plain, running_overrides
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
 from ood_lab.shift import shift_results
@@ -364,6 +364,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "protocol": ws.metrics["protocol"],
         "model": model,
         "classes": data.classes,
+        "graded": plain(ws.graded) if ws.graded else None,
         "split_off": {name: len(data.splits[name]) for name in data.split_off},
         "id_accuracy": accuracy,
         "id_chance": Chance.of(test.labels, len(data.classes)).share,
@@ -377,7 +378,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
 
 
 def later(run: Path | None) -> str:
-    """How the detectors are scored once there is an OOD set; ``run`` may hold trained weights."""
+    """How the detectors are scored with an OOD set; ``run`` may hold trained weights."""
     if run and (run / "checkpoints").is_dir():
         ckpt = shlex.quote(f"ckpt={run}")
         remedy = (
@@ -385,7 +386,7 @@ def later(run: Path | None) -> str:
             "graded=corruptions instead makes an OOD set of ID test"
         )
     else:
-        remedy = "add data.ood.NAME=DIR, or graded=corruptions, to this command line"
+        remedy = "give this command line data.ood.NAME=DIR, or graded=corruptions"
     return f"there is no OOD set, so no detector was scored: {remedy}"
 
 

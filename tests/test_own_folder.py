@@ -27,6 +27,7 @@ def train(photos, *more):
 
 def test_id_alone_is_trained_and_scored_later(photos, capsys):
     data = ("data=folder", f"data.id.train={photos}/id", *SMALL, f"paths.outputs={photos}/outputs")
+    data += ("graded=none",)
     for _ in range(2):  # the second time it is shown again
         assert call("train.py", *data) == 0
         out = " ".join(capsys.readouterr().out.split())
@@ -66,10 +67,39 @@ def test_id_alone_is_trained_and_scored_later(photos, capsys):
         assert "† data: 1 image of noise also in ID" in " ".join(out.split())
 
 
+def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
+    """As if it had been typed; OOD datasets that are given later take the place of these."""
+    said = "No OOD dataset was given: synthetic ones are made by corrupting your ID test images"
+    outputs = (*SMALL, f"paths.outputs={photos}/outputs", NO_PAGE)
+    data = ("data=folder", f"data.id.train={photos}/id", *outputs)
+    assert call("train.py", *data) == 0
+    assert said in capsys.readouterr().out
+    (run,) = run_folders(photos / "outputs")
+    results = pd.read_parquet(run / "results.parquet")
+    assert set(results.ood.dropna()) == {"corrupted"}
+    assert "shift" in set(results.kind)
+    assert json.loads((run / "manifest.json").read_text())["split_off"] == {"val": 6, "test": 18}
+    assert call("train.py", *data, "graded=corruptions") == 0
+    assert f"already done on {(run / 'DONE').read_text().strip()}" in capsys.readouterr().out
+    assert call("eval.py", "experiment=how_far", f"ckpt={run}", *outputs) == 0
+    assert said in capsys.readouterr().out
+    again = run_folders(photos / "outputs")[-1]
+    pd.testing.assert_frame_equal(
+        *(pd.read_parquet(folder / "scores.parquet") for folder in (run, again))
+    )
+    assert call("eval.py", f"ckpt={run}", f"data.ood.noise={photos}/ood", *outputs) == 0
+    assert said not in capsys.readouterr().out
+    own = pd.read_parquet(run_folders(photos / "outputs")[-1] / "scores.parquet")
+    assert set(own.dataset) == {"test", "noise"}
+
+
 def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):
     data = ("data=folder", f"data.id.train={photos}/id", "shift=semantic", *SMALL)
-    assert call("train.py", *data, f"paths.outputs={photos}/outputs") == 1
+    data += (f"paths.outputs={photos}/outputs",)
+    assert call("train.py", *data, "graded=none") == 1
     assert "add one with data.ood.NAME=DIR" in capsys.readouterr().err
+    assert call("train.py", *data) == 1  # corruptions have covariate levels
+    assert "no OOD set has a column semantic_level" in capsys.readouterr().err
     assert not list(photos.rglob("*.ckpt"))
 
 
@@ -108,9 +138,9 @@ def test_one_command(photos, capsys, monkeypatch):
     assert {p.stem for p in (folder / "splits").iterdir()} == {"train", "val", "test", "noise"}
     out = capsys.readouterr().out
     assert "noise" in out
-    # From random weights on 48 photographs: fine-tuning is the advice, in one line.
+    # From random weights on 36 photographs: fine-tuning is the advice, in one line.
     (advice,) = [line for line in out.splitlines() if "advice: " in line]
-    assert "resnet10s learns from nothing but 48 photographs" in advice
+    assert "resnet10s learns from nothing but 36 photographs" in advice
     assert "model=timm model.name=resnet18 model.pretrained=true" in advice
 
 

@@ -146,6 +146,7 @@ class BronzesDataModule(OODDataModule):
         shares = [self.split[2], self.split[1]]
         train, test, val = stratified_split(strata, shares, self.split_seed)
         rows = {"train": list(train), "val": list(val), "test": list(test)}
+        self.split_off = ["val", "test"]
         counts = ", ".join(f"{len(part):,} {name}" for name, part in rows.items())
         self.notes.append(f"split by category and period (seed {self.split_seed}): {counts}")
         return _parts(colour, rows)

@@ -22,6 +22,7 @@ from ood_lab.data.shortcuts import shares_of_formats, shortcuts
 from ood_lab.data.splits import ID_SPLITS
 from ood_lab.data.stores import Store
 from ood_lab.errors import UserError
+from ood_lab.streams import stream
 
 Mode = Literal["auto", "full", "headers", "off"]
 
@@ -51,7 +52,8 @@ def check_data(
     - Images with a side of fewer than 8 pixels.
     - A difference between an OOD set and ID test that a detector could use instead of the
       content: file format or share of grey images (20 points), or size (the area alone ranks
-      OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side).
+      OOD above or below ID with AUROC >= 80%, and the medians differ by a factor >= 1.25 a side);
+      and such a difference in size between ID train and ID test.
 
     Args:
         splits: ``train``, ``val``, ``test``, then the other sets by name.
@@ -133,7 +135,8 @@ def _look_at(
         return files.assign(**unknown, height=0, grey=np.nan), notes
     decoded = np.full(len(files), full)
     if mode == "auto" and not full:
-        decoded[np.random.default_rng(seed).choice(len(files), SAMPLE, replace=False)] = True
+        sample = stream(seed, "decoded files").choice(len(files), SAMPLE, replace=False)
+        decoded[sample] = True
     parts = []
     for deep, kind in ((True, "decoding images"), (False, "opening images")):
         chosen = files[decoded == deep]

@@ -11,6 +11,7 @@ from PIL import Image
 
 from ood_lab.data.corruptions import CORRUPTIONS, VERSION, corrupt
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.streams import stream
 
 #: What a row of a plan says: which image, and what is done to it.
 PLAN = ("source", "row", "corruption", "severity")
@@ -68,7 +69,7 @@ class CorruptedImages(ImageDataset):
         if severity == 0:
             return image
         number = list(CORRUPTIONS).index(name)
-        rng = np.random.default_rng([self.seed, source, row, number])
+        rng = stream(self.seed, "corrupted pixels", source, row, number)
         return corrupt(_reduced(image, self.size), name, severity, rng)
 
 

@@ -23,7 +23,7 @@ from scipy.signal import fftconvolve
 #: ``[H, W, 3]`` (an image) or ``[H, W]`` (a layer), 0 = black, 1 = white.
 Pixels = NDArray[np.float64]
 #: Raised when a corrupted image is no longer the same pixel by pixel.
-VERSION = 1
+VERSION = 2
 SEVERITIES = (1, 2, 3, 4, 5)
 #: Pixels of the shorter side that the published strengths are for.
 SIZES = (32, 64, 224)

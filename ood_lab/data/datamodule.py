@@ -113,6 +113,8 @@ class OODDataModule(L.LightningDataModule):
         self.val_ood_names: list[str] = []
         #: Sets that the configuration names and this run does not read.
         self.left_out: list[str] = []
+        #: Sets that were missing, and are split off ``train``.
+        self.split_off: list[str] = []
         #: Classes that ``graded`` takes out of ID.
         self.held_out: list[str] = []
         self.unresized = list(unresized)

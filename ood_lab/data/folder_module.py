@@ -26,7 +26,7 @@ from ood_lab.data.labelled import (
 )
 from ood_lab.data.naming import align_attributes, encode_names
 from ood_lab.data.sources import Given, Listed, Source, source_of
-from ood_lab.data.splits import ID_SPLITS, stratified_split
+from ood_lab.data.splits import ID_SPLITS, default_shares, stratified_split
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
 
@@ -54,7 +54,8 @@ class FolderDataModule(OODDataModule):
             :func:`~ood_lab.data.hierarchy.read_hierarchy`; it replaces columns ``level_<n>``.
         root: folder that relative paths in CSV, Parquet and lists start from; None = the folder
             of that file.
-        split: shares of train, val and test when they are split; sum 1.
+        split: shares of train, val and test when they are split, sum 1; None = see
+            :func:`~ood_lab.data.splits.default_shares`.
         split_seed: of the split.
         options: see :class:`OODDataModule`.
     """
@@ -69,7 +70,7 @@ class FolderDataModule(OODDataModule):
         ood_val: Mapping[str, Given | None] | None = None,
         hierarchy: str | os.PathLike[str] | None = None,
         root: str | os.PathLike[str] | None = None,
-        split: Sequence[float] = (0.8, 0.1, 0.1),
+        split: Sequence[float] | None = None,
         split_seed: Seed = 0,
         **options: Any,
     ) -> None:
@@ -84,7 +85,7 @@ class FolderDataModule(OODDataModule):
         self.full_spectrum = full_spectrum
         self.left_out = [] if full_spectrum else list(csid_sources)
         self.hierarchy = hierarchy
-        self.split = list(split)
+        self.split = None if split is None else list(split)
         self.split_seed = split_seed
 
     @property
@@ -202,15 +203,17 @@ class FolderDataModule(OODDataModule):
         missing = [split for split in ID_SPLITS if split not in tables]
         if not missing:
             return tables
-        if len(self.split) != 3 or abs(sum(self.split) - 1) > 1e-6:
-            raise UserError(f"data.split={self.split}: give the shares of train, val, test, sum 1")
-        shares = [self.split[ID_SPLITS.index(split)] for split in missing]
         whole = tables["train"]
+        every = default_shares(len(whole)) if self.split is None else self.split
+        if len(every) != 3 or abs(sum(every) - 1) > 1e-6:
+            raise UserError(f"data.split={every}: give the shares of train, val, test, sum 1")
+        shares = [every[ID_SPLITS.index(split)] for split in missing]
         parts = stratified_split(whole["label"].to_numpy(), shares, self.split_seed)
         for split, rows in zip(["train", *missing], parts, strict=True):
             tables[split] = whole.iloc[rows].reset_index(drop=True)
         given = ", ".join(f"{len(tables[s]):,} {s}" for s in ["train", *missing])
         self._note(f"{' and '.join(missing)} split off train (seed {self.split_seed}): {given}")
+        self.split_off = missing
         return {split: tables[split] for split in ID_SPLITS}
 
     def _note(self, text: str) -> None:

@@ -26,6 +26,7 @@ from ood_lab.data.held_out import (
 )
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
+from ood_lab.streams import stream
 from ood_lab.words import counted
 
 SEMANTIC, COVARIATE = LEVELS
@@ -223,7 +224,7 @@ class Graded:
     def _plan(self, source: int, rows: np.ndarray, severities: Iterable[int]) -> pd.DataFrame:
         """Every row at every severity, under one corruption, of which each has as many rows."""
         kinds = self._kinds
-        order = np.random.default_rng([self.seed, source]).permutation(len(rows))
+        order = stream(self.seed, "kinds of corruption", source).permutation(len(rows))
         places = order % len(kinds)
         return pd.DataFrame(
             [
@@ -236,7 +237,7 @@ class Graded:
 
     def _some(self, rows: np.ndarray, level: int) -> np.ndarray:
         """``images`` of these rows by chance, ascending."""
-        drawn = np.random.default_rng([self.seed, level]).permutation(rows)
+        drawn = stream(self.seed, "graded images", level).permutation(rows)
         return np.sort(drawn[: self.images])
 
 

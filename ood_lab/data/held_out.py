@@ -14,6 +14,7 @@ from ood_lab.data.fewshot import SomeRows
 from ood_lab.data.files import FileDataset
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
+from ood_lab.streams import stream
 
 #: For every class the labels above it, coarse to fine; empty tuples where there is no hierarchy.
 Above = list[tuple[int, ...]]
@@ -55,7 +56,7 @@ def choose(above: Above, share: float, seed: int) -> list[int]:
     then of the next one, whose siblings stay, and at last single classes. A distance whose branches
     are all larger than what is left of the share is passed over. At least two classes stay.
     """
-    rng = np.random.default_rng(seed)
+    rng = stream(seed, "held-out classes")
     most, depths = max(1, round(share * len(above))), len(above[0]) + 1
     held: set[int] = set()
     for depth in range(depths):

@@ -1,4 +1,4 @@
-"""Signs that tell an OOD set from ID without a look at the content."""
+"""Signs that tell a set from ID test without a look at the content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8
 
 
 def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
-    """Compares each OOD set with ID test.
+    """Compares each OOD set with ID test, and the size of the training images.
 
     Args:
         facts: one row a readable file: ``split, format, width, height, grey`` (share or NaN).
@@ -25,12 +25,18 @@ def shortcuts(facts: pd.DataFrame) -> Iterable[Finding]:
     inside = facts[facts["split"] == "test"]
     if inside.empty:
         return
+    for sizes in _by_size(facts[facts["split"] == "train"], inside, ("train", "test")):
+        yield Finding(
+            f"train can be told from test by {sizes}. Detectors are fitted on train, and may call "
+            "ID test images OOD for their size",
+            ("test",),
+        )
     for name, outside in facts[~facts["split"].isin(ID_SPLITS)].groupby("split", sort=False):
         yield from (
             Finding(f"{name} can be told from ID by {reason}", (str(name),))
             for reason in (
                 *_by_format(inside, outside, str(name)),
-                *_by_size(inside, outside, str(name)),
+                *_by_size(inside, outside, ("ID", str(name))),
             )
         )
 
@@ -55,7 +61,9 @@ def _shares(formats: pd.Series) -> str:
     return ", ".join(f"{share:.0%} {name}" for name, share in formats.head(2).items())
 
 
-def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable[str]:
+def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, names: tuple[str, str]) -> Iterable[str]:
+    if inside.empty:
+        return
     a, b = ((part["width"] * part["height"]) ** 0.5 for part in (inside, outside))
     ranks = pd.concat([a, b]).rank().to_numpy()[len(a) :]
     auroc = (ranks.sum() - len(b) * (len(b) + 1) / 2) / (len(a) * len(b))
@@ -63,5 +71,5 @@ def _by_size(inside: pd.DataFrame, outside: pd.DataFrame, name: str) -> Iterable
     if max(auroc, 1 - auroc) >= SEPARATION and max(ratio, 1 / ratio) >= RATIO:
         yield (
             f"size alone, AUROC {max(auroc, 1 - auroc):.0%}: "
-            f"ID {a.median():.0f} px (median side), {name} {b.median():.0f} px"
+            f"{names[0]} {a.median():.0f} px (median side), {names[1]} {b.median():.0f} px"
         )

@@ -11,6 +11,13 @@ from ood_lab.words import counted
 
 #: Names of the ID sets; every other name is an OOD set.
 ID_SPLITS = ("train", "val", "test")
+#: Images below which a larger share becomes test: intervals rest on their number.
+_FEW = 2000
+
+
+def default_shares(images: int) -> tuple[float, float, float]:
+    """Shares of train, val and test for so many images: 30% test below 2,000, else 10%."""
+    return (0.6, 0.1, 0.3) if images < _FEW else (0.8, 0.1, 0.1)
 
 
 def stratified_split(labels: np.ndarray, fractions: Sequence[float], seed: int) -> list[np.ndarray]:

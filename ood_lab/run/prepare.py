@@ -24,6 +24,7 @@ from ood_lab.run import checkpoints, nodes
 from ood_lab.run.compose import plain, trains
 from ood_lab.run.folder import RunFolder
 from ood_lab.run.identity import config_hash, leaves
+from ood_lab.run.synthetic import graded_of
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import Workspace, ignored_groups
 from ood_lab.scripts import CONF
@@ -62,6 +63,8 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     _check_name(str(cfg.name))
     ignored = frozenset() if trains(cfg) else ignored_groups(settings["task"])
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
+    if "graded" not in ignored and (graded := graded_of(settings)) is not None:
+        told["graded"] = plain(graded)  # the same run as with this choice on the command line
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"

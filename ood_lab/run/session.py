@@ -27,6 +27,7 @@ from ood_lab.run.process import is_main, loading
 from ood_lab.run.resolvers import register_resolvers
 from ood_lab.run.sigterm import Terminated, terminable
 from ood_lab.run.sweep import FAILURES, record_failure
+from ood_lab.run.synthetic import MADE, chosen_unasked
 from ood_lab.run.terminal import configure_logging, fail, log_file
 from ood_lab.run.values import key_of
 from ood_lab.run.workspace import OF_TRAINING, Workspace
@@ -76,6 +77,8 @@ def _watched(this: Workspace) -> Iterator[None]:
             log.info("run folder: %s", this.folder)
             if recipe := this.manifest.get("recipe"):
                 log.info("recipe: %s", recipe)
+            if made := chosen_unasked(this.settings):
+                log.info(MADE.format(made))
         try:
             with terminable():
                 yield

@@ -114,7 +114,7 @@ def _problem(step: Callable[[], Any]) -> list[str]:
 
 def _data(job: Workspace, built: dict[str, Any]) -> None:
     """Builds the data, once for all jobs that share it; all missing sets are one error."""
-    node = {name: job.settings.get(name) for name in ("data", "graded")}
+    node = {"data": job.settings.get("data"), "graded": job.graded}
     key = "data" + json.dumps(node, sort_keys=True, default=str)
     if key not in built:
         data = job.new_data()

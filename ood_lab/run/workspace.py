@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, write_text
-from ood_lab.run import checkpoints, inputs, nodes
+from ood_lab.run import checkpoints, inputs, nodes, synthetic
 from ood_lab.run.compose import plain, running_overrides, trains
 from ood_lab.run.folder import RunFolder, environment
 from ood_lab.run.process import is_main
@@ -220,13 +220,18 @@ class Workspace:
         return self.new_data()
 
     def new_data(self) -> OODDataModule:
-        """A DataModule that makes OOD sets from its ID data if ``graded=...`` says so."""
+        """A DataModule that makes OOD sets from its ID data if :attr:`graded` says so."""
         # As a node: Hydra would turn a dataclass into a dictionary.
-        graded = {"graded": self.cfg.graded} if self.cfg.get("graded") else {}
+        graded = {"graded": self.graded} if self.graded else {}
         data = self.settings["data"]
         groups = {kind: data.get(kind) for kind in ("id", "csid", "ood", "ood_val")}
         sources = nodes.left_to_data(groups | {"": {"outliers": data.get("outliers")}})
         return self.build("data", **sources.pop(""), **sources, **graded)
+
+    @cached_property
+    def graded(self) -> DictConfig | None:
+        """The node that makes OOD sets of ID test; None without one."""
+        return synthetic.graded_of(self.settings)
 
     @cached_property
     def sets(self) -> OODDataModule:

@@ -51,6 +51,7 @@ from ood_lab.report.optional import optional
 from ood_lab.report.shown import show, show_warnings
 from ood_lab.report.verdict import Verdict
 from ood_lab.results import read_results, write_results
+from ood_lab.run.compose import plain
 from ood_lab.run.next_command import next_command
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.scripts import command
@@ -365,6 +366,8 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
         "classes": data.classes,
+        "graded": plain(ws.graded) if ws.graded else None,
+        "split_off": {name: len(data.splits[name]) for name in data.split_off},
         "id_accuracy": accuracy,
         "id_chance": Chance.of(test.labels, len(data.classes)).share,
         "shift_order": list(data.shift_order),
@@ -377,7 +380,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
 
 
 def later(run: Path | None) -> str:
-    """How the detectors are scored once there is an OOD set; ``run`` may hold trained weights."""
+    """How the detectors are scored with an OOD set; ``run`` may hold trained weights."""
     if run and (run / "checkpoints").is_dir():
         ckpt = shlex.quote(f"ckpt={run}")
         remedy = (
@@ -385,7 +388,7 @@ def later(run: Path | None) -> str:
             "graded=corruptions instead makes an OOD set of ID test"
         )
     else:
-        remedy = "add data.ood.NAME=DIR, or graded=corruptions, to this command line"
+        remedy = "give this command line data.ood.NAME=DIR, or graded=corruptions"
     return f"there is no OOD set, so no detector was scored: {remedy}"
 
 

@@ -169,6 +169,16 @@ def test_giveaways(sets, change, expected):
     assert re.search(expected, warning)
 
 
+def test_training_images_of_another_size_than_those_of_test_are_one_finding(sets):
+    root, read = sets
+    for i, file in enumerate(sorted((root / "train").rglob("*.jpg"))):
+        picture(file, 70_000 + i, size=(48, 48))
+    (finding,) = check_data(read()).findings
+    assert finding.sets == ("test",)
+    sizes = "size alone, AUROC 100%: train 48 px (median side), test 16 px"
+    assert finding.text.startswith(f"train can be told from test by {sizes}")
+
+
 def test_large_sets_are_sampled_and_it_is_said(sets, monkeypatch):
     root, read = sets
     monkeypatch.setattr(checks, "FULL_UP_TO", 60)

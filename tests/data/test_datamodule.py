@@ -16,7 +16,7 @@ from ood_lab.builtin.vessels.module import VesselsDataModule
 from ood_lab.data.folder_module import FolderDataModule
 from ood_lab.data.manifest import read_manifest
 from ood_lab.data.sizes import ImageSize
-from ood_lab.data.splits import stratified_split
+from ood_lab.data.splits import default_shares, stratified_split
 from ood_lab.errors import UserError
 from ood_lab.run.resolvers import register_resolvers
 
@@ -223,9 +223,9 @@ def test_a_trainer_takes_it(root, tmp_path):
 @pytest.mark.parametrize(
     ("given", "sizes"),
     [
-        (("train",), (48, 6, 6)),
+        (("train",), (36, 6, 18)),
         (("train", "test"), (54, 6, 12)),
-        (("train", "val"), (54, 9, 6)),
+        (("train", "val"), (42, 9, 18)),
     ],
 )
 def test_missing_splits_are_taken_off_train(root, given, sizes):
@@ -238,12 +238,34 @@ def test_missing_splits_are_taken_off_train(root, given, sizes):
     paths = [path for part in parts for path in part.paths]
     assert len(set(paths)) == len(paths)
     assert "split off train (seed 0)" in data.report.notes[0]
+    assert data.split_off == [name for name in ("val", "test") if name not in given]
 
     again, other = module(root, id=given), module(root, id=given, split_seed=1)
     again.setup()
     other.setup()
     assert again.splits["train"].paths == data.splits["train"].paths
     assert other.splits["train"].paths != data.splits["train"].paths
+
+
+def test_a_larger_share_of_few_images_becomes_test():
+    assert default_shares(1999) == (0.6, 0.1, 0.3)
+    assert default_shares(2000) == (0.8, 0.1, 0.1)
+
+
+def test_shares_that_are_given_are_taken(root):
+    data = module(root, id=("train",), split=(0.8, 0.1, 0.1))
+    data.setup()
+    assert [len(data.splits[name]) for name in ("train", "val", "test")] == [48, 6, 6]
+
+
+def test_every_class_keeps_training_images(tmp_path):
+    for name, images in {"two": 2, "three": 3, "many": 20}.items():
+        folders(tmp_path, classes=(name,), each=images, first_seed=100 * images)
+    data = FolderDataModule({"train": str(tmp_path)}, {})
+    data.setup()
+    of = {name: data.splits[name].labels.bincount(minlength=3) for name in data.splits}
+    by_class = {name: [int(of[s][k]) for s in of] for k, name in enumerate(data.classes)}
+    assert by_class == {"many": [12, 2, 6], "three": [1, 1, 1], "two": [1, 1, 0]}
 
 
 def test_stratified_split_leaves_something_everywhere():

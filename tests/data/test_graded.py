@@ -62,6 +62,22 @@ def test_every_image_comes_at_every_severity_and_corruptions_are_spread_evenly()
     assert "semantic_level" not in table
 
 
+@pytest.mark.parametrize("images", [40, 80])
+def test_copies_are_spread_evenly_whatever_else_the_seed_draws(images):
+    """Halves of the photographs by ``default_rng(seed)`` hold as many copies, of every kind."""
+    data = VesselsDataModule(88, 44, 80, 0, 0, graded=looks(images=images))
+    data.setup()
+    table, photographs = data.splits["corrupted"].table, data.splits["test"].table["path"]
+    half = set(photographs.iloc[np.random.default_rng(0).permutation(80)[:40]])
+    inside = table["made_of"].isin(half)
+    share = images / 80
+    assert abs(inside.sum() / 5 - 40 * share) <= 8
+    levels = table.groupby(["corruption", "covariate_level", inside]).size().unstack(fill_value=0)
+    assert len(levels) == 20
+    assert (levels >= 2).all(axis=None)
+    assert levels.sum(axis=1).eq(images / 4).all()
+
+
 def test_pixels_follow_from_seed_and_row_alone():
     one, two = (vessels(looks(severities=[1, 4])).splits["corrupted"] for _ in range(2))
     rows = (0, 70, 131)

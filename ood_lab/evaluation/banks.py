@@ -13,6 +13,7 @@ from lightning import Trainer
 from torch import Tensor
 
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal
 from ood_lab.errors import UserError
 from ood_lab.evaluation.in_passing import Scored, ScoreSink, identity_of, read_scored
@@ -250,9 +251,14 @@ class Extraction:
                 weights=self._weights,
             )
 
-    def features(self, splits: Sequence[str]) -> dict[str, Tensor]:
-        """Features of sets, ``[n, D]`` each."""
+    def features(
+        self, splits: Sequence[str], made: Sequence[ImageDataset] = ()
+    ) -> dict[str, Tensor]:
+        """Features of sets, ``[n, D]`` each; ``made`` are of ID test, whose transform they get."""
+        for images in made:
+            images.transform = self.data.predict_dataset("test").transform
         banks = {split: self._bank(split) for split in splits}
+        banks |= {images.name: self._bank_of(images) for images in made}
         return {split: bank.features for split, bank in banks.items() if bank is not None}
 
     @cached_property
@@ -262,12 +268,20 @@ class Extraction:
     def _bank(
         self, split: str, columns: Sequence[BankColumn] = (), moments: Collection[str] = ()
     ) -> FeatureBank | None:
+        return self._bank_of(self.data.predict_dataset(split), columns, moments)
+
+    def _bank_of(
+        self,
+        images: ImageDataset,
+        columns: Sequence[BankColumn] = (),
+        moments: Collection[str] = (),
+    ) -> FeatureBank | None:
         passed: list[str] = []
         with self.stages("extract") as stage:
             bank = extract(
                 self.trainer,
                 self.backbone,
-                self.data.predict_dataset(split),
+                images,
                 self.root,
                 columns,
                 batch_size=self.data.loading.evaluated,

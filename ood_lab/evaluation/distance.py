@@ -37,6 +37,7 @@ class Distances:
         summary: mean and median of every set, see :func:`summarised`.
         axes: column of ``degrees`` → its words.
         facts: for the manifest.
+        rulers: shift of every OOD set in units of ID data, see :class:`~ood_lab.shift.Reading`.
         levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.divide.Divide`; empty
             where nothing was divided.
         found: how well they predict what each detector misses, once that is known.
@@ -46,6 +47,7 @@ class Distances:
     summary: pd.DataFrame
     axes: Mapping[str, str]
     facts: Mapping[str, Any]
+    rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
     found: Mapping[tuple[str, str], Following | None] = field(default_factory=dict)
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
 from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import ImageDataset
 from ood_lab.errors import UserError
 from ood_lab.evaluation.banks import Extraction
 from ood_lab.evaluation.id_accuracy import Chance
@@ -164,6 +165,7 @@ def clip_features(
     clip: ClipModel,
     splits: Sequence[str],
     stages: Stages | None = None,
+    made: Sequence[ImageDataset] = (),
 ) -> dict[str, Tensor]:
     """Normalised image features of sets, ``[n, d]`` each, from the feature bank where it has them.
 
@@ -177,10 +179,11 @@ def clip_features(
         clip: makes the features.
         splits: names of the sets.
         stages: how long the pass takes is told here.
+        made: sets that are made of ID test.
     """
     warn_if_foreign(clip, data)
     backbone = clip_backbone(clip, data.classes or ["object"])
-    return Extraction(data, backbone, trainer, root, stages or Stages()).features(splits)
+    return Extraction(data, backbone, trainer, root, stages or Stages()).features(splits, made)
 
 
 def foreign(clip: ClipModel, data: OODDataModule) -> str | None:

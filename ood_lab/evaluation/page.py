@@ -24,6 +24,7 @@ DOWNLOADS = (
     "significance.csv",
     "scores.parquet",
     "degrees.parquet",
+    "ruler.parquet",
     "levels.parquet",
     "manifest.json",
     "config.yaml",

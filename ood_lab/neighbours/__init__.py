@@ -2,6 +2,6 @@
 
 from ood_lab.neighbours.nearest import nearest_rows
 from ood_lab.neighbours.rows import Rows
-from ood_lab.neighbours.search import NeighbourSearch, Progress, check_k
+from ood_lab.neighbours.search import Groups, NeighbourSearch, Progress, check_k
 
-__all__ = ["NeighbourSearch", "Progress", "Rows", "check_k", "nearest_rows"]
+__all__ = ["Groups", "NeighbourSearch", "Progress", "Rows", "check_k", "nearest_rows"]

@@ -15,6 +15,8 @@ from ood_lab.neighbours.speed import fastest_dtype, full_float32
 
 #: Receives the share done, in [0, 1].
 Progress = Callable[[float], None]
+#: Groups of the queries ``[N]`` and of the rows of a bank ``[M]``.
+Groups = tuple[Tensor, Tensor]
 #: Queries between two calls of the progress function, by device.
 _STEP = {"cpu": 8192}
 _STEP_ELSEWHERE = 65_536
@@ -73,7 +75,12 @@ class NeighbourSearch:
         return self._first is not None
 
     def product(
-        self, queries: Tensor, *, in_bank: bool = False, progress: Progress | None = None
+        self,
+        queries: Tensor,
+        *,
+        in_bank: bool = False,
+        groups: Groups | None = None,
+        progress: Progress | None = None,
     ) -> Tensor:
         """The k-th largest product of each query, ``[N, d] -> [N] float32``, on the CPU.
 
@@ -83,6 +90,9 @@ class NeighbourSearch:
             queries: ``[N, d] float32``, on any device.
             in_bank: the queries are rows of the bank, of equal length; the k-th neighbour besides
                 itself counts. A row is its own nearest match, so that is the (k + 1)-th.
+            groups: of the queries ``[N]`` and of the rows of the bank ``[M]``, integers: rows of a
+                query's own group do not count, and all float32 products are ranked. -inf for a
+                query with fewer than k other rows.
             progress: receives the share of the queries done.
 
         Raises:
@@ -101,7 +111,12 @@ class NeighbourSearch:
         with full_float32():
             for start in range(0, len(queries), step):
                 part = queries[start : start + step].to(self.device)
-                found[start : start + step] = self._nth(part, n).cpu()
+                if groups is None:
+                    products = self._nth(part, n)
+                else:
+                    own = groups[0][start : start + step]
+                    products = ranked_product(part, self.bank, n, (own, groups[1]))
+                found[start : start + step] = products.cpu()
                 if progress is not None:
                     progress(min(start + step, len(queries)) / len(queries))
         return found
@@ -127,11 +142,13 @@ def _fits(bank: Rows, device: torch.device) -> bool:
     return 2 * bank.features.nbytes <= free
 
 
-def ranked_product(queries: Tensor, bank: Rows, n: int) -> Tensor:
+def ranked_product(queries: Tensor, bank: Rows, n: int, groups: Groups | None = None) -> Tensor:
     """n-th largest product of each query with the bank, in blocks of both: ``[Q, d] -> [Q]``.
 
-    Blocks of a bank that lies elsewhere travel to the queries' device.
+    Blocks of a bank that lies elsewhere travel to the queries' device. With ``groups``, rows of a
+    query's own group do not count.
     """
+    of_queries, of_rows = (g.to(queries.device) for g in groups) if groups else (None, None)
     found = queries.new_empty(len(queries))
     size = _SIZE.get(queries.device.type) or blocks_for(queries.device)
     space = queries.new_empty(min(size.queries, len(queries)), size.rows + n)
@@ -141,8 +158,12 @@ def ranked_product(queries: Tensor, bank: Rows, n: int) -> Tensor:
             # The n largest so far are the last columns, which new products do not touch. What lies
             # before them are products already ranked lower, so that a short block may leave some.
             products = space[: len(part)].fill_(-torch.inf)
-            for rows in bank.split(size.rows):
-                rows.to(queries.device).products(part, out=products[:, : len(rows)])
+            for number, rows in enumerate(bank.split(size.rows)):
+                new = products[:, : len(rows)]
+                rows.to(queries.device).products(part, out=new)
+                if of_queries is not None and of_rows is not None:
+                    own = of_rows[number * size.rows :][: len(rows)]
+                    new[of_queries[start : start + len(part), None] == own] = -torch.inf
                 _largest_last(products, n, pool)
             found[start : start + size.queries] = products[:, -n:].amin(dim=1)
     return found

@@ -19,6 +19,7 @@ from ood_lab.report.blocks import Block, Folded, Picture, Pictures, PlannedFigur
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
+from ood_lab.report.figures.rulers import draw_ruler
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.figures.style import COLOURS, GREY, style
 from ood_lab.report.mistakes import Thumbnails
@@ -43,7 +44,7 @@ class Measured:
         summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
-        facts: ``by`` and ``k``; ``unsplit`` where meaning and looks are not told apart.
+        facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where meaning and looks are not told apart.
         found: how well the distances predict the misses, by detector and axis.
         others: all detectors, the best first, whose misses are shown beside.
     """
@@ -86,7 +87,9 @@ def sections_of(
         )
         below: list[Section] = []
     else:
-        inputs = ShiftInputs(measured.degrees, measured.summary, measured.footer)
+        inputs = ShiftInputs(
+            measured.degrees, measured.summary, measured.footer, measured.facts["rulers"]
+        )
         scatter, *others = build_shift_figures(inputs)
         where.append(scatter)
         tables: list[Block] = [Folded(t.caption, [t]) for t in summary_tables(measured.summary)]
@@ -284,5 +287,8 @@ def distance_densities(measured: Measured) -> Figure:
     draw_densities(
         axes, values, styles_of(list(values), ID_TEST), limits, labels=names, filled=ID_TEST
     )
+    known = [ruler for ruler in measured.facts["rulers"] if not ruler["reason"]]
+    for place, ruler in enumerate(known):
+        draw_ruler(axes, ruler, upright=False, place=1 + 0.2 * place)
     add_legend(figure, [axes])
     return figure

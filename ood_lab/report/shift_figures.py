@@ -20,6 +20,7 @@ from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
 from ood_lab.report.figures.pictures import SIDE, Strip, contact_sheet
+from ood_lab.report.figures.rulers import draw_ruler
 from ood_lab.report.figures.scatter import component_labels, draw_clouds, styles_of
 from ood_lab.report.figures.style import GREY, INK, MARKERS, WIDTH, Style
 from ood_lab.report.nearest_farthest import nearest_farthest
@@ -51,11 +52,13 @@ class ShiftInputs:
         degrees: one row per image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
         summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
         footer: stands below every figure.
+        rulers: scales in units of ID data, see :func:`~ood_lab.report.figures.rulers.draw_ruler`.
     """
 
     degrees: pd.DataFrame
     summary: pd.DataFrame
     footer: str
+    rulers: Sequence[Mapping[str, Any]] = ()
 
     @cached_property
     def names(self) -> list[str]:
@@ -136,6 +139,8 @@ def shift_scatter(inputs: ShiftInputs) -> Figure:
         draw_densities(axes, values, inputs.styles, limits, filled=ID_TEST, upright=upright)
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
+    for ruler in inputs.rulers:
+        draw_ruler(main, ruler, upright=ruler["axis"] == "covariate")
     add_legend(figure, [main])
     return figure
 

@@ -28,6 +28,7 @@ _DOWNLOADS = (
     "results.csv",
     "results.parquet",
     "degrees.parquet",
+    "ruler.parquet",
     "counts.csv",
     "levels.parquet",
     "config.yaml",
@@ -88,7 +89,7 @@ def write_shift_page(
         summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
         blocks: what the terminal shows, too.
         load_image: gives the image of a set by its row; None or an error where it is gone.
-        manifest: ``title``, ``clip``, ``k`` and ``id_images`` are read; all of it is shown.
+        manifest: ``title``, ``clip``, ``k``, ``id_images`` and ``rulers`` are read; all is shown.
         more: further figures.
 
     Returns:
@@ -98,7 +99,7 @@ def write_shift_page(
     measured = (
         f"Cosine distance to the {ordinal(k)} nearest of {id_images:,} ID images, CLIP {clip}"
     )
-    inputs = ShiftInputs(degrees, summary, f"{measured}.")
+    inputs = ShiftInputs(degrees, summary, f"{measured}.", manifest["rulers"])
     images = Images(load_image)
     store = Thumbnails(images)
     examples = [_examples(degrees, name, store, not n) for n, name in enumerate(inputs.names)]

@@ -23,6 +23,7 @@ from ood_lab.shift.levels import (
     write_imglist,
 )
 from ood_lab.shift.pca import pca_decomposition
+from ood_lab.shift.rulers import CLASS_UNITS, RATIO, SEVERITY, Reading, Ruler, Sample, read_ruler
 from ood_lab.shift.saved import load_decomposition, save_decomposition
 from ood_lab.shift.separability import (
     Projection,
@@ -51,10 +52,13 @@ from ood_lab.shift.triplets import (
 )
 
 __all__ = [
+    "CLASS_UNITS",
     "COVARIATE_QUANTILES",
     "LEVELS",
     "MIN_COUNT",
+    "RATIO",
     "SEMANTIC_QUANTILES",
+    "SEVERITY",
     "Decomposition",
     "Edges",
     "EncodedGrid",
@@ -62,6 +66,9 @@ __all__ = [
     "Halves",
     "LaidTraining",
     "Projection",
+    "Reading",
+    "Ruler",
+    "Sample",
     "Separability",
     "ShiftDegrees",
     "ShiftMeter",
@@ -85,6 +92,7 @@ __all__ = [
     "polar_factor",
     "pool_edges",
     "present_cells",
+    "read_ruler",
     "read_texts",
     "save_decomposition",
     "save_edges",

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.axes import AXES, Axis
-from ood_lab.neighbours import NeighbourSearch, Progress, check_k
+from ood_lab.neighbours import Groups, NeighbourSearch, Progress, check_k
 from ood_lab.shift.laid import Decomposition
 
 
@@ -82,15 +82,37 @@ class ShiftMeter:
         report = progress or (lambda share: None)
 
         def degrees(axis: Axis, report: Progress) -> Tensor:
-            queries = self._part(features, axis, "images")
-            cosine = self._search_of(axis).product(queries, in_bank=in_bank, progress=report)
-            return (1 - cosine).clamp(0, 2)
+            return self.on_axis(axis, features, in_bank=in_bank, progress=report)
 
         if self.decomposition.halves_are_equal:
             both = degrees("semantic", report)
             return ShiftDegrees(both, both)
         semantic = degrees("semantic", lambda share: report(share / 2))
         return ShiftDegrees(semantic, degrees("covariate", lambda share: report((1 + share) / 2)))
+
+    def on_axis(
+        self,
+        axis: Axis,
+        features: Tensor,
+        *,
+        in_bank: bool = False,
+        classes: Groups | None = None,
+        progress: Progress | None = None,
+    ) -> Tensor:
+        """Degrees on one axis, ``[N]``.
+
+        Args:
+            axis: ``semantic`` or ``covariate``.
+            features: ``[N, l]``.
+            in_bank: see :meth:`__call__`.
+            classes: of these images ``[N]`` and of the ID images ``[M]``: the class of an image is
+                left out of the ID images. 2 for an image with fewer than k others.
+            progress: receives the share done, in [0, 1].
+        """
+        search = self._search_of("semantic" if self.decomposition.halves_are_equal else axis)
+        queries = self._part(features, axis, "images")
+        cosine = search.product(queries, in_bank=in_bank, groups=classes, progress=progress)
+        return (1 - cosine).clamp(0, 2)
 
     def _search(
         self, id_features: Tensor, device: torch.device | str | None, axis: Axis

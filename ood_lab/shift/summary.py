@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,33 +56,38 @@ def summarise_degrees(
     seeds = {name: (seed, zlib.crc32(name.encode())) for name in names}
     copies = {name: Copies.of([of]) for name, of in (made_of or {}).items()}
     of_copies = {n: _copied_draws(values[n], copies[n], draws, seeds[n]) for n in copies}
-    mean_draws, median_draws = (
+    means, medians = (
         {
-            n: of_copies[n][place] if n in copies else drawn(values[n], draws, seeds[n])
+            n: of_copies[n][place]
+            if n in copies
+            else drawn(values[n], draws, np.random.default_rng((*seeds[n], place)))
             for n in names
         }
-        for place, drawn in enumerate((_mean_draws, _median_draws))
+        for place, drawn in enumerate((_mean_draws, median_draws))
     )
     sizes = {n: copies[n].n[0] if n in copies else len(values[n]) for n in names}
-    rows = [_row(n, values[n], sizes[n], mean_draws[n], median_draws[n]) for n in names]
+    rows = [_row(n, values[n], sizes[n], means[n], medians[n]) for n in names]
     table = pd.DataFrame(rows)
     table["order"] = np.arange(1, len(names) + 1)
-    p = bootstrap_p_values(table["mean"], np.stack([mean_draws[name] for name in names]))
+    p = bootstrap_p_values(table["mean"], np.stack([means[name] for name in names]))
     table["p_next"] = [*holm(np.diagonal(p, offset=1)), np.nan]
     differs = (table["p_next"] < 0.05).astype("boolean")
     table["differs_from_next"] = differs.mask(table["p_next"].isna())
     return table
 
 
-def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
+def shift_results(
+    summary: pd.DataFrame, model: str, seed: int, rulers: pd.DataFrame | None = None
+) -> pd.DataFrame:
     """A results table of a summary: ``mean, median, beyond, farther`` of every set and axis.
 
     Args:
         summary: see :func:`ood_lab.evaluation.distance.summarised`.
         model: the CLIP.
         seed: of the bootstrap.
+        rulers: values of :func:`ood_lab.shift.read_ruler`, each a row more.
     """
-    rows = [
+    rows: list[dict[Any, Any]] = [
         {
             **{key: row[key] for key in ("set", "axis", "n", "order")},
             "metric": metric,
@@ -94,6 +100,14 @@ def shift_results(summary: pd.DataFrame, model: str, seed: int) -> pd.DataFrame:
         for metric in ("mean", "median", "beyond", "farther")
         if not np.isnan(row[metric])
     ]
+    if rulers is not None:
+        order = summary.set_index(["set", "axis"])["order"]
+        columns = ["set", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+        known = rulers[rulers["value"].notna()].rename(columns={"dataset": "set"})
+        rows += [
+            {**row, "order": order[row["set"], row["axis"]]}
+            for row in known[columns].to_dict("records")
+        ]
     return KIND.table(rows, model=model, seed=seed)
 
 
@@ -113,9 +127,8 @@ def _row(
     }
 
 
-def _mean_draws(values: Floats, draws: int, seed: tuple[int, int]) -> Floats:
+def _mean_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats:
     """Means of resamples, ``[draws]``."""
-    rng = np.random.default_rng((*seed, 0))
     size = max(1, _BATCH // len(values))
     parts = [
         values[rng.integers(0, len(values), (min(size, draws - first), len(values)))].mean(axis=1)
@@ -124,14 +137,13 @@ def _mean_draws(values: Floats, draws: int, seed: tuple[int, int]) -> Floats:
     return np.concatenate(parts)
 
 
-def _median_draws(values: Floats, draws: int, seed: tuple[int, int]) -> Floats:
+def median_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats:
     """Medians of resamples, ``[draws]``, without drawing the resamples.
 
     A resample is ``x[floor(n U)]`` of the sorted values with n uniform U, so its order statistics
     are those of U: the r-th is Beta(r, n - r + 1), and the next one, given it, leaves a
     Beta(1, n - r) share of the rest below.
     """
-    rng = np.random.default_rng((*seed, 1))
     ordered, n = np.sort(values), len(values)
     r = (n + 1) // 2
     lower = rng.beta(r, n - r + 1, draws)

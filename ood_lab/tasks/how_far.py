@@ -37,6 +37,7 @@ from ood_lab.evaluation.encoder import (
     load_decompositions,
     unknowing,
 )
+from ood_lab.evaluation.rulers import corrupted_test, mark_distances, shift_in_units
 from ood_lab.io import read_json, read_table, write_table
 from ood_lab.lvlm.asking import answers_to
 from ood_lab.lvlm.belongs import Asked, asked_of, check_wording, questions_about
@@ -44,7 +45,7 @@ from ood_lab.lvlm.kept import model_name, store_of, write_answers
 from ood_lab.lvlm.questions import write_questions
 from ood_lab.run.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
-from ood_lab.shift import cell_counts, pool_edges
+from ood_lab.shift import cell_counts, pool_edges, undecomposed
 from ood_lab.tasks.divide import with_sources, write_division
 from ood_lab.tasks.score import Passed, Score
 
@@ -54,7 +55,8 @@ log = logging.getLogger(__name__)
 _PER_CELL = 40
 _FEWEST_LEVELS = 3
 #: Files of the run folder.
-DEGREES, QUESTIONS, ANSWERS = "degrees.parquet", "questions.jsonl", "answers.jsonl"
+DEGREES, MARKS = "degrees.parquet", "ruler.parquet"
+QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 #: The neighbour where no matrix says one.
 _K = 10
 
@@ -134,25 +136,35 @@ class HowFar(Score):
         return self.scored(ws, self._by_network(ws, passed, unknown), passed)
 
     def _by_network(self, ws: Workspace, passed: Passed, unknown: str | None) -> Distances | None:
+        made = passed.extraction.features([], [corrupted_test(ws.data.splits["test"])])
         if not ws.is_main:
             return None
         k = self.k or min(_K, len(ws.data.splits["train"]))
         facts: dict[str, Any] = {"by": str(ws.model["name"]), "k": k, "unsplit": True}
         if unknown:
             facts["why"] = unknown
+        names = ["train", "test", *ws.data.ood_names]
+        features = {name: passed.banks[name].features for name in names}
+        device = ws.extractor.strategy.root_device
 
         def measure() -> pd.DataFrame:
-            names = ["train", "test", *ws.data.ood_names]
-            unit = {n: F.normalize(passed.banks[n].features.float(), dim=1) for n in names}
-            return own_distances(ws.data, unit, k, ws.extractor.strategy.root_device)
+            unit = {name: F.normalize(rows.float(), dim=1) for name, rows in features.items()}
+            return own_distances(ws.data, unit, k, device)
 
-        return self._of(ws, self._degrees(ws, measure), WHOLE, facts)
+        def marks() -> pd.DataFrame:
+            whole = undecomposed(features["test"].shape[1], {}, k)
+            return mark_distances(ws.data, {**features, **made}, whole, k, device)
+
+        degrees = self._kept(ws, DEGREES, measure)
+        return self._of(ws, degrees, self._kept(ws, MARKS, marks), WHOLE, facts)
 
     def _by_clip(self, ws: Workspace) -> Distances | None:
         folder = self._matrices(ws)
         names = ["train", "test", *ws.data.ood_names]
         log.info("the CLIP '%s' measures how far the images are", ws.clip.name)
-        features = clip_features(ws.data, ws.extractor, ws.features_root, ws.clip, names, ws.stages)
+        made = [corrupted_test(ws.data.splits["test"])]
+        where = ws.data, ws.extractor, ws.features_root
+        features = clip_features(*where, ws.clip, names, ws.stages, made)
         if not ws.is_main:
             return None
         if doubt := unknowing(ws.clip, ws.data, features["test"]):
@@ -161,25 +173,30 @@ class HowFar(Score):
         main = decompositions[0]
         k = self.k or min(main.k, len(features["train"]))
 
-        def measure() -> pd.DataFrame:
-            device = ws.extractor.strategy.root_device
-            return measured_degrees(ws.data, features, decompositions, k, device)
+        device = ws.extractor.strategy.root_device
 
-        degrees = self._degrees(ws, measure)
+        def measure() -> pd.DataFrame:
+            measured = {name: features[name] for name in names}
+            return measured_degrees(ws.data, measured, decompositions, k, device)
+
+        def marks() -> pd.DataFrame:
+            return mark_distances(ws.data, features, main, k, device)
+
+        degrees = self._kept(ws, DEGREES, measure)
         facts: dict[str, Any] = {"by": ws.clip.name, "k": k, "unsplit": False}
         facts |= {"clip": dict(main.clip), "laid": dict(main.details)}
         if folder and (Path(folder) / HELD_OUT).exists():
             facts["held_out"] = read_json(Path(folder) / HELD_OUT)
-        found = self._of(ws, degrees, SPLIT, facts)
+        found = self._of(ws, degrees, self._kept(ws, MARKS, marks), SPLIT, facts)
         with ws.stages("divide"):
             return replace(found, levels=self._divided(ws, degrees))
 
-    def _degrees(self, ws: Workspace, measure: Callable[[], pd.DataFrame]) -> pd.DataFrame:
-        """The degrees of all images; read where the run was interrupted after measuring them.
+    def _kept(self, ws: Workspace, name: str, measure: Callable[[], pd.DataFrame]) -> pd.DataFrame:
+        """What was measured; read where the run was interrupted after measuring it.
 
-        The folder of a run belongs to its data, weights and settings, and so do the degrees.
+        The folder of a run belongs to its data, weights and settings, and so do the distances.
         """
-        file = ws.folder / DEGREES
+        file = ws.folder / name
         with ws.stages("measure") as stage:
             stage.found = file.exists()
             if not stage.found:
@@ -200,13 +217,20 @@ class HowFar(Score):
         return str(found)
 
     def _of(
-        self, ws: Workspace, degrees: pd.DataFrame, axes: Mapping[str, str], facts: dict[str, Any]
+        self,
+        ws: Workspace,
+        degrees: pd.DataFrame,
+        marks: pd.DataFrame,
+        axes: Mapping[str, str],
+        facts: dict[str, Any],
     ) -> Distances:
         with ws.stages("measure") as stage:
             stage.found = "measure" not in ws.stages.worked
             summary = summarised(degrees, **ws.resampling, axes=list(axes))
+            units = ws.data, degrees, marks, list(axes), facts["k"]
+            rulers, facts["rulers"] = shift_in_units(*units, **ws.resampling)
         ws.manifest["distance"] = dict(facts)
-        return Distances(degrees, summary, axes, facts)
+        return Distances(degrees, summary, axes, facts, rulers)
 
     def asked(self, ws: Workspace, sets: Sequence[str]) -> Asked | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""

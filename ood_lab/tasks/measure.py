@@ -13,6 +13,7 @@ from ood_lab.arguments import Count
 from ood_lab.evaluation.banks import require_ood
 from ood_lab.evaluation.distance import SPLIT, measured_degrees, summarised
 from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
+from ood_lab.evaluation.rulers import corrupted_test, mark_distances, shift_in_units
 from ood_lab.io import write_csv, write_table
 from ood_lab.report.answer import agreement_sentences, distance_sentences, farthest_sentences
 from ood_lab.report.blocks import PlannedFigure, Text
@@ -107,23 +108,29 @@ class Measure(Task):
         data, folder = ws.data, ws.folder
         require_ood(data)
         decompositions = load_decompositions(ws.clip, self.laid)
-        features = clip_features(
-            data, ws.extractor, ws.features_root, ws.clip, ["train", "test", *data.ood_names]
-        )
+        names, made = ["train", "test", *data.ood_names], [corrupted_test(data.splits["test"])]
+        where = data, ws.extractor, ws.features_root
+        features = clip_features(*where, ws.clip, names, made=made)
         if not ws.is_main:
             return None
         device = ws.extractor.strategy.root_device
-        degrees = measured_degrees(data, features, decompositions, self.k, device)
+        of_data = {name: features[name] for name in names}
+        degrees = measured_degrees(data, of_data, decompositions, self.k, device)
         write_table(degrees, folder / "degrees.parquet")
         summary = summarised(degrees, **ws.resampling)
-        results = shift_results(summary, ws.clip.name, ws.seed)
-        write_results(results, folder)
         main = decompositions[0]
+        k = self.k or main.k
+        marks = mark_distances(data, features, main, k, device)
+        write_table(marks, folder / "ruler.parquet")
+        rulers, facts = shift_in_units(data, degrees, marks, list(SPLIT), k, **ws.resampling)
+        results = shift_results(summary, ws.clip.name, ws.seed, rulers)
+        write_results(results, folder)
         ws.manifest |= {
             "title": f"Shift from {data.title}",
             "clip": dict(main.clip),
             "laid": dict(main.details),
-            "k": self.k or main.k,
+            "k": k,
+            "rulers": facts,
             "id_images": len(features["train"]),
             "data": {name: split.identity for name, split in data.splits.items()},
         }

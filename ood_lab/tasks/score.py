@@ -314,7 +314,9 @@ class Score(Task):
             dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
         if distances is not None:
             by = str(distances.facts["by"])
-            write_results(shift_results(distances.summary, by, ws.seed), ws.folder)
+            write_results(
+                shift_results(distances.summary, by, ws.seed, distances.rulers), ws.folder
+            )
         write_results(results, ws.folder)
         if asked is not None:
             write_results(said_results(asked, ws.seed), ws.folder)

@@ -1,0 +1,173 @@
+"""The marks of the two rulers of shift: ID test without its classes, and ID test corrupted."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ood_lab.data.corrupted import PLAN, CorruptedImages
+from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.dataset import UNKNOWN, ImageDataset
+from ood_lab.metrics.copies import photographs
+from ood_lab.shift import (
+    CLASS_UNITS,
+    SEVERITY,
+    Decomposition,
+    Ruler,
+    Sample,
+    ShiftMeter,
+    read_ruler,
+)
+
+#: ID test images that are corrupted, at most.
+IMAGES = 200
+#: Name of the corrupted ID test images, which are no dataset of the user's.
+CORRUPTED = "test, corrupted"
+#: Said where the features are those of the network itself.
+TRAINED_ON = (
+    "In the network's own features the class that is left out was trained on, so its distance is "
+    "no novel class's."
+)
+
+
+def corrupted_test(test: ImageDataset) -> CorruptedImages:
+    """At most 200 ID test images at severities 1 to 5, image i under corruption i modulo 15.
+
+    The images do not depend on the seed of a run: all runs on these data share their features.
+    """
+    return CorruptedImages(CORRUPTED, [test], _plan(len(test)))
+
+
+def _plan(n: int) -> pd.DataFrame:
+    stream = np.random.SeedSequence(0, spawn_key=(zlib.crc32(CORRUPTED.encode()),))
+    chosen = np.sort(np.random.default_rng(stream).permutation(n)[:IMAGES])
+    kinds = list(CORRUPTIONS)
+    rows = [
+        (0, int(row), kinds[place % len(kinds)], severity)
+        for severity in SEVERITIES
+        for place, row in enumerate(chosen)
+    ]
+    return pd.DataFrame(rows, columns=list(PLAN))
+
+
+def mark_distances(
+    data: OODDataModule,
+    features: Mapping[str, Tensor],
+    decomposition: Decomposition,
+    k: int,
+    device: torch.device,
+) -> pd.DataFrame:
+    """Distances of the images that make the marks of the rulers.
+
+    Args:
+        data: set up.
+        features: of ``train``, ``test`` and :data:`CORRUPTED`, ``[n, D]``.
+        decomposition: splits them.
+        k: neighbour.
+        device: where to search.
+
+    Returns:
+        One row per image: ``metric`` (of the ruler), ``mark`` (1, or the severity), ``index`` and
+        ``path`` (of the ID test image), ``corruption`` and ``distance``.
+    """
+    test, train = data.splits["test"], data.splits["train"]
+
+    def meter(bank: Tensor) -> ShiftMeter:
+        return ShiftMeter(decomposition, bank, k, device, resident=False)
+
+    found = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
+    plan = _plan(len(test)).rename(columns={"severity": "mark", "row": "index"})
+    parts = [plan.assign(metric=SEVERITY, distance=found.double().numpy())]
+    if _why_no_class(data, k) is None:
+        known, rows = train.labels != UNKNOWN, torch.nonzero(test.labels != UNKNOWN).flatten()
+        of_train = features["train"] if bool(known.all()) else features["train"][known]
+        classes = test.labels[rows], train.labels[known]
+        found = meter(of_train).on_axis("semantic", features["test"][rows], classes=classes)
+        left_out = {"index": rows.numpy(), "distance": found.double().numpy()}
+        parts.append(pd.DataFrame(left_out).assign(metric=CLASS_UNITS, mark=1, corruption=""))
+    table = pd.concat(parts, ignore_index=True)
+    table["path"] = test.table["path"].to_numpy()[table["index"]]
+    return table[["metric", "mark", "index", "path", "corruption", "distance"]]
+
+
+def shift_in_units(
+    data: OODDataModule,
+    degrees: pd.DataFrame,
+    marks: pd.DataFrame,
+    axes: Sequence[str],
+    k: int,
+    *,
+    draws: int,
+    seed: int,
+) -> tuple[pd.DataFrame, list[dict[str, Any]]]:
+    """Shift of every OOD dataset in units of ID data, by both rulers.
+
+    Args:
+        data: set up.
+        degrees: distances of all images, see :class:`~ood_lab.evaluation.distance.Distances`.
+        marks: see :func:`mark_distances`.
+        axes: columns of ``degrees``: semantic and covariate, or one that stands for both.
+        k: neighbour.
+        draws: of the bootstrap.
+        seed: of the bootstrap.
+
+    Returns:
+        Values of all datasets, see :class:`~ood_lab.shift.Reading`, and for every ruler a dict
+        ``metric, axis, marks`` (medians), ``reason`` (why there is none, or None) and ``note`` (how
+        to read it, or None).
+    """
+    values, facts = [], []
+    missing = {CLASS_UNITS: _why_no_class(data, k), SEVERITY: None}
+    by_dataset = {str(name): rows for name, rows in degrees.groupby("dataset", sort=False)}
+    test = by_dataset.pop("test")
+    for metric, axis in ((CLASS_UNITS, axes[0]), (SEVERITY, axes[-1])):
+        samples = {
+            name: Sample(rows[axis].to_numpy(np.float64), photographs(rows))
+            for name, rows in by_dataset.items()
+        }
+        of_ruler = [rows for _, rows in marks[marks["metric"] == metric].groupby("mark")]
+        named = [(test, axis), *((rows, "distance") for rows in of_ruler)]
+        scale = [
+            Sample(rows[column].to_numpy(np.float64), rows["path"].to_numpy(object))
+            for rows, column in named
+        ]
+        ruler = Ruler(metric, axis, scale, missing[metric])
+        found = read_ruler(ruler, samples, draws=draws, seed=seed)
+        note = TRAINED_ON if metric == CLASS_UNITS and len(axes) == 1 else None
+        values.append(found.values)
+        facts.append(
+            {
+                "metric": metric,
+                "axis": axis,
+                "marks": found.marks,
+                "reason": found.reason,
+                "note": None if found.reason else note,
+            }
+        )
+    table = pd.concat(values, ignore_index=True)
+    # Without both rulers, one axis has one ratio.
+    return table.drop_duplicates(["dataset", "axis", "metric"], ignore_index=True), facts
+
+
+def _why_no_class(data: OODDataModule, k: int) -> str | None:
+    """Why no class can be left out; None where one can."""
+    train, test = (data.splits[name].labels for name in ("train", "test"))
+    known, shown = train[train != UNKNOWN], test[test != UNKNOWN].unique()
+    if not len(shown) or not len(known):
+        return "the ID images have no labels, so that no class can be left out"
+    if len(known.unique()) < 2:
+        return "the ID training images are of one class, so that none can be left out"
+    most = max(int((known == label).sum()) for label in shown)
+    if len(known) - most < k:
+        return (
+            f"without the largest class there are {len(known) - most} training images, fewer than "
+            f"the k={k} neighbours"
+        )
+    return None

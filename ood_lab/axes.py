@@ -10,6 +10,9 @@ AXES: tuple[Axis, Axis] = ("semantic", "covariate")
 #: Columns of a table of images that hold their levels of shift.
 LEVELS = ("semantic_level", "covariate_level")
 
+#: Metrics of shift in units of ID data (:mod:`ood_lab.shift.rulers`); the last where there is none.
+CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "ratio_to_id"
+
 _CELL = re.compile(r"cov_(\d+)_sem_(\d+)\.txt")
 
 

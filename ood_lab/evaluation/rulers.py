@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,6 +24,7 @@ from ood_lab.shift import (
     ShiftMeter,
     read_ruler,
 )
+from ood_lab.streams import stream
 
 #: ID test images that are corrupted, at most.
 IMAGES = 200
@@ -46,8 +46,7 @@ def corrupted_test(test: ImageDataset) -> CorruptedImages:
 
 
 def _plan(n: int) -> pd.DataFrame:
-    stream = np.random.SeedSequence(0, spawn_key=(zlib.crc32(CORRUPTED.encode()),))
-    chosen = np.sort(np.random.default_rng(stream).permutation(n)[:IMAGES])
+    chosen = np.sort(stream(0, CORRUPTED).permutation(n)[:IMAGES])
     kinds = list(CORRUPTIONS)
     rows = [
         (0, int(row), kinds[place % len(kinds)], severity)

@@ -10,17 +10,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.axes import AXES
-from ood_lab.metrics import FEWEST_FOR_THRESHOLD
 from ood_lab.report.protocol import percent
 from ood_lab.report.shift_tables import ID_TEST, rows_of
 from ood_lab.results import why_missing
 from ood_lab.words import counted, listed
 
-#: Share of images beyond 95% of ID test above which a set is far, and at some distance.
-_FAR, _SOME = 0.5, 0.15
-#: Half-width of the interval of that share above which a sentence says so.
-_VAGUE = 0.1
-_AS_FAR = "not significantly farther"
 #: Sets that a sentence names.
 _NAMED = 6
 #: Values that are told one by one; of more, the best and the worst.
@@ -28,50 +22,6 @@ EACH = 4
 INTERVALS = " (95% intervals in brackets)"
 #: Level of the tests.
 ALPHA = 0.05
-
-
-def distance_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[str]:
-    """How far the sets are from ID, the nearest first.
-
-    Args:
-        summary: see :func:`~ood_lab.evaluation.distance.summarised`.
-        axes: value of its column ``axis`` and its words, such as "in meaning".
-    """
-    of_axes = [rows_of(summary, axis).set_index("set").drop(index=ID_TEST) for axis in axes]
-    names = [str(name) for name in of_axes[0].index]
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for name in names:
-        words = tuple(_how_far(*of.loc[name, ["beyond", "farther_low"]]) for of in of_axes)
-        alike.setdefault(words, []).append(name)
-    sentences = []
-    for number, (words, group) in enumerate(alike.items()):
-        everyone = len(alike) == 1 and len(names) > 1
-        who, verb = listing(group), "is" if len(group) == 1 else "are"
-        if everyone and set(words) == {_AS_FAR}:
-            who, verb, words = _none(len(names)), "is", ("significantly farther",) * len(words)
-        elif everyone:
-            who = _all(len(names))
-        of_each = "its" if len(group) == 1 else "their"
-        meant = f" of {of_each} images lie beyond 95% of your test images" if not number else ""
-        parts = []
-        for place, (axis, of) in enumerate(zip(axes.values(), of_axes, strict=True)):
-            said = "" if place and words[place] == words[place - 1] else f"{words[place]} "
-            share = f"{spread_of(of.loc[group, 'beyond'])}%"
-            parts.append(f"{said}{axis} ({share}{'' if place else meant})")
-        sentences.append(f"{who} {verb} {listed(parts)}.")
-    half = max(((of["beyond_high"] - of["beyond_low"]) / 2).fillna(0.5).max() for of in of_axes)
-    n_id, fewest = int(summary.loc[summary["set"] == ID_TEST, "n"].iloc[0]), int(summary["n"].min())
-    if n_id < FEWEST_FOR_THRESHOLD:
-        sentences.append(
-            f"With {counted(n_id, 'ID test image')} these shares are rough: it takes "
-            f"{FEWEST_FOR_THRESHOLD} to bound what lies beyond 95%."
-        )
-    elif half >= _VAGUE:
-        sentences.append(
-            f"With {counted(fewest, 'image')} in the smallest set, a share may be off by "
-            f"{100 * half:.0f} points."
-        )
-    return sentences
 
 
 def listing(names: Sequence[str]) -> str:
@@ -84,14 +34,6 @@ def at(names: Iterable[str], before: str = "on") -> str:
     """`` on a and b``; nothing where there is no name."""
     known = list(filter(None, names))
     return f" {before} {listing(known)}" if known else ""
-
-
-def _all(n: int) -> str:
-    return "Both OOD sets" if n == 2 else f"All {n} OOD sets"
-
-
-def _none(n: int) -> str:
-    return "Neither OOD set" if n == 2 else f"None of the {n} OOD sets"
 
 
 def spread_of(values: Iterable[float], digits: int = 0, factor: float = 100) -> str:
@@ -202,13 +144,6 @@ def cells_sentence(counts: NDArray[np.int64], min_count: int) -> str:
         f"OOD images fill {int((counts >= least).sum())} of {counts.size} cells with at least "
         f"{counted(least, 'image')} each; detectors are evaluated on these alone."
     )
-
-
-def _how_far(share: float, farther: float) -> str:
-    """Goes by the share beyond 95% of ID test, and by the least share of pairs that are farther."""
-    if not farther > 0.5:  # NaN, too: of a single image nothing is known
-        return _AS_FAR
-    return "far" if share >= _FAR else "at some distance" if share >= _SOME else "near"
 
 
 def asked_sentence(said: pd.DataFrame, name: str) -> str:

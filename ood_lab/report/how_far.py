@@ -97,7 +97,7 @@ def sections_of(
     where += _misses(measured, scores, id_dataset)
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"By distance {words}."), *_pictures(measured, store)]
-    return [Section("What was compared", compared), Section("Where the sets lie", where)], below
+    return [Section("Map of the datasets", where), Section("Example images", compared)], below
 
 
 def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:

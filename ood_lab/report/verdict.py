@@ -13,6 +13,7 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.axes import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.metrics import BASELINE
 from ood_lab.report.blocks import Block, Folded, Text
 from ood_lab.report.protocol import DAGGER, MISSING, percent
@@ -20,8 +21,6 @@ from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
 from ood_lab.results import of_kind
 from ood_lab.words import counted, listed
 
-#: Metrics of kind ``shift`` in units of ID data, the least fallback last.
-CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "ratio_to_id"
 #: Severities of common corruptions.
 _MOST_SEVERE = 5
 #: FPR95 above which a detector is called weak.

@@ -20,6 +20,7 @@ from ood_lab.axes import LEVELS
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json
 from ood_lab.metrics import metric_of
+from ood_lab.report.verdict import Verdict
 from ood_lab.report.view import RunView
 from ood_lab.results import RESULTS, read_results, whole
 from ood_lab.run import nodes
@@ -76,7 +77,12 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
 
 
 #: Summary values of each kind of results other than those of answers.
-_VALUES = {"detection": summary_values, "dating": dating_values, "shift": shift_values}
+_VALUES: dict[str, Callable[[pd.DataFrame], Mapping[str, float]]] = {
+    "detection": summary_values,
+    "dating": dating_values,
+    "shift": shift_values,
+    "verdict": lambda rows: {},  # see Verdict.values
+}
 
 
 def table_of(frame: pd.DataFrame) -> wandb.Table:
@@ -104,9 +110,11 @@ def log_results(loggers: Sequence[Logger], folder: Path) -> None:
         return
     results = read_results(folder)
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
-    values: dict[str, float] = {}
+    values: dict[str, float | str] = {}
     for kind, rows in kinds.items():
         values |= _VALUES.get(kind, answer_values)(rows)
+    if "verdict" in kinds:
+        values |= Verdict.of(results, {}).values()
     shown = charts(kinds["detection"]) if "detection" in kinds else {}
     plain = results.astype(object).where(results.notna(), None)  # W&B knows no pd.NA
     for run in [logger.experiment for logger in loggers if isinstance(logger, WandbLogger)]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +11,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
+from ood_lab.axes import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.metrics import percentile_interval
 from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.ood import Floats
 from ood_lab.shift.summary import median_draws
+from ood_lab.streams import stream
 
-#: Metrics of kind ``shift``; the last one where there is no ruler.
-CLASS_UNITS, SEVERITY, RATIO = "held_out_class_units", "corruption_severity", "ratio_to_id"
 #: Bounds a unit of 0 from below: distances are float32 in [0, 2].
 _LEAST = 1e-12
 
@@ -143,7 +142,9 @@ def read_ruler(
     """
     together = {name: of for name, of in datasets.items() if of.photographs is not None}
     samples = [*ruler.marks, *together.values()]
-    drawn = _median_draws_together(samples, draws, _stream(seed, ruler.axis, ruler.metric))
+    drawn = _median_draws_together(
+        samples, draws, stream(seed, f"ruler {ruler.metric} {ruler.axis}")
+    )
     marks = np.array([np.median(mark.distances) for mark in ruler.marks])
     mark_draws, of_together = np.split(drawn, [len(marks)])
     drawn_of = dict(zip(together, of_together, strict=True))
@@ -153,8 +154,8 @@ def read_ruler(
     rows = []
     for name, of in datasets.items():
         if name not in drawn_of:
-            stream = _stream(seed, ruler.axis, "dataset", name)
-            drawn_of[name] = median_draws(of.distances, draws, stream)
+            rng = stream(seed, f"ruler {ruler.axis}, dataset {name}")
+            drawn_of[name] = median_draws(of.distances, draws, rng)
         rows.append(
             {
                 "dataset": name,
@@ -212,9 +213,3 @@ def _median_draws_together(
         run = copies.resample(rng)[order].cumsum()
         found[:, b] = ordered[run.searchsorted(middle)].mean(axis=0)
     return found
-
-
-def _stream(seed: int, *names: str) -> np.random.Generator:
-    """The random numbers of what is named."""
-    key = tuple(zlib.crc32(name.encode()) for name in ("rulers", *names))
-    return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -14,8 +14,10 @@ from ood_lab.evaluation.banks import require_ood
 from ood_lab.evaluation.distance import SPLIT, measured_degrees, summarised
 from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
 from ood_lab.evaluation.rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.io import write_csv, write_table
-from ood_lab.report.answer import agreement_sentences, distance_sentences, farthest_sentences
+from ood_lab.metrics import VERDICT
+from ood_lab.report.answer import agreement_sentences, farthest_sentences
 from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
@@ -23,6 +25,7 @@ from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import agreement_table, summary_tables
 from ood_lab.report.table import Table
 from ood_lab.report.terminal import Printed
+from ood_lab.report.verdict import Verdict, shift_units
 from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import shift_results
@@ -134,8 +137,9 @@ class Measure(Task):
             "id_images": len(features["train"]),
             "data": {name: split.identity for name, split in data.splits.items()},
         }
-        told = distance_sentences(summary, SPLIT) + farthest_sentences(summary, SPLIT)
-        blocks: list[Table | Text] = [*summary_tables(summary)]
+        verdict = Verdict(VERDICT.table([], model=ws.clip.name, seed=ws.seed), shift_units(results))
+        told = [*shift_remarks(ws.manifest), *farthest_sentences(summary, SPLIT)]
+        blocks: list[Table | Text] = [verdict.table(), *summary_tables(summary)]
         known = agreement(degrees, data)
         if len(known) and known["spearman"].notna().any():
             write_csv(known, folder / "agreement.csv")

@@ -30,6 +30,7 @@ from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_a
 from ood_lab.evaluation.in_passing import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.page import write_page
 from ood_lab.evaluation.tuning import with_tuned
+from ood_lab.evaluation.verdict_remarks import remarks_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_column import BankColumn
 from ood_lab.io import write_csv, write_table
@@ -245,7 +246,10 @@ class Score(Task):
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
         manifest |= {
             "verdict": {
-                "remarks": [asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else [],
+                "remarks": [
+                    *([asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []),
+                    *remarks_of(manifest),
+                ],
                 "next": next_command(ws.settings, run, named, ws.trains),
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,

@@ -1,0 +1,56 @@
+"""What a verdict adds to its numbers: what they rest on, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ood_lab.axes import CLASS_UNITS
+from ood_lab.words import counted, listed
+
+#: What a ruler is made of, where there is none.
+_NO_RULER = {CLASS_UNITS: "held-out classes", "": "corruption severity"}
+
+
+def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
+    """How the shift was measured, and why a scale is missing.
+
+    Args:
+        facts: ``rulers`` (see :func:`~ood_lab.evaluation.rulers.shift_in_units`) and, of features
+            of the classifier, ``unsplit`` and ``by``.
+    """
+    rulers = facts.get("rulers", ())
+    if facts.get("unsplit"):
+        yield (
+            f"Shift is measured in the features of {facts['by']}, which do not separate semantic "
+            "from covariate shift: a CLIP does (clip=vit_b32 clip.download=true)."
+        )
+    reasons: dict[str, list[str]] = {}
+    for ruler in rulers:
+        if ruler["note"]:
+            yield ruler["note"]
+        if ruler["reason"]:
+            unit = _NO_RULER.get(ruler["metric"], _NO_RULER[""])
+            reasons.setdefault(ruler["reason"], []).append(unit)
+    for reason, units in reasons.items():
+        yield f"Shift is not in units of {listed(units, 'or')}: {reason}."
+
+
+def data_remarks(split_off: Mapping[str, int]) -> Iterator[str]:
+    """Where the images of the intervals come from.
+
+    Args:
+        split_off: number of images of each split that was taken from the training images.
+    """
+    if "test" in split_off:
+        images = counted(split_off["test"], "ID test image")
+        yield f"The {images} were split off from the training images: the intervals rest on them."
+
+
+def remarks_of(manifest: Mapping[str, Any]) -> list[str]:
+    """All remarks of a run."""
+    parts: Iterable[Iterator[str]] = (
+        shift_remarks(manifest.get("distance") or {}),
+        data_remarks(manifest.get("split_off") or {}),
+    )
+    return [sentence for part in parts for sentence in part]

@@ -91,7 +91,7 @@ def _detected(evaluation: Evaluation, joint: Mapping[str, JointEstimate]) -> dic
     low, _ = evaluation.sets.ends["auroc"]
     values = evaluation.sets.values["auroc"]
     known = np.where(np.isnan(low), values, low)  # of one image nothing is significant
-    above_chance = [bool(any_of) for any_of in (known > CHANCE).any(axis=0)]
+    above_chance = [bool((of_set > CHANCE).any()) for of_set in known.T]
     found = dict(zip(evaluation.ood_names, above_chance, strict=True))
     for mean in evaluation.means:
         aurocs = joint[f"{mean}_auroc"]

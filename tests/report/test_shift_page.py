@@ -17,6 +17,7 @@ from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
 from ood_lab.report.nearest_farthest import nearest_farthest
 from ood_lab.report.shift_figures import Space, cells_figure, separability_figure
+from ood_lab.report.shift_figures import ShiftInputs, shift_scatter
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table, separability_table, summary_tables
 from ood_lab.report.terminal import Printed
@@ -30,6 +31,20 @@ MANIFEST = {
     "laid": {"margin": 0.5},
     "k": 10,
     "id_images": 1234,
+    "rulers": [
+        {
+            "metric": "held_out_class_units",
+            "axis": "semantic",
+            "marks": [0.1, 0.15],
+            "reason": None,
+        },
+        {
+            "metric": "corruption_severity",
+            "axis": "covariate",
+            "marks": [0.1, 0.2, 0.2, 0.3, 0.4, 0.5],
+            "reason": None,
+        },
+    ],
 }
 
 
@@ -222,3 +237,28 @@ def test_separability_side_by_side(tmp_path):
     (file,) = write_all(tmp_path, [separability_figure({"net": spaces["net"]})])
     assert file.png.exists()
     assert file.svg.exists()
+
+
+def test_the_map_has_the_scales_of_the_rulers():
+    degrees = make_degrees()
+    summary = summarised(degrees, draws=20, seed=0)
+
+    def ticks_of(rulers):
+        figure = shift_scatter(ShiftInputs(degrees, summary, "", rulers))
+        figure.canvas.draw()
+        main = next(axes for axes in figure.axes if axes.get_xlabel().startswith("semantic"))
+        return {
+            child.get_label() or axis.get_label_text(): [
+                t.get_text() for t in axis.get_ticklabels()
+            ]
+            for child in main.child_axes
+            for axis in (child.xaxis, child.yaxis)
+            if axis.get_label_text()
+        }
+
+    ticks = ticks_of(MANIFEST["rulers"])
+    assert ticks["severity of corruption of your test images"] == ["0", "1", "3", "4", "5"]
+    units = ticks["1 = one of your own classes, left out"]
+    assert {"0", "10"} <= set(units)  # a mean of 0.6 is 10 units from 0.1
+    without = [ruler | {"reason": "one class"} for ruler in MANIFEST["rulers"]]
+    assert ticks_of(without) == {}

@@ -50,6 +50,11 @@ class Printed:
                 yield RichText("\n".join(block.notes), "dim")
 
 
+def print_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:
+    """Prints blocks, commands whole however long they are."""
+    (console or Console()).print(Printed(blocks), crop=False)
+
+
 def printed_table(table: Table, width: int) -> Iterator[RenderableType]:
     """One table, or as many as the width demands.
 

@@ -33,7 +33,7 @@ def images(name, labels):
 
 
 def read(of_train, of_test, k=3, apart=3.0):
-    """Classes lie ``apart``, the dataset as far from them; returns values, facts, marks, medians."""
+    """Classes and dataset lie ``apart``; returns values, facts, marks and medians."""
     rng = torch.Generator().manual_seed(0)
     centres = apart * torch.eye(WIDTH)
 

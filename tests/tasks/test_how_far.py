@@ -43,7 +43,7 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     assert manifest["distance"]["by"] == "tiny"
     page = (run / "report.html").read_text()
     assert page.index("Recommended detector") < page.index("<table")
-    assert page.index("<h2>Verdict") < page.index("<h2>Map of the datasets")
+    assert page.index("<h2>Verdict") < page.index("<h3>Semantic against covariate shift")
     assert "task=predict" in page
 
 
@@ -171,7 +171,7 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     both = degrees.merge(scores[["dataset", "index", "knn"]], on=["dataset", "index"])
     np.testing.assert_allclose(2 * both["distance"], both["knn"] ** 2, atol=1e-5)
     page = (run / "report.html").read_text()
-    assert "do not tell meaning from looks" in page
+    assert "do not separate semantic from covariate shift" in page
     said = (run / "log.txt").read_text()  # one pass, though gram needs columns of it
     assert said.count("features of 'test': extracted") == 1
     assert said.count("features of 'train': extracted") == 1

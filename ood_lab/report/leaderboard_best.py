@@ -9,51 +9,79 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.view import marked
 
 #: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
 Pairs = Mapping[tuple[Any, ...], bool]
 Row = Mapping[Any, Any]
 
 ALPHA = 0.05
+#: Of a score that knows nothing.
+_CHANCE = 0.5
 RULE = (
-    "Compared with the best value of the column. Detectors of one run with one seed: the paired "
-    "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
-    "Welch's t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a "
-    "and b the half-widths of the two 95% sampling intervals. Where no test is possible, the best "
-    "alone is marked; what shares its value as shown is marked with it. A network that is no "
-    "better than chance on ID carries no mark, and a single row has none."
+    "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
+    "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
+    "with several seeds: Welch's t-test over the seeds against the best value, 5%, uncorrected. "
+    "Otherwise: a difference within sqrt(a² + b²), a and b the half-widths of the two 95% sampling "
+    "intervals. Without a test: the best value as shown. Never marked: a row whose AUROC is not "
+    "significantly above 50% (lower end of the 95% interval, mean over seeds), a column of a run "
+    "in which no detector is, a network at chance on ID test, and a single row."
 )
 
 
 def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) -> pd.Series:
     """True for the best row of every column, and for those not significantly worse.
 
-    A column is one OOD set and metric; see :data:`RULE`.
+    A column is one OOD dataset and metric; see :data:`RULE`.
 
     Args:
-        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``.
+        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``, and
+            ``low``, the lower end of the interval; NaN = there is none.
         pairs: outcome of the tests inside runs of one seed.
         unmarked: runs whose rows are neither marked nor compared with.
     """
-    best = pd.Series(False, index=rows.index)
+    best: list[Hashable] = []
     ranks = rows["metric"].map(lambda name: metric_of(name).ranks).astype(bool)
-    left_out = ~ranks | rows["run"].isin(unmarked)
+    left_out = ~ranks | rows["run"].isin(unmarked) | _at_chance(rows, pairs)
     ranked = rows[~left_out & rows["value"].notna()]
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
-    for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
-        metric = str(name)
-        values = column["value"]
-        leader = values.idxmax() if metric_of(metric).better == "higher" else values.idxmin()
+    single = rows.groupby(["ood", "metric"], dropna=False)["value"].transform("count") < 2
+    for (_, name), column in ranked[~single[ranked.index]].groupby(["ood", "metric"], sort=False):
+        higher = metric_of(str(name)).better == "higher"
+        leader = column["value"].idxmax() if higher else column["value"].idxmin()
         records = column.to_dict("index")
-        not_worse = {
-            index
-            for index, row in records.items()
-            if index == leader or _not_worse(row, records[leader], pairs, seeds_vary)
-        }
-        leaders: set[Hashable] = marked(values.to_dict(), metric, not_worse)
-        best |= best.index.isin(list(leaders))
-    return best
+        shown = round(records[leader]["value"], 3)
+        for index, row in records.items():
+            found = _not_worse(row, records[leader], pairs, seeds_vary)
+            alike = round(row["value"], 3) == shown
+            if index == leader or (alike if found is None else found):
+                best.append(index)
+    return pd.Series(rows.index.isin(best), index=rows.index)
+
+
+def _at_chance(rows: pd.DataFrame, pairs: Pairs) -> pd.Series:
+    """Rows of a dataset, or mean, on which their AUROC is not significantly above 50%.
+
+    Those of one run with one seed go by its own tests, which mark none of a column without any
+    above.
+    """
+    alone = rows["run"].nunique() == 1
+    aurocs = rows[rows["metric"] == "auroc"]
+    lows = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
+    lows.index = pd.MultiIndex.from_frame(aurocs[["run", "detector", "ood"]])
+    tested: dict[tuple[Any, ...], bool] = {}
+    for (run, metric, ood, _), outcome in pairs.items():
+        tested[run, metric, ood] = tested.get((run, metric, ood), False) or outcome
+    keys = rows[["run", "metric", "ood", "detector"]].itertuples(index=False, name=None)
+    known = lows.to_dict()
+    return pd.Series(
+        [
+            not (tested.get((run, metric, ood), True) and (won or low > _CHANCE))
+            for run, metric, ood, detector in keys
+            for won in [alone and pairs.get((run, metric, ood, detector))]
+            for low in [known.get((run, detector, ood), 1)]
+        ],
+        index=rows.index,
+    )
 
 
 def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:

@@ -219,7 +219,7 @@ def test_seeds_are_marked_by_welch(tmp_path, swept):
     # degrees of freedom, where 4.303 is the 5% point: x must lie below 0.6404.
     def others(folder, value):
         return [
-            write_run(folder, {"knn": (value, value)}, seed=s, model="other", half=0.5)
+            write_run(folder, {"knn": (value, value)}, seed=s, model="other", half=0.1)
             for s in range(3)
         ]
 

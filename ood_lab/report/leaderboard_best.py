@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping
+from itertools import compress
 from typing import Any
 
 import pandas as pd
@@ -15,8 +16,8 @@ Pairs = Mapping[tuple[Any, ...], bool]
 Row = Mapping[Any, Any]
 
 ALPHA = 0.05
-#: Of a score that knows nothing.
 _CHANCE = 0.5
+_KEY = ["run", "metric", "ood", "detector"]
 RULE = (
     "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
     "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
@@ -41,47 +42,35 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
     """
     best: list[Hashable] = []
     ranks = rows["metric"].map(lambda name: metric_of(name).ranks).astype(bool)
-    left_out = ~ranks | rows["run"].isin(unmarked) | _at_chance(rows, pairs)
-    ranked = rows[~left_out & rows["value"].notna()]
+    at_chance = _at_chance(rows)
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
-    single = rows.groupby(["ood", "metric"], dropna=False)["value"].transform("count") < 2
-    for (_, name), column in ranked[~single[ranked.index]].groupby(["ood", "metric"], sort=False):
-        higher = metric_of(str(name)).better == "higher"
-        leader = column["value"].idxmax() if higher else column["value"].idxmin()
-        records = column.to_dict("index")
-        shown = round(records[leader]["value"], 3)
+    ranked = rows[ranks & rows["value"].notna() & ~rows["run"].isin(unmarked)]
+    for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
+        outcomes = [pairs.get(key) for key in column[_KEY].itertuples(index=False, name=None)]
+        if column["run"].nunique() == 1 and None not in outcomes:
+            best += compress(column.index, outcomes if len(column) > 1 else [])
+            continue
+        values = column.loc[~at_chance[column.index], "value"]
+        if len(column) < 2 or values.empty:
+            continue
+        leader = values.idxmax() if metric_of(str(name)).better == "higher" else values.idxmin()
+        records = column.loc[values.index].to_dict("index")
         for index, row in records.items():
             found = _not_worse(row, records[leader], pairs, seeds_vary)
-            alike = round(row["value"], 3) == shown
+            alike = round(row["value"], 3) == round(records[leader]["value"], 3)
             if index == leader or (alike if found is None else found):
                 best.append(index)
     return pd.Series(rows.index.isin(best), index=rows.index)
 
 
-def _at_chance(rows: pd.DataFrame, pairs: Pairs) -> pd.Series:
-    """Rows of a dataset, or mean, on which their AUROC is not significantly above 50%.
-
-    Those of one run with one seed go by its own tests, which mark none of a column without any
-    above.
-    """
-    alone = rows["run"].nunique() == 1
+def _at_chance(rows: pd.DataFrame) -> pd.Series:
+    """Rows of a dataset, or mean, on which their AUROC is not significantly above 50%."""
     aurocs = rows[rows["metric"] == "auroc"]
-    lows = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
-    lows.index = pd.MultiIndex.from_frame(aurocs[["run", "detector", "ood"]])
-    tested: dict[tuple[Any, ...], bool] = {}
-    for (run, metric, ood, _), outcome in pairs.items():
-        tested[run, metric, ood] = tested.get((run, metric, ood), False) or outcome
-    keys = rows[["run", "metric", "ood", "detector"]].itertuples(index=False, name=None)
-    known = lows.to_dict()
-    return pd.Series(
-        [
-            not (tested.get((run, metric, ood), True) and (won or low > _CHANCE))
-            for run, metric, ood, detector in keys
-            for won in [alone and pairs.get((run, metric, ood, detector))]
-            for low in [known.get((run, detector, ood), 1)]
-        ],
-        index=rows.index,
-    )
+    low = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
+    keys = ["run", "detector", "ood"]
+    lost = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
+    found = [key in lost for key in rows[keys].itertuples(index=False, name=None)]
+    return pd.Series(found, index=rows.index)
 
 
 def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:

@@ -30,7 +30,7 @@ def write_leaderboard(
 
     Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
     Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
-    show what more of them bring. ``<name>_verdict.csv`` has the verdict by configuration.
+    show what more of them bring. ``<name>_verdict.csv`` has the numbers of the verdict.
 
     Args:
         board: the table.
@@ -53,7 +53,7 @@ def write_leaderboard(
         f"{name}.tex": "\n".join(latex(table, board.warnings) for table in tables),
     }
     if verdict.runs:
-        texts[f"{name}_verdict.csv"] = verdict.rows.to_csv(index=False)
+        texts[f"{name}_verdict.csv"] = verdict.detectors.to_csv(index=False)
     if dating:
         texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
     shots = shots_rows(board)

@@ -12,12 +12,8 @@ from ood_lab.report.page import flatten
 #: What of a configuration a network and its data are made of, the most telling first.
 _GROUPS = ("data", "preset", "loss", "prompt", "clip", "model", "trainer", "metrics", "tuning")
 #: Keys that change no number, or that have a column of their own.
-_LEFT_OUT = frozenset(
-    "info num_workers cache_dir download devices num_nodes strategy shots background "
-    "log_every_n_steps enable_model_summary".split()
-)
-#: So many keys name a run in full; of more, those without which two runs have the same name.
-_MOST = 4
+_LEFT_OUT = {"info", "num_workers", "cache_dir", "download", "devices", "num_nodes", "strategy"}
+_LEFT_OUT |= {"shots", "background", "log_every_n_steps", "enable_model_summary"}
 
 
 def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -45,26 +41,11 @@ def _pairs(runs: Mapping[str, FinishedRun]) -> dict[str, list[str]]:
         values = tuple(_short(found.get(key, "none")) for found in settings.values())
         if len(set(values)) > 1:
             columns.setdefault(values, key)
-    if len(columns) > _MOST:
-        columns = _refining(columns, [run.training for run in runs.values()])
     names = [key.removesuffix("._target_").rpartition(".")[2] for key in columns.values()]
     return {
         run: [f"{name}={values[place]}" for name, values in zip(names, columns, strict=True)]
         for place, run in enumerate(runs)
     }
-
-
-def _refining(
-    columns: Mapping[tuple[str, ...], str], known: Sequence[str]
-) -> dict[tuple[str, ...], str]:
-    """Those that tell runs apart which all before them do not."""
-    told: list[tuple[str, ...]] = [(name,) for name in known]
-    kept = {}
-    for values, key in columns.items():
-        finer = [(*before, value) for before, value in zip(told, values, strict=True)]
-        if len(set(finer)) > len(set(told)):
-            told, kept[values] = finer, key
-    return kept
 
 
 def _settings(run: FinishedRun) -> dict[str, str]:

@@ -94,22 +94,14 @@ class _Layout:
     def _names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""
 
-        def column(key: str, title: str) -> tuple[Head, list[Cell]]:
-            return Head(title, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
+        def column(key: str) -> tuple[Head, list[Cell]]:
+            return Head(key, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
 
-        shown = [column("detector", "detector")]
         keys = ["detector"]
-        if self.rows["model"].nunique() > 1:
-            keys.append("model")
-            shown.append(column("model", "model"))
-        if self.rows["training"].any():
-            keys.append("training")
-            shown.append(column("training", "training"))
-        if self.rows["settings"].any():
-            keys.append("settings")
-            shown.append(column("settings", "settings"))
-        if self.rows.duplicated(keys).any():
-            shown.append(column("run", "run"))
+        keys += ["model"] if self.rows["model"].nunique() > 1 else []
+        keys += [key for key in ("training", "settings") if self.rows[key].any()]
+        keys += ["run"] if self.rows.duplicated(keys).any() else []
+        shown = [column(key) for key in keys]
         if self.seeds > 1:
             counts = [Cell(str(n), int(n)) for n in self.rows["n_seeds"]]
             shown.append((Head("seeds"), counts))

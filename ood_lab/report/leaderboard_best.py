@@ -23,9 +23,10 @@ RULE = (
     "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
     "with several seeds: Welch's t-test over the seeds against the best value, 5%, uncorrected. "
     "Otherwise: a difference within sqrt(a² + b²), a and b the half-widths of the two 95% sampling "
-    "intervals. Without a test: the best value as shown. Never marked: a row whose AUROC is not "
-    "significantly above 50% (lower end of the 95% interval, mean over seeds), a column of a run "
-    "in which no detector is, a network at chance on ID test, and a single row."
+    "intervals. Without a test: the best value as shown. Never marked: rows behind a significantly "
+    "worse one, a row whose AUROC is not significantly above 50% (lower end of the 95% interval, "
+    "mean over seeds), a column of a run in which no detector is, a network at chance on ID test, "
+    "and a single row."
 )
 
 
@@ -53,13 +54,15 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
         values = column.loc[~at_chance[column.index], "value"]
         if len(column) < 2 or values.empty:
             continue
-        leader = values.idxmax() if metric_of(str(name)).better == "higher" else values.idxmin()
-        records = column.loc[values.index].to_dict("index")
-        for index, row in records.items():
-            found = _not_worse(row, records[leader], pairs, seeds_vary)
-            alike = round(row["value"], 3) == round(records[leader]["value"], 3)
-            if index == leader or (alike if found is None else found):
-                best.append(index)
+        order = values.sort_values(ascending=metric_of(str(name)).better == "lower", kind="stable")
+        records = column.to_dict("index")
+        leader = records[order.index[0]]
+        for index in order.index:
+            found = _not_worse(records[index], leader, pairs, seeds_vary)
+            alike = round(records[index]["value"], 3) == round(leader["value"], 3)
+            if index != order.index[0] and not (alike if found is None else found):
+                break  # a test without power would else mark what is behind
+            best.append(index)
     return pd.Series(rows.index.isin(best), index=rows.index)
 
 

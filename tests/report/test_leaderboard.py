@@ -214,6 +214,20 @@ def test_runs_of_one_seed_are_marked_by_their_intervals(tmp_path):
     assert lower.best
 
 
+def test_seeds_that_vary_much_bring_no_star_behind_a_worse_row(tmp_path):
+    """Two seeds 0.3 apart have no power against any best value."""
+    seeds = {"best": (0.95, 0.95), "worse": (0.80, 0.81), "wild": (0.60, 0.90)}
+    paths = [
+        write_run(tmp_path / m / m, {"knn": (v, v)}, model=m, seed=s)
+        for m, values in seeds.items()
+        for s, v in enumerate(values)
+    ]
+    rows = board_of(*paths).rows
+    assert set(rows.loc[rows.best, "model"]) == {"best"}
+    rows = board_of(*paths[:2], *paths[4:]).rows
+    assert set(rows.loc[rows.best, "model"]) == {"best", "wild"}
+
+
 def test_nothing_at_chance_has_a_star(tmp_path):
     """Neither AUROC nor FPR95, between runs or between seeds."""
     for n, half in enumerate((0.03, 0.01)):

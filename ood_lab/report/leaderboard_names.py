@@ -9,11 +9,13 @@ import pandas as pd
 from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.page import flatten
 
-#: What of a configuration a network and its data are made of, the most telling first.
-_GROUPS = ("data", "preset", "loss", "prompt", "clip", "model", "trainer", "metrics", "tuning")
+#: What a network is made of and trained with, the most telling first. The CLIP and the preset only
+#: say how shift is measured, or which of these values are the default.
+_GROUPS = ("data", "loss", "prompt", "model")
+#: Of the Trainer.
+_TRAINER = ("max_epochs", "precision", "gradient_clip_val", "accumulate_grad_batches")
 #: Keys that change no number, or that have a column of their own.
-_LEFT_OUT = {"info", "num_workers", "cache_dir", "download", "devices", "num_nodes", "strategy"}
-_LEFT_OUT |= {"shots", "background", "log_every_n_steps", "enable_model_summary"}
+_LEFT_OUT = {"info", "num_workers", "cache_dir", "download", "shots", "background"}
 
 
 def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
@@ -22,6 +24,7 @@ def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
     That is :attr:`FinishedRun.training`, and the settings that differ between the runs of one
     model. What follows from the choice of another model names no run.
     """
+    trained = {run.weights: run for run in runs if not run.config.get("ckpt")}
     by_model: dict[str, dict[str, FinishedRun]] = {}
     for run in runs:
         model = str(run.view.table["model"].iloc[0])
@@ -29,31 +32,40 @@ def trainings(runs: Sequence[FinishedRun]) -> dict[str, str]:
     return {
         sweep: "; ".join([of_model[sweep].training, *pairs])
         for of_model in by_model.values()
-        for sweep, pairs in _pairs(of_model).items()
+        for sweep, pairs in _pairs(of_model, trained).items()
     }
 
 
-def _pairs(runs: Mapping[str, FinishedRun]) -> dict[str, list[str]]:
+def _pairs(
+    runs: Mapping[str, FinishedRun], trained: Mapping[str, FinishedRun]
+) -> dict[str, list[str]]:
     """The pairs that differ between runs; of keys that differ alike, the first."""
-    settings = {name: _settings(run) for name, run in runs.items()}
-    columns: dict[tuple[str, ...], str] = {}
-    for key in dict.fromkeys(key for found in settings.values() for key in found):
-        values = tuple(_short(found.get(key, "none")) for found in settings.values())
-        if len(set(values)) > 1:
-            columns.setdefault(values, key)
-    names = [key.removesuffix("._target_").rpartition(".")[2] for key in columns.values()]
+    settings = [_settings(run, trained.get(run.weights)) for run in runs.values()]
+    columns: dict[tuple[str | None, ...], str] = {}
+    for key in dict.fromkeys(key for found in settings for key in found):
+        values = tuple(_value(found, key) for found in settings)
+        if len({*values} - {None}) > 1:
+            columns.setdefault(values, key.removesuffix("._target_").rpartition(".")[2])
     return {
-        run: [f"{name}={values[place]}" for name, values in zip(names, columns, strict=True)]
+        run: [f"{name}={of[place]}" for of, name in columns.items() if of[place] is not None]
         for place, run in enumerate(runs)
     }
 
 
-def _settings(run: FinishedRun) -> dict[str, str]:
-    """What its numbers were made with, by dotted key."""
+def _settings(run: FinishedRun, trained: FinishedRun | None) -> dict[str, str]:
+    """What its network was made with, by dotted key; an evaluation knows the Trainer by weights."""
     groups = {name: run.config[name] for name in _GROUPS if name in run.config}
-    if run.config.get("ckpt"):
-        groups.pop("trainer", None)  # it extracts features, and trained nothing
+    trainer = (trained.config.get("trainer") if trained else None) or {}
+    groups["trainer"] = {key: trainer[key] for key in _TRAINER if key in trainer}
     return {k: v for k, v in flatten(groups) if k.rpartition(".")[2] not in _LEFT_OUT}
+
+
+def _value(settings: Mapping[str, str], key: str) -> str | None:
+    """The value of a setting; ``none`` where its group is, and None where it is unknown."""
+    if key in settings:
+        return _short(settings[key])
+    parents = (key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))
+    return "none" if any(settings.get(parent) == "none" for parent in parents) else None
 
 
 def _short(value: str) -> str:

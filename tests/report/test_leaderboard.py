@@ -289,6 +289,24 @@ def test_runs_are_named_by_what_differs_between_them(tmp_path):
         "loss=LogitNorm; max_epochs=9",
     ]
     assert "run" not in [head.text for head in table.heads]
+    # An evaluation has another detector, and the training of its weights.
+    weights = [{"weights_sha256": name} for name in "ab"]
+    both = [
+        configured(
+            write_run(tmp_path / name / "cafe", {"knn": (0.8, v)}, backbone=w),
+            trainer={"max_epochs": epochs},
+            model={"loss": loss},
+        )
+        for w, v, (name, epochs, loss) in zip(
+            weights, (0.7, 0.8), [("i", 1, None), ("j", 4, {"_target_": "x.Focal"})], strict=True
+        )
+    ]
+    again = write_run(tmp_path / "k" / "cafe", {"vim": (0.9, 0.9)}, backbone=weights[1])
+    again = configured(again, ckpt="j", clip=None, model={"loss": {"_target_": "x.Focal"}})
+    rows = board_of(*both, again).rows.drop_duplicates("run").set_index("run")["training"]
+    assert rows["i/cafe"].endswith("; max_epochs=1; loss=none")
+    assert rows["j/cafe"] == rows["k/cafe"]
+    assert rows["j/cafe"].endswith("; max_epochs=4; loss=Focal")
     # Where the settings are the same, the folder names them.
     twins = wide_table(board_of(made("e", "Focal", 1), made("f", "Focal", 1)))
     assert [head.text for head in twins.heads][:2] == ["detector", "run"]

@@ -163,11 +163,46 @@ def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
     assert "odin is left out: it works on the network" in html
     folder = outcome.save(tmp_path / "new" / "folder")
     read = pd.read_parquet(folder / "results.parquet")
-    pd.testing.assert_series_equal(read.value, outcome.results.value)
+    found = read[read["kind"] == "detection"]["value"].reset_index(drop=True)
+    pd.testing.assert_series_equal(found, outcome.results.value)
+    assert {"verdict", "shift"} <= set(read["kind"])
     assert pd.read_csv(folder / "scores.csv").columns.tolist() == outcome.scores.columns.tolist()
     page = outcome.report(tmp_path / "pages" / "mine.html")
     assert "data:image/svg+xml" in page.read_text()
     assert list((tmp_path / "pages" / "mine_figures").glob("*.png"))
+
+
+def test_the_verdict_in_python(banks):
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], draws=20)
+    verdict = outcome.verdict
+    assert verdict.recommended in verdict.best
+    assert verdict.detects
+    assert set(verdict.shift["dataset"]) == set(banks["ood"])
+    assert any(verdict.recommended in sentence for sentence in verdict.sentences)
+    assert verdict.sentences[0] in " ".join(str(outcome).split())
+
+
+def test_arrays_without_a_head_get_a_linear_one(tmp_path):
+    rng = np.random.default_rng(0)
+    means = 3 * rng.normal(size=(4, 12))
+    (y, labels), noise = rng.integers(4, size=(2, 200)), rng.normal(size=(2, 200, 12))
+    far = 3 * rng.normal(size=(80, 12))
+    outcome = ood_lab.evaluate(
+        train=(means[y] + noise[0], y),
+        test=(means[labels] + noise[1], labels),
+        ood={"far": far},
+        detectors=["knn", "msp"],
+        draws=20,
+    )
+    assert outcome.verdict.recommended
+    (shift,) = outcome.verdict.shift["metric"]
+    assert shift == "held_out_class_units"
+    page = outcome.report(tmp_path / "report.html").read_text()
+    assert outcome.verdict.sentences[1].split(":")[0] in page
+    with pytest.raises(UserError, match=r"give train=\(features, labels\)"):
+        ood_lab.evaluate(train=far, test=far, ood={"far": far})
+    with pytest.raises(UserError, match="two classes"):
+        ood_lab.evaluate(train=(far, np.zeros(80)), test=far, ood={"far": far})
 
 
 def test_the_warnings_of_a_run(banks, caplog):

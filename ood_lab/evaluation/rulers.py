@@ -84,7 +84,7 @@ def mark_distances(
     found = meter(features["train"]).on_axis("covariate", features[CORRUPTED])
     plan = _plan(len(test)).rename(columns={"severity": "mark", "row": "index"})
     parts = [plan.assign(metric=SEVERITY, distance=found.double().numpy())]
-    if _why_no_class(data, k) is None:
+    if why_no_class(train.labels, test.labels, k) is None:
         known, rows = train.labels != UNKNOWN, torch.nonzero(test.labels != UNKNOWN).flatten()
         of_train = features["train"] if bool(known.all()) else features["train"][known]
         classes = test.labels[rows], train.labels[known]
@@ -123,7 +123,8 @@ def shift_in_units(
         to read it, or None).
     """
     values, facts = [], []
-    missing = {CLASS_UNITS: _why_no_class(data, k), SEVERITY: None}
+    of_train, of_test = (data.splits[name].labels for name in ("train", "test"))
+    missing = {CLASS_UNITS: why_no_class(of_train, of_test, k), SEVERITY: None}
     by_dataset = {str(name): rows for name, rows in degrees.groupby("dataset", sort=False)}
     test = by_dataset.pop("test")
     for metric, axis in ((CLASS_UNITS, axes[0]), (SEVERITY, axes[-1])):
@@ -155,9 +156,14 @@ def shift_in_units(
     return table.drop_duplicates(["dataset", "axis", "metric"], ignore_index=True), facts
 
 
-def _why_no_class(data: OODDataModule, k: int) -> str | None:
-    """Why no class can be left out; None where one can."""
-    train, test = (data.splits[name].labels for name in ("train", "test"))
+def why_no_class(train: Tensor, test: Tensor, k: int) -> str | None:
+    """Why no class can be left out; None where one can.
+
+    Args:
+        train: labels of ID train.
+        test: labels of ID test.
+        k: neighbour.
+    """
     known, shown = train[train != UNKNOWN], test[test != UNKNOWN].unique()
     if not len(shown) or not len(known):
         return "the ID images have no labels, so that no class can be left out"

@@ -59,13 +59,14 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
         if not record.ranks:
             continue
         higher = record.better == "higher"
-        if metric in joint:
-            best = joint[metric].best(alpha)
-        else:
-            best = best_group(values, p_values, higher_is_better=higher, alpha=alpha)
-        best = best & np.full_like(best, detected.get(ood or metric, True))
+        best = (
+            joint[metric].best(alpha)
+            if metric in joint
+            else best_group(values, p_values, higher_is_better=higher, alpha=alpha)
+        )
+        above = detected.get(ood or metric, True)
         rows += [
-            {"ood": ood, "metric": metric, "detector": d, "value": v, "best": bool(b)}
+            {"ood": ood, "metric": metric, "detector": d, "value": v, "best": above and bool(b)}
             for d, v, b in zip(evaluation.detectors, values, best, strict=True)
         ]
     return pd.DataFrame(rows, columns=["ood", "metric", "detector", "value", "best"])
@@ -90,7 +91,8 @@ def _detected(evaluation: Evaluation, joint: Mapping[str, JointEstimate]) -> dic
     low, _ = evaluation.sets.ends["auroc"]
     values = evaluation.sets.values["auroc"]
     known = np.where(np.isnan(low), values, low)  # of one image nothing is significant
-    found = dict(zip(evaluation.ood_names, (known > CHANCE).any(axis=0).tolist(), strict=True))
+    above_chance = [bool((of_set > CHANCE).any()) for of_set in known.T]
+    found = dict(zip(evaluation.ood_names, above_chance, strict=True))
     for mean in evaluation.means:
         aurocs = joint[f"{mean}_auroc"]
         above = bool((aurocs.ends()[0] > CHANCE).any()) or not aurocs.known

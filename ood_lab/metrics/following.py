@@ -29,6 +29,8 @@ FEWEST_OF_EACH = 10
 _LEVELS, _PER_LEVEL = 10, 20
 _DRAWS = 200
 _Z = 1.959964
+#: Rank correlation of a score with a distance above which one is the other.
+_ITSELF = 0.98
 
 
 @dataclass(frozen=True)
@@ -116,13 +118,17 @@ def follow_all(
 ) -> dict[tuple[str, str], Following | None]:
     """:func:`follow` of the misses of every detector, by detector and column of the degrees.
 
-    See :func:`missed` for the tables.
+    None where the score is itself that distance (rank correlation above 0.98): it explains its own
+    misses whatever the data are. See :func:`missed` for the tables.
     """
-    found = {}
+    found: dict[tuple[str, str], Following | None] = {}
     for name in detectors:
         rows = missed(degrees, scores, name)
         baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
         for axis in axes:
+            if rows[axis].corr(rows[name], method="spearman") > _ITSELF:
+                found[name, axis] = None
+                continue
             made_of = photographs(rows)
             found[name, axis] = follow(rows[axis], rows["missed"], baseline, made_of=made_of)
     return found

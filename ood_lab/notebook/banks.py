@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extractor import Extractor, frozen
-from ood_lab.models import Backbone, WrappedBackbone, check_contract
+from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract
 from ood_lab.models.contract import linear_layers_giving_logits
 from ood_lab.notebook.detectors import Chosen, chosen_detectors
 
 Head = nn.Linear | tuple[ArrayLike, ArrayLike | None]
 Images = Iterable[Any] | Tensor
+Features = FeatureBank | ArrayLike | tuple[ArrayLike, ArrayLike | None]
 
 
 def bank_from_arrays(
@@ -67,6 +68,46 @@ def bank_from_arrays(
             "number the classes as the head does, -1 for none"
         )
     return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
+
+
+def banks_of(
+    train: Features, others: Mapping[str, Features]
+) -> tuple[FeatureBank, dict[str, FeatureBank]]:
+    """Feature banks of what was given as arrays, too: ``x [N, D]`` or ``(x, labels [N])``.
+
+    Their head is that of the banks among them; where there is none, a linear head (ridge
+    regression) that is fitted on ``train``.
+
+    Raises:
+        UserError: ``train`` has no labels, or one class; see :func:`bank_from_arrays`.
+    """
+    banks = [of for of in (train, *others.values()) if isinstance(of, FeatureBank)]
+    if banks:
+        head: Head = (banks[0].head_weight, banks[0].head_bias)
+    else:
+        x, y = _pair(train)
+        if y is None:
+            raise UserError("train has no labels: give train=(features, labels)")
+        labels = _labels(y, len(np.asarray(x)))
+        classes = int(labels.max()) + 1
+        if classes < 2 or not bool(torch.bincount(labels.clamp(min=0), minlength=classes).all()):
+            raise UserError(
+                "a head is fitted on train=(features, labels), whose labels should be those of two "
+                "classes at least, each with images: number them from 0"
+            )
+        head = FITTED["linear"](_matrix(x, "features of train"), labels, classes)
+
+    def bank(of: Features) -> FeatureBank:
+        return of if isinstance(of, FeatureBank) else bank_from_arrays(*_pair(of), head=head)
+
+    return bank(train), {name: bank(of) for name, of in others.items()}
+
+
+def _pair(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
+    if isinstance(of, tuple):
+        x, y = of
+        return x, y
+    return of, None
 
 
 def bank_from_module(

@@ -17,17 +17,29 @@ from ood_lab.errors import UserError
 from ood_lab.evaluation.doubts import doubtful_fits, suspicious
 from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
 from ood_lab.evaluation.id_accuracy import Chance
+from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.features.bank import FeatureBank
 from ood_lab.io import write_csv, write_table
-from ood_lab.metrics import Evaluation, PositiveClass, best_detectors, results_of
+from ood_lab.metrics import (
+    VERDICT,
+    Evaluation,
+    PositiveClass,
+    best_detectors,
+    results_of,
+    verdict_of,
+)
+from ood_lab.notebook.banks import Features, banks_of
 from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
+from ood_lab.notebook.shift import shift_of
 from ood_lab.report.detection import detection_blocks, main_table, write_report
 from ood_lab.report.page import page_template
 from ood_lab.report.protocol import fpr95_sentence
 from ood_lab.report.run_figures import write_figures
 from ood_lab.report.terminal import Printed
+from ood_lab.report.verdict import Verdict
 from ood_lab.report.view import RunView
 from ood_lab.results import write_results
+from ood_lab.shift.summary import KIND as SHIFT
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +60,8 @@ class Outcome:
         refused: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.
         warnings: what to know before a number is believed; said when it is found, too.
+        verdict: how far each dataset is, and which detector detects it: ``recommended, best,
+            detects, sentences, shift``. The shift is that of the features, in held-out classes.
     """
 
     scores: pd.DataFrame
@@ -56,6 +70,7 @@ class Outcome:
     refused: dict[str, str]
     detectors: dict[str, Detector]
     warnings: list[str] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=lambda: Verdict(VERDICT.table([], model="", seed=0)))
 
     def __repr__(self) -> str:
         """One line; the tables are those of ``print``."""
@@ -73,6 +88,13 @@ class Outcome:
         return page
 
     @property
+    def _shift(self) -> pd.DataFrame:
+        """The rows of kind ``shift``."""
+        rows = self.verdict.shift.rename(columns={"dataset": "set"})
+        model, seed = self.results[["model", "seed"]].iloc[0]
+        return SHIFT.table(rows, model=model, seed=seed)
+
+    @property
     def _reads(self) -> dict[str, str]:
         return {name: detector.reads for name, detector in self.detectors.items()}
 
@@ -87,7 +109,9 @@ class Outcome:
             The folder, which is made if missing.
         """
         place = Path(folder)
-        write_results(self.results, place)
+        for rows in (self.results, self.verdict.rows, self._shift):
+            if len(rows):
+                write_results(rows, place)
         write_table(self.scores, place / "scores.parquet")
         write_csv(self.scores, place / "scores.csv")
         write_table(self.best, place / "best.parquet")
@@ -119,6 +143,7 @@ class Outcome:
             significance=self.best,
             reads=self._reads,
             refused=self.refused,
+            verdict=self.verdict,
         )
 
     def __str__(self) -> str:
@@ -132,17 +157,17 @@ class Outcome:
             reads=self._reads,
             refused=self.refused,
         )
-        console.print(Printed(blocks))
+        console.print(Printed([*blocks, *self.verdict.blocks()]))
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 
 
 def evaluate(
-    train: FeatureBank,
-    test: FeatureBank,
-    ood: Mapping[str, FeatureBank],
+    train: Features,
+    test: Features,
+    ood: Mapping[str, Features],
     *,
-    val: FeatureBank | None = None,
+    val: Features | None = None,
     detectors: Chosen = "default",
     detector_preset: str = "openood",
     shift_order: Sequence[str] = (),
@@ -153,6 +178,9 @@ def evaluate(
     model: str = "model",
 ) -> Outcome:
     """Fits the detectors on ID features and scores ID test against every OOD set.
+
+    Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Of arrays alone the head is a
+    linear one that is fitted on ``train``.
 
     Args:
         train: what most detectors are fitted on.
@@ -178,10 +206,13 @@ def evaluate(
         raise UserError("there is no OOD set: ood={'name': bank}")
     if not isinstance(ood, Mapping):
         raise UserError("ood holds the OOD sets by name: ood={'name': bank}")
-    sets = {"train": train, "test": test, **ood} | ({"val": val} if val is not None else {})
+    given = {"test": test, **ood} | ({"val": val} if val is not None else {})
+    of_train, sets = banks_of(train, given)
+    sets = {"train": of_train, **sets}
     _check_one_head(sets)
     if val is None:
-        sets["val"], sets["train"] = cut_at(train, max(1, round(VAL_SHARE * len(train))), seed)
+        n = max(1, round(VAL_SHARE * len(of_train)))
+        sets["val"], sets["train"] = cut_at(of_train, n, seed)
     chosen = chosen_detectors(detectors, detector_preset)
     refused: dict[str, str] = {}
     usable = _with_columns(chosen, sets, ["test", *ood], refused)
@@ -189,7 +220,7 @@ def evaluate(
     with explained(usable):
         scores, timing = score_banks(parts, sets, usable, refused, memory_limit(None))
     evaluation = Evaluation(
-        scores if bool((test.labels >= 0).any()) else scores.drop(columns="pred"),
+        scores if bool((sets["test"].labels >= 0).any()) else scores.drop(columns="pred"),
         list(timing),
         seed=seed,
         shift_order=shift_order,
@@ -198,27 +229,37 @@ def evaluate(
         draws=draws,
     )
     results, best = results_of(evaluation, model), best_detectors(evaluation)
-    doubts = _doubts(test, evaluation, doubtful_fits(usable, sets, list(timing)))
+    lost, doubts = _doubts(sets["test"], evaluation, doubtful_fits(usable, sets, list(timing)))
     for doubt in doubts:
         log.warning(doubt)
+    rows = VERDICT.table([], model=model, seed=seed)
+    if lost:
+        best["best"] = False
+    else:
+        rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
+    measured = {name: sets[name] for name in ood}
+    shift, how = shift_of(of_train, sets["test"], measured, model=model, draws=draws, seed=seed)
+    verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}
-    return Outcome(scores, results, best, refused, fitted, doubts)
+    return Outcome(scores, results, best, refused, fitted, doubts, verdict)
 
 
-def _doubts(test: FeatureBank, evaluation: Evaluation, fits: Sequence[str]) -> list[str]:
-    """What a run warns of: a network no better than chance, doubtful fits, suspicious scores."""
+def _doubts(
+    test: FeatureBank, evaluation: Evaluation, fits: Sequence[str]
+) -> tuple[bool, list[str]]:
+    """Whether the network is no better than chance, and what a run warns of."""
     known, classes = test.labels >= 0, len(test.head_weight)
     if bool(known.any()):
         accuracy = float((test.predictions == test.labels)[known].double().mean())
         chance = Chance.of(test.labels, classes)
         if chance.reached(accuracy):
-            return [
+            return True, [
                 f"ID accuracy is {accuracy:.1%}, no better than chance "
                 f"({chance.words(list(map(str, range(classes))))}), so the scores of detectors "
                 "mean nothing: are these the labels of test, in the order of the head?"
             ]
-    return [*fits, *suspicious(evaluation)]
+    return False, [*fits, *suspicious(evaluation)]
 
 
 def _with_columns(

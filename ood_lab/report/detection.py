@@ -87,10 +87,8 @@ def detection_blocks(
     blocks += [Text(sentence, "note") for sentence in view.left_out]
     blocks += [Text(sentence, "finding") for sentence in finding_sentences(findings)]
     if refused:
-        reasons: list[Block] = [Text(f"{n}: {reason}", "note") for n, reason in refused.items()]
-        names = ", ".join(refused)
-        blocks.append(Text(f"Skipped, with the reasons in the report: {names}.", "note"))
-        blocks.append(Folded("Skipped detectors", reasons, page_only=True))
+        reasons = [Text(f"skipped {n}: {reason}", "note") for n, reason in refused.items()]
+        blocks.append(Folded(f"Skipped detectors: {', '.join(refused)}", reasons))
     return blocks
 
 

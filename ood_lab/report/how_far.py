@@ -156,8 +156,8 @@ def miss_sentence(found: Following | None, detector: str, words: str) -> str:
     """
     if found is None:
         return (
-            f"{detector} misses, or notices, too few OOD images (where it keeps 95% of ID) to say "
-            f"whether their distance {words} predicts that."
+            f"Whether the distance {words} predicts what {detector} misses is not known: its score "
+            "is that distance, or it misses or detects too few OOD images."
         )
     pairs = f"{_percent(found.nearer)} of the pairs of a missed and a noticed image,"
     if found.nearer.low > 0.5:

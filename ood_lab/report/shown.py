@@ -47,6 +47,8 @@ def show(
     )
     if not every:
         blocks = [block for block in blocks if isinstance(block, Text)]
+        if skipped := ", ".join(manifest["refused"]):
+            blocks.append(Text(f"Skipped, with the reasons in the report: {skipped}.", "note"))
     blocks += verdict.blocks()
     write_summary(blocks, folder, "detection")
     show_warnings(manifest)

@@ -289,11 +289,9 @@ class Verdict:
             ("distance" if whole else "covariate", SEVERITY): "severity" if whole else "covariate",
         }
         for (axis, metric), title in wanted.items():
-            cells = [
-                _unit_cell(rows.get((name, axis, metric)) or rows.get((name, axis, RATIO)))
-                for name in names
-            ]
-            yield Head(title, "ascending", note="shift"), cells
+            of = [rows.get((n, axis, metric)) or rows.get((n, axis, RATIO)) for n in names]
+            if any(of):
+                yield Head(title, "ascending", note="shift"), list(map(_unit_cell, of))
 
 
 def shift_units(results: pd.DataFrame) -> pd.DataFrame:
@@ -314,7 +312,7 @@ def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
     if row["metric"] == SEVERITY and value > _MOST_SEVERE:
         interval = f"{_severity(low)} to {_severity(high)}" if not math.isnan(low) else ""
         return Cell(_severity(value), value, interval)
-    return number_cell(value, low, high, lambda v: f"{v:.1f}{times}")
+    return number_cell(value, low, high, lambda v: f"{round(v, 1) + 0.0:.1f}{times}")
 
 
 def _severity(value: float) -> str:

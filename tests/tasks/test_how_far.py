@@ -10,6 +10,8 @@ from photos import write_photos
 
 from ood_lab.lvlm.answers import read_answers
 from ood_lab.metrics import auroc
+from ood_lab.report.shown import show_run
+from ood_lab.report.verdict import Verdict
 from ood_lab.results import of_kind, read_results
 from ood_lab.run.compose import chosen
 from ood_lab.run.resolvers import register_resolvers
@@ -39,9 +41,9 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["distance"]["by"] == "tiny"
     page = (run / "report.html").read_text()
-    assert page.index("far in meaning") < page.index("What was compared") < page.index("<table")
-    for title in ("Where the sets lie", "What to do with it", "task=predict"):
-        assert title in page
+    assert page.index("Recommended detector") < page.index("<table")
+    assert page.index("<h2>Verdict") < page.index("<h2>Map of the datasets")
+    assert "task=predict" in page
 
 
 def test_the_numbers_of_a_level_are_those_of_its_images(run):
@@ -81,13 +83,36 @@ def test_the_misses_are_those_of_the_scores(run):
         assert row["ci_low"] <= share <= row["ci_high"]
 
 
-def test_the_shares_of_the_answer_are_those_of_the_degrees(run):
-    degrees = pd.read_parquet(run / "degrees.parquet")
-    edge = np.quantile(degrees.loc[degrees["dataset"] == "test", "semantic"], 0.95)
-    others = degrees[degrees["dataset"] != "test"]
-    shares = 100 * (others["semantic"] > edge).groupby(others["dataset"]).mean()
-    (first, *_) = json.loads((run / "manifest.json").read_text())["answer"]
-    assert f"{shares.min():.0f} to {shares.max():.0f}%" in first or "are" in first
+def test_the_verdict_has_the_numbers_of_the_tables(run):
+    results = read_results(run)
+    rows, tables = of_kind(results, "verdict"), of_kind(results, "detection")
+    verdict = Verdict.of(results, json.loads((run / "manifest.json").read_text()))
+    assert verdict.recommended in verdict.best
+    for row in rows[rows["metric"].isin(["auroc", "fpr95"])].to_dict("records"):
+        same = tables[(tables["metric"] == row["metric"]) & (tables["ood"] == row["ood"])]
+        same = same[(same["detector"] == row["detector"]) & same["semantic_level"].isna()]
+        (of,) = same[same["covariate_level"].isna()].to_dict("records")
+        assert [of[k] for k in ("value", "ci_low", "ci_high")] == [
+            row[k] for k in ("value", "ci_low", "ci_high")
+        ]
+    means = tables[tables["metric"] == "mean_auroc"].set_index("detector")["value"]
+    for row in rows[rows["metric"] == "mean_auroc"].to_dict("records"):
+        assert means[row["detector"]] == row["value"]
+    assert "grid" not in set(rows["ood"])  # by level only
+    best = pd.read_parquet(run / "best.parquet").query("metric == 'mean_auroc' and best")
+    assert set(best["detector"]) == set(verdict.best)  # one rule for stars and verdict
+
+
+def test_the_terminal_ends_with_the_verdict(run, capsys):
+    """Shown again: one table of at most 25 lines, the sentences, and the next command."""
+    line = (run / "log.txt").parent
+    show_run(line)
+    out = capsys.readouterr().out.rstrip().splitlines()
+    (start,) = (n for n, text in enumerate(out) if text.startswith("Shift and detection"))
+    assert len(out) - start <= 25
+    assert "task=predict" in out[-1]
+    assert "detector=" in out[-1]
+    assert "AUROC in %" not in "\n".join(out)
 
 
 def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys):
@@ -105,7 +130,9 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     run = run_folders(tmp_path / "outputs")[-1]
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["distance"]["unsplit"]
-    assert "in the features of the network" in manifest["answer"][0]
+    remarks = " ".join(manifest["verdict"]["remarks"])
+    assert "do not separate semantic from covariate shift" in remarks
+    assert "split off" in remarks
     degrees = pd.read_parquet(run / "degrees.parquet")
     # KNN is the Euclidean distance of unit vectors: twice the cosine distance is its square.
     scores = pd.read_parquet(run / "scores.parquet")
@@ -166,7 +193,7 @@ def test_a_vision_language_model_stands_beside_the_detectors(scenes):
     assert said.loc["test", "value"] == pytest.approx(no)
     manifest = json.loads((run / "manifest.json").read_text())
     assert manifest["detectors"]["tiny"]["reads"] == "vision-language model"
-    assert any("tiny says no to" in sentence for sentence in manifest["answer"])
+    assert any("tiny answers that" in sentence for sentence in manifest["verdict"]["remarks"])
     (run / "DONE").unlink()  # killed at its end
     written = (outputs / "answers").glob("tiny-*.jsonl")
     paid = {file: file.read_bytes() for file in written}

@@ -1,0 +1,65 @@
+"""Shift of datasets in units of held-out classes, from features alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+import torch.nn.functional as F
+from torch import Tensor
+
+from ood_lab.axes import CLASS_UNITS
+from ood_lab.evaluation.rulers import TRAINED_ON, why_no_class
+from ood_lab.features.bank import FeatureBank
+from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed
+
+#: The neighbour that a distance is measured to.
+_K = 10
+
+
+def shift_of(
+    train: FeatureBank,
+    test: FeatureBank,
+    ood: Mapping[str, FeatureBank],
+    *,
+    model: str,
+    draws: int,
+    seed: int,
+) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """How far datasets are from ID, 1 = a class that is left out of ``train``.
+
+    The cosine distance to the k-th nearest training image in the features that were given, k = 10
+    or as many as there are.
+
+    Returns:
+        ``dataset, axis, metric, value, ci_low, ci_high, n`` (see
+        :func:`~ood_lab.shift.read_ruler`), and what a verdict says of it.
+    """
+    k = min(_K, len(train))
+    unit = {name: _unit(bank) for name, bank in {"train": train, "test": test, **ood}.items()}
+    whole = undecomposed(unit["train"].shape[1], {}, k)
+    meter = ShiftMeter(whole, unit["train"], k)
+
+    def sample(distances: Tensor) -> Sample:
+        return Sample(distances.double().cpu().numpy())
+
+    missing = why_no_class(train.labels, test.labels, k)
+    marks = [sample(meter.on_axis("semantic", unit["test"]))]
+    if missing is None:
+        known, shown = train.labels >= 0, test.labels >= 0
+        others = ShiftMeter(whole, unit["train"][known], k)
+        classes = test.labels[shown], train.labels[known]
+        marks.append(sample(others.on_axis("semantic", unit["test"][shown], classes=classes)))
+        marks[0] = sample(meter.on_axis("semantic", unit["test"][shown]))
+    ruler = Ruler(CLASS_UNITS, "distance", marks, missing)
+    datasets = {name: sample(meter.on_axis("semantic", unit[name])) for name in ood}
+    found = read_ruler(ruler, datasets, draws=draws, seed=seed)
+    note = None if found.reason else TRAINED_ON
+    of_ruler = {"metric": CLASS_UNITS, "reason": found.reason, "note": note}
+    columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return found.values[columns], {"by": model, "unsplit": True, "rulers": [of_ruler]}
+
+
+def _unit(bank: FeatureBank) -> Tensor:
+    return F.normalize(bank.features.float(), dim=1)

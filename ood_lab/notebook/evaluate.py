@@ -157,7 +157,7 @@ class Outcome:
             reads=self._reads,
             refused=self.refused,
         )
-        console.print(Printed([*blocks, *self.verdict.blocks()]))
+        console.print(Printed([*blocks, *self.verdict.blocks()]), crop=False)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 

@@ -52,7 +52,7 @@ def show(
     blocks += verdict.blocks()
     write_summary(blocks, folder, "detection")
     show_warnings(manifest)
-    Console().print(Printed(blocks))
+    Console().print(Printed(blocks), crop=False)
 
 
 def show_accuracies(
@@ -75,7 +75,7 @@ def show_accuracies(
     known = 3 if results["n"].notna().any() else 2
     blocks = [Table(title, heads[:known], [row[:known] for row in rows], spreads=True)]
     write_summary(blocks, folder, "accuracies")
-    Console().print(Printed(blocks))
+    Console().print(Printed(blocks), crop=False)
 
 
 def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -101,7 +101,7 @@ def show_run(folder: Path) -> None:
         read_results(folder)  # whole, and of this version
     if (folder / SUMMARY).exists():
         show_warnings(manifest)
-        Console().print(Printed(read_summary(folder)))
+        Console().print(Printed(read_summary(folder)), crop=False)
         return
     for sentence in finding_sentences(manifest.get("findings", ())):
         log.warning(sentence)

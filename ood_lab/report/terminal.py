@@ -28,7 +28,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Printed:
-    """A rich renderable: ``console.print`` it."""
+    """A rich renderable: ``console.print`` it with ``crop=False``, which leaves commands whole."""
 
     blocks: Sequence[Block]
 

@@ -80,7 +80,7 @@ class Measure(Task):
     def show(self, ws: Workspace, measured: Measured, more: Sequence[PlannedFigure] = ()) -> None:
         """Prints the tables, keeps them to be shown again, and writes the page."""
         write_summary(measured.blocks, ws.folder, "shift")
-        Console().print(Printed(measured.blocks))
+        Console().print(Printed(measured.blocks), crop=False)
         if self.report:
             with optional("shift.html"):
                 write_shift_page(

@@ -35,7 +35,7 @@ from ood_lab.report.detection import detection_blocks, main_table, write_report
 from ood_lab.report.page import page_template
 from ood_lab.report.protocol import fpr95_sentence
 from ood_lab.report.run_figures import write_figures
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.report.verdict import Verdict
 from ood_lab.report.view import RunView
 from ood_lab.results import write_results
@@ -157,7 +157,7 @@ class Outcome:
             reads=self._reads,
             refused=self.refused,
         )
-        console.print(Printed([*blocks, *self.verdict.blocks()]), crop=False)
+        print_blocks([*blocks, *self.verdict.blocks()], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
         return text
 

@@ -154,13 +154,15 @@ def write_report(
     blocks = [b for b in blocks if not isinstance(b, Text) or b.style != "finding"]  # above
     before: list[Section] = []
     after: list[Section] = []
+    shift_map: list[Block] = []
     if measured:
         ranked = replace(measured, others=view.detectors)
-        before, after = sections_of(ranked, scores, id_dataset, store)
+        figure, before, after = sections_of(ranked, scores, id_dataset, store)
+        shift_map.append(figure)
     named = verdict.named if verdict else None
     if verdict:
         opening = [*verdict.blocks(page=True), *_threshold(verdict, given.get("threshold"))]
-        before.insert(0, Section("Verdict", opening))
+        before.insert(0, Section("Verdict", opening, shift_map))
     levels = Section("Detection by shift level", level_blocks(view, figures, named, path.parent))
     before += [levels] if measured else []
     after += [] if measured else [levels]
@@ -263,7 +265,7 @@ def _facts(view: RunView, advised: str | None = None, made: str = "") -> list[tu
         levelled = [name for name in view.level_sets if name not in view.sets]
         others = f"; {listed(levelled)} by level" if levelled else ""
         remark = f"{counted(n_ood, 'image')}{order}{others}{made}"
-        facts.append(("OOD sets", str(len(view.sets)), remark))
+        facts.append(("OOD datasets", str(len(view.sets)), remark))
     n = len(view.detectors)
     scored = f"{n} detector{'s' * (n > 1)}" if n else ""
     facts.append((f"{view.marked('test', 'ID test')} images", f"{view.n_id:,}", scored))

@@ -66,38 +66,28 @@ class Measured:
 
 def sections_of(
     measured: Measured, scores: pd.DataFrame, id_dataset: str, store: Thumbnails
-) -> tuple[list[Section], list[Section]]:
-    """What stands above the results, and what below."""
-    where: list[Block] = []
+) -> tuple[PlannedFigure, list[Section], list[Section]]:
+    """The map of the datasets, what is above the results, and what is below them."""
+    below: list[Section] = []
     if measured.facts["unsplit"]:
-        where.append(
-            Text(
-                "These distances are those of the network's own features: they do not tell meaning "
-                "from looks. A CLIP that knows such images does: clip=vit_b32 clip.download=true.",
-                "warning",
-            )
+        shift_map = PlannedFigure(
+            "distance",
+            "Distance from ID",
+            "The further right a line is of the grey ID test images, the larger the shift.",
+            partial(distance_densities, measured),
         )
-        where.append(
-            PlannedFigure(
-                "distance",
-                "Distance from ID",
-                "The further right a line lies of the grey ID test set, the farther the set.",
-                partial(distance_densities, measured),
-            )
-        )
-        below: list[Section] = []
     else:
         inputs = ShiftInputs(
             measured.degrees, measured.summary, measured.footer, measured.facts["rulers"]
         )
-        scatter, *others = build_shift_figures(inputs)
-        where.append(scatter)
+        shift_map, *others = build_shift_figures(inputs)
         tables: list[Block] = [Folded(t.caption, [t]) for t in summary_tables(measured.summary)]
         below = [Section("Distances", [*tables, *others])]
-    where += _misses(measured, scores, id_dataset)
     words = next(iter(measured.axes.values()))
     compared: list[Block] = [Text(f"By distance {words}."), *_pictures(measured, store)]
-    return [Section("Map of the datasets", where), Section("Example images", compared)], below
+    missed = list(_misses(measured, scores, id_dataset))
+    above = [Section("Example images", compared), Section("Missed images by shift", missed)]
+    return shift_map, above, below
 
 
 def _pictures(measured: Measured, store: Thumbnails) -> Iterator[Pictures]:

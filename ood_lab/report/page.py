@@ -40,6 +40,7 @@ class Section:
 
     title: str
     blocks: Sequence[Block]
+    beside: Sequence[Block] = ()
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,12 @@ class Page:
         parts.append(Section("Definitions", [Words(self.definitions)] if self.definitions else []))
         pairs = flatten(dict(self.manifest)) if self.manifest else []
         parts.append(Section("Manifest", [Words(pairs, "manifest")] if pairs else []))
-        drawn = _drawn([block for part in parts for block in part.blocks], folder / "figures")
-        shown = [Section(s.title, list(_rendered(s.blocks, folder, drawn))) for s in parts]
+        planned = [block for part in parts for block in (*part.blocks, *part.beside)]
+        drawn = _drawn(planned, folder / "figures")
+        shown = [
+            Section(s.title, *(list(_rendered(of, folder, drawn)) for of in (s.blocks, s.beside)))
+            for s in parts
+        ]
         text = page_template().render(
             title=self.title,
             sentence=self.sentence,

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.io import read_json
 from ood_lab.report.blocks import Text
@@ -16,7 +15,7 @@ from ood_lab.report.detection import detection_blocks
 from ood_lab.report.page import SUMMARY, read_summary, write_summary
 from ood_lab.report.protocol import finding_sentences, percent
 from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.report.verdict import Verdict
 from ood_lab.results import RESULTS, read_results
 
@@ -52,7 +51,7 @@ def show(
     blocks += verdict.blocks()
     write_summary(blocks, folder, "detection")
     show_warnings(manifest)
-    Console().print(Printed(blocks), crop=False)
+    print_blocks(blocks)
 
 
 def show_accuracies(
@@ -75,7 +74,7 @@ def show_accuracies(
     known = 3 if results["n"].notna().any() else 2
     blocks = [Table(title, heads[:known], [row[:known] for row in rows], spreads=True)]
     write_summary(blocks, folder, "accuracies")
-    Console().print(Printed(blocks), crop=False)
+    print_blocks(blocks)
 
 
 def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -101,7 +100,7 @@ def show_run(folder: Path) -> None:
         read_results(folder)  # whole, and of this version
     if (folder / SUMMARY).exists():
         show_warnings(manifest)
-        Console().print(Printed(read_summary(folder)), crop=False)
+        print_blocks(read_summary(folder))
         return
     for sentence in finding_sentences(manifest.get("findings", ())):
         log.warning(sentence)

@@ -28,7 +28,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Printed:
-    """A rich renderable: ``console.print`` it with ``crop=False``, which leaves commands whole."""
+    """A rich renderable, see :func:`print_blocks`."""
 
     blocks: Sequence[Block]
 
@@ -48,6 +48,11 @@ class Printed:
                 yield part
             if block.notes:
                 yield RichText("\n".join(block.notes), "dim")
+
+
+def print_blocks(blocks: Sequence[Block], console: Console | None = None) -> None:
+    """Prints blocks, commands whole however long they are."""
+    (console or Console()).print(Printed(blocks), crop=False)
 
 
 def printed_table(table: Table, width: int) -> Iterator[RenderableType]:

@@ -134,7 +134,7 @@ class Verdict:
         notes = list(self._notes())
         if left_out:
             notes.insert(0, f"{counted(left_out, 'dataset')} between these: see the report.")
-        caption = "Shift and detection by dataset, the least shifted first (± = 95% interval)"
+        caption = "Shift and detection by dataset with 95% intervals, the least shifted first"
         return Table(caption, heads, list(zip(*columns, strict=True)), notes=notes, spreads=True)
 
     def blocks(self, page: bool = False) -> list[Block]:
@@ -314,7 +314,8 @@ def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
     value, low, high = (float(row[key]) for key in ("value", "ci_low", "ci_high"))
     times = "x" if row["metric"] == RATIO else ""
     if row["metric"] == SEVERITY and value > _MOST_SEVERE:
-        interval = f"{_severity(low)} to {_severity(high)}" if not math.isnan(low) else ""
+        start = _severity(low) if low <= _MOST_SEVERE else f"{low / _MOST_SEVERE:.1f}x"
+        interval = "" if math.isnan(low) else f"{start} to {high / _MOST_SEVERE:.1f}x"
         return Cell(_severity(value), value, interval)
     return number_cell(value, low, high, lambda v: f"{round(v, 1) + 0.0:.1f}{times}")
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.hints import suggestion
@@ -40,7 +39,7 @@ from ood_lab.report.optional import optional
 from ood_lab.report.page import Page, write_summary
 from ood_lab.report.shown import show_warnings
 from ood_lab.report.table import Table
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.results import PART, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
 
@@ -332,7 +331,7 @@ class Benchmark(Task):
             blocks.append(difference_table(title, tables["models"], {}, self.compared, given))
         blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
         write_summary(blocks, ws.folder, self.kind.name)
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         if self.report:
             page = f"{self.kind.name}.html"
             with optional(page):

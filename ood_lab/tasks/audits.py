@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.errors import UserError
@@ -21,7 +20,7 @@ from ood_lab.lvlm.verdicts import REJECT, VERDICT, agreement, drawn, read_audit
 from ood_lab.report.page import write_summary
 from ood_lab.report.protocol import percent
 from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.results import PART, Kind, write_results
 from ood_lab.run.workspace import Task, Workspace
 
@@ -107,7 +106,7 @@ class Audits(Task):
         write_results(results, ws.folder)
         blocks = [self._table(results)]
         write_summary(blocks, ws.folder, "audits")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         return results
 
     def _rates(self, audits: dict[str, pd.DataFrame]) -> Iterator[dict[str, Any]]:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.io import write_csv
 from ood_lab.report.answer_board import (
@@ -21,7 +20,7 @@ from ood_lab.report.blocks import Text
 from ood_lab.report.finished import finished_runs
 from ood_lab.report.page import write_summary
 from ood_lab.report.table import Table
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.run.workspace import Task, Workspace
 
 #: What ``task=compare`` leaves in its folder.
@@ -63,6 +62,6 @@ class Benchmarks(Task):
         blocks: list[Text | Table] = [Text(s, "answer") for s in board_sentences(board, runs)]
         blocks += board_tables(board)
         write_summary(blocks, ws.folder, "benchmarks")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         page = board_page(blocks, beside, runs, ws.manifest)
         page.write(ws.folder / "benchmarks.html")

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from rich.console import Console
 from torch import Tensor
 
 from ood_lab.axes import AXES
@@ -18,7 +17,7 @@ from ood_lab.evaluation.encoder import clip_features, load_decompositions
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.page import write_summary
 from ood_lab.report.table import Head, Table, estimate_cell, name_cell
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.results import ACCURACY, write_results
 from ood_lab.run.workspace import Task, Workspace
 
@@ -96,4 +95,4 @@ def _show(results: pd.DataFrame, folder: Path, classes: int) -> None:
     title = f"Zero-shot accuracy in %, {classes} classes (chance {100 / classes:.1f})"
     blocks = [Table(title, heads, rows, spreads=True)]
     write_summary(blocks, folder, "laid_zero_shot")
-    Console().print(Printed(blocks))
+    print_blocks(blocks)

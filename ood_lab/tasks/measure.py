@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.evaluation.banks import require_ood
@@ -24,7 +23,7 @@ from ood_lab.report.page import write_summary
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import agreement_table, summary_tables
 from ood_lab.report.table import Table
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.report.verdict import Verdict, shift_units
 from ood_lab.results import write_results
 from ood_lab.run.workspace import Task, Workspace
@@ -80,7 +79,7 @@ class Measure(Task):
     def show(self, ws: Workspace, measured: Measured, more: Sequence[PlannedFigure] = ()) -> None:
         """Prints the tables, keeps them to be shown again, and writes the page."""
         write_summary(measured.blocks, ws.folder, "shift")
-        Console().print(Printed(measured.blocks), crop=False)
+        print_blocks(measured.blocks)
         if self.report:
             with optional("shift.html"):
                 write_shift_page(

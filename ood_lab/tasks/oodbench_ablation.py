@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
-from rich.console import Console
 
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table, write_csv
@@ -24,7 +23,7 @@ from ood_lab.report.figures.layout import wrapped
 from ood_lab.report.optional import optional
 from ood_lab.report.page import Page, Section, write_summary
 from ood_lab.report.table import Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.results import read_results, whole
 from ood_lab.run.identity import leaves
 from ood_lab.run.workspace import Task, Workspace
@@ -75,7 +74,7 @@ class OODBenchAblation(Task):
         said = _said(table, differences, labels, int(ws.metrics["draws"]))
         blocks[:0] = [Text(sentence, "answer") for sentence in said]
         write_summary(blocks, ws.folder, "oodbench_ablation")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         caption = "Answers to yes/no questions by setting, with 95% intervals."
         figure = PlannedFigure("ablation", "Ablation", caption, partial(self._figure, table))
         with optional("ablation.html"):

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from annotated_types import Ge
 from numpy.typing import NDArray
-from rich.console import Console
 
 from ood_lab.arguments import Count, Share
 from ood_lab.errors import UserError
@@ -46,7 +45,7 @@ from ood_lab.lvlm.yes_no import YES_NO, Unparsed
 from ood_lab.report.blocks import Text
 from ood_lab.report.optional import optional
 from ood_lab.report.page import write_summary
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.run.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
@@ -168,7 +167,7 @@ class OODBenchStatistics(Task):
         said = statistics_sentences(found, pairs, self.split)
         blocks = [*(Text(each, "answer") for each in said), *statistics_tables(found)]
         write_summary(blocks, ws.folder, "oodbench_statistics")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         names, ood = [run.name for run in runs], SPLITS[self.split]
         ws.manifest |= {
             "title": f"OODBench's statistics: {', '.join(names)}",

@@ -14,7 +14,6 @@ from typing import Annotated, Any
 import torch
 from annotated_types import Interval
 from PIL import Image
-from rich.console import Console
 
 from ood_lab.arguments import BatchSize, Count, Positive, Workers
 from ood_lab.data.datamodule import OODDataModule
@@ -71,7 +70,7 @@ from ood_lab.report.predictions import (
     verdict_table,
     write_predictions_page,
 )
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.run.compose import command_to_repeat
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.words import counted
@@ -452,7 +451,7 @@ def _show(
         verdict_table(title, manifest["detectors"]),
     ]
     write_summary(blocks, folder, "predict")
-    Console().print(Printed(blocks))
+    print_blocks(blocks)
     log.info("predictions: %s", folder / judged.file)
     with optional("predictions.html"):
         id_scores = {name: ready[name].id_scores.numpy() for name in manifest["detectors"]}

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from rich.console import Console
 
 from ood_lab.arguments import Count
 from ood_lab.clip import clip_backbone
@@ -20,7 +19,7 @@ from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.page import write_summary
 from ood_lab.report.shift_figures import Space, separability_figure
 from ood_lab.report.shift_tables import separability_table
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.run.workspace import Task, Workspace
 from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
@@ -91,7 +90,7 @@ class Separability(Task):
         }
         blocks = [separability_table(spaces, self.id_split)]
         write_summary(blocks, ws.folder, "separability")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
 
 
 def _space(found: Separated) -> Space:

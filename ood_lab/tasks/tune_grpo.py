@@ -27,7 +27,7 @@ from ood_lab.lvlm.training.grpo import VlmGrpo
 from ood_lab.lvlm.training.oric_data import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
 from ood_lab.report.page import write_summary
-from ood_lab.report.terminal import Printed
+from ood_lab.report.terminal import print_blocks
 from ood_lab.results import write_results
 from ood_lab.run import checkpoints
 from ood_lab.run.workspace import Task, Workspace
@@ -131,5 +131,5 @@ class TuneGrpo(Task):
         title = "After minus before, points"
         blocks = [*summary(run), difference_table(title, table, {}, COMPARED)]
         write_summary(blocks, ws.folder, "tune_grpo")
-        Console().print(Printed(blocks))
+        print_blocks(blocks)
         return results

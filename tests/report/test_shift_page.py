@@ -1,5 +1,6 @@
 """The page, the figures and the tables of a measurement: right numbers, in the right order."""
 
+import io
 import re
 import warnings
 
@@ -16,7 +17,13 @@ from ood_lab.evaluation.distance import summarised
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
 from ood_lab.report.nearest_farthest import nearest_farthest
-from ood_lab.report.shift_figures import Space, cells_figure, separability_figure
+from ood_lab.report.shift_figures import (
+    ShiftInputs,
+    Space,
+    cells_figure,
+    separability_figure,
+    shift_scatter,
+)
 from ood_lab.report.shift_page import write_shift_page
 from ood_lab.report.shift_tables import cells_table, separability_table, summary_tables
 from ood_lab.report.terminal import Printed
@@ -30,6 +37,20 @@ MANIFEST = {
     "laid": {"margin": 0.5},
     "k": 10,
     "id_images": 1234,
+    "rulers": [
+        {
+            "metric": "held_out_class_units",
+            "axis": "semantic",
+            "marks": [0.1, 0.15],
+            "reason": None,
+        },
+        {
+            "metric": "corruption_severity",
+            "axis": "covariate",
+            "marks": [0.1, 0.2, 0.2, 0.3, 0.4, 0.5],
+            "reason": None,
+        },
+    ],
 }
 
 
@@ -222,3 +243,23 @@ def test_separability_side_by_side(tmp_path):
     (file,) = write_all(tmp_path, [separability_figure({"net": spaces["net"]})])
     assert file.png.exists()
     assert file.svg.exists()
+
+
+def test_the_map_has_the_scales_of_the_rulers():
+    degrees = make_degrees()
+    summary = summarised(degrees, draws=20, seed=0)
+
+    def ticks_of(rulers):
+        figure = shift_scatter(ShiftInputs(degrees, summary, "", rulers))
+        figure.savefig(io.BytesIO())
+        (main,) = (axes for axes in figure.axes if axes.get_xlabel().startswith("semantic"))
+        scales = [scale for child in main.child_axes for scale in (child.xaxis, child.yaxis)]
+        named = {scale.get_label_text(): scale.get_ticklabels() for scale in scales}
+        return {name: [t.get_text() for t in ticks] for name, ticks in named.items() if name}
+
+    ticks = ticks_of(MANIFEST["rulers"])
+    assert ticks["severity of corruption of your test images"] == ["0", "2", "3", "4", "5"]
+    units = ticks["1 = one of your own classes, left out"]
+    assert {"0", "10"} <= set(units)  # a mean of 0.6 is 10 units from 0.1
+    without = [ruler | {"reason": "one class"} for ruler in MANIFEST["rulers"]]
+    assert ticks_of(without) == {}

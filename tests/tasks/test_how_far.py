@@ -8,6 +8,7 @@ import pytest
 from cli import call, run_folders
 from photos import write_photos
 
+from ood_lab.axes import AXES
 from ood_lab.lvlm.answers import read_answers
 from ood_lab.metrics import auroc
 from ood_lab.report.shown import show_run
@@ -42,7 +43,7 @@ def test_one_command_leaves_distances_levels_and_scores(run):
     assert manifest["distance"]["by"] == "tiny"
     page = (run / "report.html").read_text()
     assert page.index("Recommended detector") < page.index("<table")
-    assert page.index("<h2>Verdict") < page.index("<h2>Map of the datasets")
+    assert page.index("<h2>Verdict") < page.index("<h3>Semantic against covariate shift")
     assert "task=predict" in page
 
 
@@ -115,6 +116,31 @@ def test_the_terminal_ends_with_the_verdict(run, capsys):
     assert "AUROC in %" not in "\n".join(out)
 
 
+def test_every_set_is_read_off_both_rulers(run):
+    results = of_kind(read_results(run), "shift").set_index(["metric", "set"])
+    degrees = pd.read_parquet(run / "degrees.parquet")
+    marks = pd.read_parquet(run / "ruler.parquet")
+    medians = marks.groupby(["metric", "mark"])["distance"].median()
+    semantic, covariate = (degrees.groupby("dataset")[axis].median() for axis in AXES)
+    unit = medians["held_out_class_units", 1] - semantic["test"]
+    ladder = [covariate["test"], *np.maximum.accumulate(medians["corruption_severity"])]
+    facts = json.loads((run / "manifest.json").read_text())["distance"]["rulers"]
+    assert [ruler["reason"] for ruler in facts] == [None, None]
+    assert facts[1]["marks"] == pytest.approx(ladder)
+    for name in semantic.index.drop("test"):
+        row = results.loc["held_out_class_units", name]
+        assert row["value"] == pytest.approx((semantic[name] - semantic["test"]) / unit)
+        assert row["ci_low"] < row["value"] < row["ci_high"]
+        found = results.loc["corruption_severity", name]["value"]
+        if found > 5:
+            assert found == pytest.approx(5 * covariate[name] / ladder[-1])
+        else:
+            assert found == pytest.approx(np.interp(covariate[name], ladder, range(6)))
+    own = results.loc["corruption_severity"]["value"]
+    assert own.idxmin() == "transferred_container"  # ordinary pictures of other things
+    assert (own.drop("transferred_container") > 5).sum() >= 4
+
+
 def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys):
     write_photos(tmp_path, (56, 48), "jpg")
     line = (
@@ -133,13 +159,19 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
     remarks = " ".join(manifest["verdict"]["remarks"])
     assert "do not separate semantic from covariate shift" in remarks
     assert "split off" in remarks
+    for ruler in manifest["distance"]["rulers"]:
+        assert ruler["axis"] == "distance"
+        metric = "ratio_to_id" if ruler["reason"] else ruler["metric"]
+        rows = of_kind(read_results(run), "shift").query(f"metric == '{metric}'")
+        assert set(rows["set"]) == {"noise"}
+    assert "was trained on" in manifest["distance"]["rulers"][0]["note"]
     degrees = pd.read_parquet(run / "degrees.parquet")
     # KNN is the Euclidean distance of unit vectors: twice the cosine distance is its square.
     scores = pd.read_parquet(run / "scores.parquet")
     both = degrees.merge(scores[["dataset", "index", "knn"]], on=["dataset", "index"])
     np.testing.assert_allclose(2 * both["distance"], both["knn"] ** 2, atol=1e-5)
     page = (run / "report.html").read_text()
-    assert "do not tell meaning from looks" in page
+    assert "do not separate semantic from covariate shift" in page
     said = (run / "log.txt").read_text()  # one pass, though gram needs columns of it
     assert said.count("features of 'test': extracted") == 1
     assert said.count("features of 'train': extracted") == 1

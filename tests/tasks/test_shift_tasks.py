@@ -86,7 +86,7 @@ def test_the_files_of_a_division(division):
     summary = read_results(division)
     rows = summary.groupby("set").size()
     assert set(rows.index) == set(degrees["dataset"])
-    assert set(rows.drop("test")) == {2 * 4}  # mean, median, beyond, farther
+    assert set(rows.drop("test")) == {2 * 5}  # mean, median, beyond, farther, in units of ID
     assert rows["test"] == 2 * 2  # there is nothing that it lies beyond
     manifest = json.loads((division / "manifest.json").read_text())
     assert manifest["pool"] == (degrees["dataset"] != "test").sum()

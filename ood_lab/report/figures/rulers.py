@@ -36,10 +36,12 @@ def draw_ruler(axes: Axes, ruler: Mapping[str, Any], *, upright: bool, place: fl
         scale = other(place, functions=(lambda d: (d - start) / unit, lambda u: start + u * unit))
     else:
         low, high = axes.get_ylim() if upright else axes.get_xlim()
-        scale, shown = other(place), [0]
-        for number in range(1, len(marks)):
-            if marks[number] - marks[shown[-1]] >= _ROOM * (high - low):
-                shown.append(number)
+        room = _ROOM * (high - low)
+        scale, shown = other(place), [len(marks) - 1]
+        for number in range(len(marks) - 2, 0, -1):
+            if marks[shown[0]] - marks[number] >= room <= marks[number] - marks[0]:
+                shown.insert(0, number)
+        shown.insert(0, 0)
         scale.set_ticks(marks[shown], labels=[str(number) for number in shown])
     scale.tick_params(labelsize=6, length=2)
     (scale.set_ylabel if upright else scale.set_xlabel)(UNITS[ruler["metric"]], fontsize=7)

@@ -117,7 +117,7 @@ def fit_and_held_out(
     """What the detector is fitted on, and the ID images that its p-values come from."""
     val = banks["val"]
     if detector.fit_split == "val":
-        return cut_at(val, len(val) - _held_out(detector, len(val)), seed)
+        return cut_at(val, len(val) - n_held_out(detector, len(val)), seed)
     return banks[detector.fit_split or "val"], val
 
 
@@ -133,10 +133,10 @@ def with_enough_held_out(
     Raises:
         UserError: that is all of them.
     """
-    reasons = {name: too_few(_held_out(d, val), alpha) for name, d in detectors.items()}
+    reasons = {name: too_few(n_held_out(d, val), alpha) for name, d in detectors.items()}
     few = {name: reason for name, reason in reasons.items() if reason}
     if len(few) == len(detectors):
-        raise UserError(str(too_few(max(_held_out(d, val) for d in detectors.values()), alpha)))
+        raise UserError(str(too_few(max(n_held_out(d, val) for d in detectors.values()), alpha)))
     if few:
         names, reason = ", ".join(few), next(iter(few.values()))
         log.warning("left out, as half of val goes into their fit: %s; %s", names, reason)
@@ -144,7 +144,7 @@ def with_enough_held_out(
     return {name: detector for name, detector in detectors.items() if name not in few}
 
 
-def _held_out(detector: Detector, val: int) -> int:
+def n_held_out(detector: Detector, val: int) -> int:
     """How many images of val the p-values come from; a fit on val gets the larger half."""
     return val // 2 if detector.fit_split == "val" else val
 

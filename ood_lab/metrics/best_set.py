@@ -174,9 +174,10 @@ def turned(estimate: JointEstimate) -> JointEstimate:
 def with_own_ends(estimate: JointEstimate, own: Ends) -> Ends:
     """Simultaneous intervals, no narrower than those that each detector has by itself.
 
-    The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does not.
+    The bootstrap and the exact intervals near 0 and 1 know what a normal approximation does not:
+    errors of 0 are no certainty.
     """
-    low, high = estimate.ends()
+    low, high = (np.where(np.equal(*estimate.ends()), np.nan, end) for end in estimate.ends())
     return np.fmin(low, own[0]), np.fmax(high, own[1])
 
 

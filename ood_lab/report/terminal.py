@@ -28,7 +28,7 @@ _STYLE = {
 
 @dataclass(frozen=True)
 class Printed:
-    """A rich renderable: ``console.print`` it."""
+    """A rich renderable, see :func:`print_blocks`."""
 
     blocks: Sequence[Block]
 

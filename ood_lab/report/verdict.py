@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.axes import CLASS_UNITS, RATIO, SEVERITY
-from ood_lab.metrics import BASELINE
+from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT
 from ood_lab.report.blocks import Block, Folded, Text
 from ood_lab.report.protocol import DAGGER, MISSING, percent
 from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
@@ -195,7 +195,9 @@ class Verdict:
         n = len(self._of("auroc")) - len(self.left)
         where = f"mean of {n} datasets, simultaneous 95% interval" if n > 1 else "95% interval"
         if self.recommended:
-            yield f"Recommended detector: {name}{self._why() if several else ''}."
+            yield f"Recommended detector: {name}."
+            if several:
+                yield self._why()
         elif math.isnan(mean["ci_low"]):
             yield "No detector is recommended: there are too few images for an interval."
         else:
@@ -210,17 +212,17 @@ class Verdict:
         if self.recommended and name != BASELINE:
             yield from self._behind(BASELINE, f"the baseline {BASELINE}")
         resolution = self._of("resolution")["value"]
-        if len(resolution) and resolution.notna().all():
+        if len(resolution) and resolution.gt(0).all():
             images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
             least = f"{100 * resolution.iloc[0]:.1f} points"
             yield f"AUROC differences below {least} are not significant ({images})."
 
     def _why(self) -> str:
         if len(self.best) == 1:
-            return ", whose mean AUROC is significantly higher than all others"
+            return f"Mean AUROC of {self.named} is significantly higher than that of all others."
         return (
-            f", the cheapest, then highest in AUROC, of {len(self.best)} that may be the best "
-            f"({some(self.best)})"
+            f"{len(self.best)} detectors may be the best: {some(self.best)}; {self.named} is the "
+            "cheapest of them, then highest in AUROC."
         )
 
     def _behind(self, other: str, words: str) -> Iterator[str]:
@@ -237,7 +239,7 @@ class Verdict:
         above = self._of("above_chance")
         missed = [str(name) for name in above.loc[above["value"] == 0, "ood"]]
         if missed and self.recommended:
-            yield f"{self.named} is not significantly above chance on {some(missed)}."
+            yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
         for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
             yield f"On {row['ood']}, AUROC of {row['detector']} is {_points(row)} higher."
         inverted = self._of("inverted").query("value == 1")["detector"]
@@ -249,14 +251,16 @@ class Verdict:
             )
         for why, words in (
             ("flagged", f"the data check warns of {{}} ({DAGGER})"),
-            ("too_few", "{} has too few images"),
+            ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
         ):
             if names := [name for name, reason in self.left.items() if reason == why]:
                 one = "it does" if len(names) == 1 else "they do"
                 text = words.format(some(names))
-                text = text.replace(" has ", " have ") if len(names) > 1 else text
                 yield f"{text[0].upper()}{text[1:]}: {one} not count in the means."
-        if self.flagged and "test" in self.flagged:
+        counted_in = [n for n in self.datasets if n in self.flagged and n not in self.left]
+        if counted_in and len(self.rows):
+            yield f"The data check warns of {some(counted_in)} ({DAGGER}), which the means count."
+        if "test" in self.flagged:
             yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
 
     def _notes(self) -> Iterator[str]:

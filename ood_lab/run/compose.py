@@ -21,7 +21,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ood_lab.run.internals import apply
 from ood_lab.run.values import quote, values_of
-from ood_lab.scripts import CONF, conf_folders, is_group
+from ood_lab.scripts import CONF, command, conf_folders, is_group
 
 
 def parsed(overrides: Sequence[str]) -> list[Override]:
@@ -101,8 +101,14 @@ def command_to_repeat() -> str:
     """The command that repeats the running job; output paths and loggers are left out."""
     places = ("paths.", "logger=", "task.export=")
     kept = [override for override in running_overrides() if not override.startswith(places)]
-    words = ["python", f"{HydraConfig.get().job.config_name}.py", *map(as_typed, kept)]
-    return " ".join(words)
+    return command_line(str(HydraConfig.get().job.config_name), kept)
+
+
+def command_line(script: str, overrides: Sequence[str]) -> str:
+    """What a user types for one job of ``train`` or ``eval``, with the folder of own YAML files."""
+    own = conf_folders()[1:]
+    flags = [word for folder in own for word in ("--config-dir", shell_word(str(folder)))]
+    return " ".join([command(script), *flags, *map(as_typed, overrides)])
 
 
 def trains(cfg: DictConfig) -> bool:

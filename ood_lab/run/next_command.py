@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.run.compose import as_typed, running_overrides
-from ood_lab.scripts import command
+from ood_lab.detectors.calibration import DEFAULT_ALPHA, least_held_out
+from ood_lab.run.compose import command_line, running_overrides
+from ood_lab.run.values import key_of
 
 #: Overrides that a prediction does not read; those of OOD datasets name images that it does not
-#: need, and synthetic ones are made of ID test images.
+#: need, and synthetic ones are made of ID test images. Experiments that bring a task of their own
+#: set options of that task.
 _OF_SCORING = re.compile(
-    r"(experiment=(how_far|vessels_lvlm)|task|detector|detector_table|metrics|shift|tuning|lvlm|clip|logger|force"
-    r"|graded)\b|data\.(ood|csid|levels|shift_order|ood_groups)\b"
+    r"(experiment=(how_far|vessels_lvlm|vessels_grid)|task|detector|detector_table|metrics|shift"
+    r"|tuning|lvlm|logger|force|graded|trainer\.(max|min)_\w+)\b"
+    r"|data[./](ood|ood_val|csid|levels|shift_order|ood_groups|full_spectrum)\b"
 )
 _OF_GRADED = re.compile(r"(graded|name|force)\b")
+#: Overrides that weights of this run do not bring along.
+_NOT_OF_RUN = re.compile(r"(paths\.\w+|debug)=")
 
 
 def next_command(
-    settings: Mapping[str, Any], run: Path | None, detector: str | None, trains: bool
+    settings: Mapping[str, Any],
+    run: Path | None,
+    detector: str | None,
+    trains: bool,
+    held_out: int,
 ) -> tuple[str, str] | None:
     """What the command is for, and the command, which runs as it is printed.
 
@@ -31,27 +40,34 @@ def next_command(
             what the network is.
         detector: that is recommended; None = there is none.
         trains: the job trains the network on ID train, without the classes that are held out.
+        held_out: number of ID images that a threshold can be set on.
 
     Returns:
-        None without a detector, and where a network without some of the classes was not trained by
-        this job.
+        None without a detector or images for its threshold, and where a network without some of
+        the classes was not trained by this job.
     """
-    if detector is None:
-        return None
     own = running_overrides()
+    if detector is None or not held_out:
+        return None
     if (settings.get("graded") or {}).get("kind") in ("classes", "both"):
         if not trains:
             return None
-        kept = [as_typed(o) for o in own if not _OF_GRADED.match(o.lstrip("+~"))]
-        return "train on all classes before you use it", " ".join([command("train"), *kept])
+        kept = [o for o in own if not _OF_GRADED.match(o.lstrip("+~"))]
+        return "train on all classes before you use it", command_line("train", kept)
     folder = _images(settings)
-    more = [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
+    of_detector = re.compile(rf"(detector\.{re.escape(detector)}\.|detector_preset=)")
+    kept = [o for o in own if of_detector.match(o.lstrip("+~"))]
+    kept += [f"detector=[{detector}]", "task=predict", f"task.images={folder}"]
+    if held_out < least_held_out(DEFAULT_ALPHA):
+        kept.append(f"task.alpha={math.ceil(100 / (held_out + 1)) / 100:g}")
     if run is not None:
-        words = [shlex.quote(f"ckpt={run}")]
+        network = [f"ckpt={run}", *(o for o in own if _NOT_OF_RUN.match(o.lstrip("+~")))]
     else:
-        words = [as_typed(o) for o in own if not _OF_SCORING.match(o.lstrip("+~"))]
+        network = [o for o in own if not _OF_SCORING.match(o.lstrip("+~"))]
+        if any(key_of(o) == "ckpt" for o in network):  # data and network are those of its run
+            network = [o for o in network if key_of(o) != "experiment"]
     purpose = f"score new images (replace {folder} by your folder)"
-    return purpose, " ".join([command("eval"), *words, *map(shlex.quote, more)])
+    return purpose, command_line("eval", [*network, *kept])
 
 
 def _images(settings: Mapping[str, Any]) -> str:

@@ -22,6 +22,7 @@ from ood_lab.detectors import (
     too_few,
 )
 from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
+from ood_lab.evaluation.calibrate import n_held_out
 from ood_lab.evaluation.dating import dating_of, heads_to_read
 from ood_lab.evaluation.distance import Distances, pooled
 from ood_lab.evaluation.doubts import doubtful_fits, suspicious
@@ -244,13 +245,14 @@ class Score(Task):
         recommended = verdict.loc[verdict["metric"] == "recommended", "detector"]
         named = next((name for name in recommended if name in usable), None)
         run = ws.folder if (ws.folder / "checkpoints").is_dir() else None
+        of_threshold = n_held_out(usable[named], len(val_labels)) if named else 0
         manifest |= {
             "verdict": {
                 "remarks": [
                     *([asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []),
                     *remarks_of(manifest),
                 ],
-                "next": next_command(ws.settings, run, named, ws.trains),
+                "next": next_command(ws.settings, run, named, ws.trains, of_threshold),
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {

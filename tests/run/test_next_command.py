@@ -1,0 +1,177 @@
+"""The command that a verdict recommends next: it composes and runs as it is printed."""
+
+import html
+import re
+import shlex
+
+import pandas as pd
+import pytest
+from cli import call, run_folders
+from photos import write_photos
+
+from ood_lab.io import read_json
+from ood_lab.run import next_command as module
+from ood_lab.run.commandline import rewrite
+from ood_lab.run.compose import composed
+from ood_lab.run.line import check_overrides, read_arguments
+from ood_lab.run.next_command import next_command
+from ood_lab.run.resolvers import register_resolvers
+from ood_lab.scripts import CONF
+from ood_lab.tasks.score import later
+
+SMALL = ("trainer.max_epochs=2", "metrics.draws=20", "logger=none", "trainer.accelerator=cpu")
+KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score")
+
+
+def words_of(command):
+    """Script and arguments, as a shell reads them."""
+    python, script, *words = shlex.split(command)
+    assert python == "python"
+    return script, words
+
+
+def composes(command):
+    """The configuration of the job, as the script itself would make it."""
+    script, words = words_of(command)
+    register_resolvers()
+    overrides = read_arguments(rewrite(words)).overrides
+    check_overrides(script.removesuffix(".py"), overrides)
+    return composed(script.removesuffix(".py"), overrides)
+
+
+def next_of(run):
+    return read_json(run / "manifest.json")["verdict"]["next"][1]
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """In a folder whose name needs quotes, for a shell as well as for Hydra."""
+    folder = tmp_path_factory.mktemp("outer") / "it's = my, photos"
+    write_photos(folder, (48, 48), "jpg")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def line(photos):
+    data = ("data=folder", f"data.id.train={photos}/id", f"paths.outputs={photos}/outputs")
+    return (*data, f"data.ood.my_noise={photos}/ood", *SMALL, *KNN)
+
+
+@pytest.fixture(scope="module")
+def trained(line, photos):
+    assert call("train.py", *line) == 0
+    return run_folders(photos / "outputs")[-1]
+
+
+def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monkeypatch):
+    command = next_of(trained)
+    cfg = composes(command)
+    assert cfg.ckpt == str(trained)
+    assert set(cfg.detector) <= {"msp", "knn"}
+    assert len(cfg.detector) == 1
+    assert cfg.task.images == f"{photos}/ood"
+    assert cfg.task.alpha == 0.15  # of 6 validation images, where 1/7 is the least p-value
+    assert cfg.paths.outputs == f"{photos}/outputs"
+    # However narrow the terminal: no line of it is broken or cut.
+    monkeypatch.setenv("COLUMNS", "80")
+    assert call("train.py", *line) == 0
+    assert command in capsys.readouterr().out.splitlines()
+    assert command in html.unescape((trained / "report.html").read_text())
+
+
+def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
+    graded = ("graded=corruptions", "graded.severities=[3,5]")
+    own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
+    assert call("eval.py", f"ckpt={trained}", *own, *graded, *KNN) == 0
+    run = run_folders(photos / "outputs")[-1]
+    assert {"corrupted", "my_noise"} <= set(pd.read_parquet(run / "scores.parquet")["dataset"])
+    script, words = words_of(next_of(run))
+    assert not [word for word in words if "graded" in word]
+    composes(next_of(run))
+    assert call(script, *words) == 0
+    predicted = run_folders(photos / "outputs")[-1]
+    assert len(pd.read_csv(predicted / "predictions.csv")) == 12
+    page = html.unescape((predicted / "predictions.html").read_text())
+    (again,) = set(re.findall(r"python eval\.py [^<]*", page))
+    assert composes(again).task.images == composes(next_of(run)).task.images
+
+
+def test_of_held_out_classes_it_trains_on_all(line, photos):
+    without_ood = [each for each in line if not each.startswith("data.ood")]
+    held = ("graded=classes", "graded.held_out=[plum]", "task.report=false")
+    assert call("train.py", *without_ood, *held) == 0
+    run = run_folders(photos / "outputs")[-1]
+    assert len(read_json(run / "manifest.json")["classes"]) == 2
+    assert words_of(next_of(run))[0] == "train.py"
+    cfg = composes(next_of(run))
+    assert not cfg.get("graded")
+    assert cfg.data.id.train == f"{photos}/id"
+    # An evaluation of it cannot train, and new images of plums would be flagged.
+    own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
+    assert call("eval.py", f"ckpt={run}", *own, *KNN) == 0
+    assert (
+        read_json(run_folders(photos / "outputs")[-1] / "manifest.json")["verdict"]["next"] is None
+    )
+
+
+def test_words_about_a_missing_ood_dataset_have_a_command_that_composes(trained):
+    (command,) = re.findall(r"python .* data\.ood\.NAME=DIR", later(trained))
+    assert composes(command).data.ood.NAME == "DIR"
+    assert "python" not in later(None)
+
+
+@pytest.fixture
+def typed(monkeypatch):
+    """The next command of an evaluation that was typed like this."""
+
+    def command(*overrides, detector="knn", held_out=50, **settings):
+        monkeypatch.setattr(module, "running_overrides", lambda: list(overrides))
+        found = next_command(settings, None, detector, False, held_out)
+        return found and found[1]
+
+    return command
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (CONF / "experiment").glob("*.yaml")))
+def test_no_experiment_leaves_options_of_its_task_behind(name, typed, tmp_path):
+    # Of a run, the data are the run's own; these experiments score nothing themselves.
+    cfg = composes(typed(f"experiment={name}", f"ckpt={tmp_path}"))
+    own = composes(f"python eval.py ckpt={tmp_path} task=predict task.images=DIR")
+    assert set(cfg.task) == set(own.task)
+
+
+LINES = {
+    "builtin data": ("model.weights=net.pt", "metrics.draws=10", "trainer.accelerator=cpu"),
+    "measured shift": ("experiment=how_far", "model=clip", "clip=scenes", "task.k=5"),
+    "a network of timm": ("model=timm", "model.name=resnet18", "model.pretrained=true"),
+    "options of training": ("trainer.max_epochs=3", "trainer.min_epochs=1", "trainer.precision=32"),
+    "datasets of a group": ("data=cifar10", "data/ood=[svhn]", "data.shift_order=[svhn]"),
+    "settings": ("detector=[knn,vim]", "detector.knn.k=7", "detector.vim.dim=3", "tuning=val_ood"),
+    "groups": ("data=folder", "data.id.train=DIR", "data.ood.a=DIR", "data.ood_groups.near=[a]"),
+    "full spectrum": ("data=folder", "data.csid.a=DIR", "data.full_spectrum=true"),
+    "levels": ("data.levels=FILE", "shift=semantic", "detector_table=all", "force=true"),
+    "preset": ("detector_preset=paper", "graded.severities=[1]", "graded=corruptions", "lvlm=tiny"),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_an_evaluation_keeps_what_a_prediction_reads(name, typed):
+    cfg = composes(typed(*LINES[name]))
+    assert cfg.task.images == "DIR"
+    assert list(cfg.detector) == ["knn"]
+    if name == "measured shift":
+        assert cfg.model.name != composes("python eval.py task=predict task.images=DIR").model.name
+    assert cfg.detector_preset == ("paper" if name == "preset" else "openood")
+    assert cfg.detector.knn.k == (7 if name == "settings" else cfg.detector.knn.k)
+
+
+def test_nothing_is_recommended_without_a_detector_or_images_for_its_threshold(typed):
+    assert typed("ckpt=RUN", detector=None) is None
+    assert typed("ckpt=RUN", held_out=0) is None
+    assert "task.alpha" not in typed("ckpt=RUN", held_out=19)
+    assert "task.alpha=0.06" in typed("ckpt=RUN", held_out=18)
+
+
+def test_own_yaml_files_are_named(typed, monkeypatch, tmp_path):
+    monkeypatch.setenv("OOD_LAB_CONFIG_DIR", str(tmp_path))
+    assert shlex.split(typed("ckpt=RUN"))[2:4] == ["--config-dir", str(tmp_path)]

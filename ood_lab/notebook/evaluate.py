@@ -238,7 +238,7 @@ def evaluate(
     else:
         rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
-    shift, how = shift_of(of_train, sets["test"], measured, model=model, draws=draws, seed=seed)
+    shift, how = shift_of(of_train, sets["test"], measured, draws=draws, seed=seed)
     verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}

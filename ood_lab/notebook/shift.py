@@ -23,7 +23,6 @@ def shift_of(
     test: FeatureBank,
     ood: Mapping[str, FeatureBank],
     *,
-    model: str,
     draws: int,
     seed: int,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -58,7 +57,7 @@ def shift_of(
     note = None if found.reason else TRAINED_ON
     of_ruler = {"metric": CLASS_UNITS, "reason": found.reason, "note": note}
     columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return found.values[columns], {"by": model, "unsplit": True, "rulers": [of_ruler]}
+    return found.values[columns], {"rulers": [of_ruler]}
 
 
 def _unit(bank: FeatureBank) -> Tensor:

@@ -25,6 +25,8 @@ from ood_lab.words import counted, listed
 _MOST_SEVERE = 5
 #: FPR95 above which a detector is called weak.
 WEAK = 0.5
+#: Difference of AUROC above which images are too few to compare detectors.
+_COARSE = 0.5
 #: Rows of the table on a terminal, and names that a sentence lists.
 _ROWS, _NAMED = 12, 6
 _FPR95 = {
@@ -202,8 +204,9 @@ class Verdict:
             yield "No detector is recommended: there are too few images for an interval."
         else:
             yield "No detector detects these datasets: no AUROC is significantly above 50%."
-        of = "" if self.recommended or not several else f" of {name}, the first by AUROC"
-        yield f"AUROC{of} {_interval(mean)}: {where}."
+        of = "" if self.recommended or not several else f" of {name}, the first by AUROC,"
+        rests = "" if math.isnan(mean["ci_low"]) else f": {where}"
+        yield f"AUROC{of} {_interval(mean)}{rests}."
         fpr95 = self._mean("fpr95")
         if fpr95 is not None and self.recommended:
             yield f"FPR95 {_interval(fpr95)}: {_FPR95[self.positive]}."
@@ -214,8 +217,12 @@ class Verdict:
         resolution = self._of("resolution")["value"]
         if len(resolution) and resolution.gt(0).all():
             images = f"{int(mean['n_id']):,} ID test and {int(mean['n_ood']):,} OOD images"
-            least = f"{100 * resolution.iloc[0]:.1f} points"
-            yield f"AUROC differences below {least} are not significant ({images})."
+            least = float(resolution.iloc[0])
+            if least < _COARSE:
+                least_points = f"{100 * least:.1f} points"
+                yield f"AUROC differences below {least_points} are not significant ({images})."
+            else:
+                yield f"There are too few images to compare detectors ({images})."
 
     def _why(self) -> str:
         if len(self.best) == 1:

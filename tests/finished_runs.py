@@ -6,8 +6,11 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
+from ood_lab.axes import CLASS_UNITS
 from ood_lab.metrics.table import KIND
+from ood_lab.metrics.verdict import VERDICT
 from ood_lab.results import write_results
+from ood_lab.shift.summary import KIND as SHIFT
 
 SETS = ("near", "far")
 IDENTITY = {"train": "a", "test": "b", "near": "c", "far": "d"}
@@ -63,3 +66,42 @@ def write_run(
     (path / "config.yaml").write_text(yaml.safe_dump({"detector": nodes, "paths": {}}))
     (path / "DONE").touch()
     return path
+
+
+def add_verdict(
+    run: Path, found: dict[str, float], *, recommended=None, half=0.02, left=None, fpr95=None
+):
+    """Rows of kind ``verdict``: ``found`` is detector → mean AUROC; FPR95 = 1 - AUROC if None.
+
+    The set of the best is all within ``half`` of the best; none detects without ``recommended``.
+    ``left``: dataset → why it does not count.
+    """
+    top = max(found.values())
+    rows = [{"metric": "detects", "value": float(recommended is not None)}]
+    rows += [{"metric": why, "value": 5.0, "ood": ood} for ood, why in (left or {}).items()]
+    if recommended is not None:
+        rows.append({"metric": "recommended", "value": 1.0, "detector": recommended})
+    for detector, auroc in found.items():
+        for metric, value in (("mean_auroc", auroc), ("mean_fpr95", fpr95 or 1 - auroc)):
+            ends = {"ci_low": value - half, "ci_high": value + half}
+            rows.append({"metric": metric, "value": value, "detector": detector, **ends})
+        within = float(auroc >= top - half)
+        rows.append({"metric": "best_set", "value": within, "detector": detector})
+    named = recommended or max(found, key=found.get)
+    rows += [
+        {"metric": metric, "value": 0.7, "detector": named, "ood": ood}
+        for metric in ("auroc", "fpr95")
+        for ood in SETS
+    ]
+    table = pd.read_parquet(run / "results.parquet")
+    model, seed = table["model"].iloc[0], int(table["seed"].iloc[0])
+    sizes = {"n": 160, "n_id": 100, "n_ood": 60}
+    verdict = VERDICT.table([sizes | row for row in rows], model=model, seed=seed)
+    units = [
+        {"set": ood, "axis": "semantic", "metric": CLASS_UNITS, "value": 2.0 + place, "n": 30}
+        for place, ood in enumerate(SETS)
+    ]
+    shift = SHIFT.table(units, model="tiny", seed=seed)
+    write_results(verdict, run)
+    write_results(shift, run)
+    return run

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.report.leaderboard_best import Pairs, mark_best
+from ood_lab.report.leaderboard_names import trainings
 from ood_lab.report.leaderboard_runs import FinishedRun
 from ood_lab.report.protocol import finding_sentences, percent
 from ood_lab.report.view import Estimate
@@ -82,6 +83,7 @@ def make_leaderboard(runs: Sequence[FinishedRun]) -> Leaderboard:
     single = single[single["run"].isin(kept)]
     runs = [run for run in runs if run.sweep in kept]
     rows = aggregate(single)
+    rows["training"] = rows["run"].map(trainings(runs))
     rows["fpr95_positive"] = positive = runs[0].manifest["fpr95_positive"]
     lost = [run for run in runs if run.at_chance]
     rows["best"] = mark_best(rows, _pairs(runs, rows), {run.sweep for run in lost})
@@ -136,6 +138,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "n_ood": estimate.n_ood,
             "value": estimate.value,
             "sampling_half_width": estimate.half_width,
+            "low": estimate.low,
         }
 
     yield row("id_accuracy", None, None)
@@ -162,7 +165,7 @@ def once(single: pd.DataFrame, configuration: Sequence[str]) -> pd.DataFrame:
         configuration: columns that together name one.
     """
     # Where a number was found is not a part of it, and draws decide the intervals.
-    told = single.drop(columns=["run", "sampling_half_width"])
+    told = single.drop(columns=["run", "sampling_half_width", "low"])
     numbers = pd.Series(map(repr, told.itertuples(index=False, name=None)), index=single.index)
     twice = pd.DataFrame({"run": single["run"], "number": numbers}).duplicated()
     single, numbers = single[~twice], numbers[~twice]
@@ -189,6 +192,7 @@ def aggregate(single: pd.DataFrame) -> pd.DataFrame:
         value=("value", lambda v: v.mean(skipna=False)),
         seed_std=("value", lambda v: v.std(ddof=1, skipna=False)),
         sampling_half_width=("sampling_half_width", lambda h: h.mean(skipna=False)),
+        low=("low", lambda ends: ends.mean(skipna=False)),
     )
     return rows.reset_index()
 

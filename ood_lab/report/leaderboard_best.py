@@ -4,56 +4,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Hashable, Mapping
+from itertools import compress
 from typing import Any
 
 import pandas as pd
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.view import marked
 
 #: ``(run, metric, set, detector)`` → outcome of the paired tests inside that run.
 Pairs = Mapping[tuple[Any, ...], bool]
 Row = Mapping[Any, Any]
 
 ALPHA = 0.05
+_CHANCE = 0.5
+_KEY = ["run", "metric", "ood", "detector"]
 RULE = (
-    "Compared with the best value of the column. Detectors of one run with one seed: the paired "
-    "tests of that run (DeLong, bootstrap; Holm). All rows of the table with several seeds: "
-    "Welch's t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a "
-    "and b the half-widths of the two 95% sampling intervals. Where no test is possible, the best "
-    "alone is marked; what shares its value as shown is marked with it. A network that is no "
-    "better than chance on ID carries no mark, and a single row has none."
+    "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
+    "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
+    "with several seeds: Welch's t-test over the seeds against the best value, 5%, uncorrected. "
+    "Otherwise: a difference within sqrt(a² + b²), a and b the half-widths of the two 95% sampling "
+    "intervals. Without a test: the best value as shown. Never marked: rows behind a significantly "
+    "worse one, a row whose AUROC is not significantly above 50% (lower end of the 95% interval, "
+    "mean over seeds), a column of a run in which no detector is, a network at chance on ID test, "
+    "and a single row."
 )
 
 
 def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) -> pd.Series:
     """True for the best row of every column, and for those not significantly worse.
 
-    A column is one OOD set and metric; see :data:`RULE`.
+    A column is one OOD dataset and metric; see :data:`RULE`.
 
     Args:
-        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``.
+        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``, and
+            ``low``, the lower end of the interval; NaN = there is none.
         pairs: outcome of the tests inside runs of one seed.
         unmarked: runs whose rows are neither marked nor compared with.
     """
-    best = pd.Series(False, index=rows.index)
+    best: list[Hashable] = []
     ranks = rows["metric"].map(lambda name: metric_of(name).ranks).astype(bool)
-    left_out = ~ranks | rows["run"].isin(unmarked)
-    ranked = rows[~left_out & rows["value"].notna()]
+    at_chance = _at_chance(rows)
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
+    ranked = rows[ranks & rows["value"].notna() & ~rows["run"].isin(unmarked)]
     for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
-        metric = str(name)
-        values = column["value"]
-        leader = values.idxmax() if metric_of(metric).better == "higher" else values.idxmin()
+        outcomes = [pairs.get(key) for key in column[_KEY].itertuples(index=False, name=None)]
+        if column["run"].nunique() == 1 and None not in outcomes:
+            best += compress(column.index, outcomes if len(column) > 1 else [])
+            continue
+        values = column.loc[~at_chance[column.index], "value"]
+        if len(column) < 2 or values.empty:
+            continue
+        order = values.sort_values(ascending=metric_of(str(name)).better == "lower", kind="stable")
         records = column.to_dict("index")
-        not_worse = {
-            index
-            for index, row in records.items()
-            if index == leader or _not_worse(row, records[leader], pairs, seeds_vary)
-        }
-        leaders: set[Hashable] = marked(values.to_dict(), metric, not_worse)
-        best |= best.index.isin(list(leaders))
-    return best
+        leader = records[order.index[0]]
+        for index in order.index:
+            found = _not_worse(records[index], leader, pairs, seeds_vary)
+            alike = round(records[index]["value"], 3) == round(leader["value"], 3)
+            if index != order.index[0] and not (alike if found is None else found):
+                break  # a test without power would else mark what is behind
+            best.append(index)
+    return pd.Series(rows.index.isin(best), index=rows.index)
+
+
+def _at_chance(rows: pd.DataFrame) -> pd.Series:
+    """Rows of a dataset, or mean, on which their AUROC is not significantly above 50%."""
+    aurocs = rows[rows["metric"] == "auroc"]
+    low = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
+    keys = ["run", "detector", "ood"]
+    lost = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
+    found = [key in lost for key in rows[keys].itertuples(index=False, name=None)]
+    return pd.Series(found, index=rows.index)
 
 
 def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:

@@ -10,8 +10,8 @@ import pandas as pd
 
 from ood_lab.report.leaderboard import aggregate, once
 from ood_lab.report.leaderboard_best import mark_best
+from ood_lab.report.leaderboard_names import differing, trainings
 from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.leaderboard_table import differing
 from ood_lab.report.protocol import MISSING, percent
 from ood_lab.report.table import Cell, Group, Head, Table
 
@@ -34,6 +34,7 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
         return pd.DataFrame(columns=_COLUMNS)
     single = once(single, ["run"])
     rows = aggregate(single)
+    rows["training"] = rows["run"].map(trainings(runs))
     rows["best"] = mark_best(rows, {})
     split = rows["ood"].str.split("/", n=1, expand=True)
     named = rows.assign(level=split[0], subset=split[1], n=rows["n_id"])
@@ -90,7 +91,7 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
     notes = [
         "Bold or *: within noise of the best of the column. All rows with several seeds: Welch's "
         "t-test over the seeds, 5%, not corrected. Else: a difference within sqrt(a² + b²), a and "
-        "b the half-widths of the two 95% intervals (Wilson)."
+        "b the half-widths of the two 95% intervals (Wilson). Never: rows behind a worse one."
     ]
     if (rows["source"] == "derived").any():
         notes.append(f"{_DERIVED}: the parent of the predicted class, not a head of the network.")
@@ -119,4 +120,5 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "n_ood": 0,
             "value": row["value"],
             "sampling_half_width": (row["ci_high"] - row["ci_low"]) / 2,
+            "low": row["ci_low"],
         }

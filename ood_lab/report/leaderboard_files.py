@@ -7,10 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from ood_lab.io import write_text
-from ood_lab.report.blocks import Block, FigureFile, Folded
+from ood_lab.report.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.leaderboard import Leaderboard
 from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
 from ood_lab.report.leaderboard_table import wide_table
+from ood_lab.report.leaderboard_verdict import BoardVerdict
 from ood_lab.report.optional import optional
 from ood_lab.report.page import Page, Section
 from ood_lab.report.paper import latex, markdown
@@ -29,7 +30,7 @@ def write_leaderboard(
 
     Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
     Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
-    show what more of them bring.
+    show what more of them bring. ``<name>_verdict.csv`` has the numbers of the verdict.
 
     Args:
         board: the table.
@@ -44,11 +45,15 @@ def write_leaderboard(
     accuracies = dating_rows(board.runs)
     dating = dating_wide(accuracies)
     tables = [wide, dating] if dating else [wide]
+    verdict = BoardVerdict(board)
+    opening = [markdown(verdict.table(), verdict.sentences)] if verdict.runs else []
     texts = {
         f"{name}.csv": board.rows.to_csv(index=False),
-        f"{name}.md": "\n".join(markdown(table, board.warnings) for table in tables),
+        f"{name}.md": "\n".join([*opening, *(markdown(t, board.warnings) for t in tables)]),
         f"{name}.tex": "\n".join(latex(table, board.warnings) for table in tables),
     }
+    if verdict.runs:
+        texts[f"{name}_verdict.csv"] = verdict.detectors.to_csv(index=False)
     if dating:
         texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
     shots = shots_rows(board)
@@ -88,9 +93,10 @@ def page(
             ("Models", str(models), f"{runs} configuration{'s' * (runs > 1)}"),
             ("Detectors", str(detectors), counted(len(wide.rows), "row")),
             ("OOD sets", str(len(board.sets)), ", ".join(board.sets)),
-            ("Best mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
+            ("Highest mean AUROC", best[0].text, f"{auroc} · {named}" if named else auroc),
         ],
         warnings=[*notes, *board.warnings],
+        before=[Section("Verdict", BoardVerdict(board).blocks(page=True))],
         summary=[wide, Folded("Runs and settings", [_settings_table(board)])],
         sections=[Section("Dating", [dating] if dating else []), Section("Figures", figures)],
         definitions=definitions_of(board.rows),
@@ -107,11 +113,19 @@ def _settings_table(board: Leaderboard) -> Table:
     return Table("Runs and settings", [Head(k, "ascending") for k in keys], cells)
 
 
-def terminal(board: Leaderboard, title: str) -> list[Block]:
-    """The top of the leaderboard for the terminal."""
+def terminal(board: Leaderboard, title: str, every: bool = False) -> list[Block]:
+    """The verdict for the terminal; its tables where ``every`` is true, or no run has a verdict.
+
+    Of the table without a verdict it is the top.
+    """
+    verdict = BoardVerdict(board)
+    if verdict.runs and not every:
+        warnings = [Text(warning, "warning") for warning in board.warnings]
+        return [Text(title, "title"), *warnings, *verdict.blocks()]
     wide = wide_table(board)
     notes = [wide.caption, star_sentence(tested=True), *board.warnings]
-    if left := len(wide.rows) - _TERMINAL_ROWS:
-        notes += [f"{left} more rows in the files."] * (left > 0)
-    rows = wide.rows[:_TERMINAL_ROWS]
-    return [replace(wide, caption=title, rows=rows, notes=notes, each=f"{title}: {{}}")]
+    rows = wide.rows if every else wide.rows[:_TERMINAL_ROWS]
+    if left := len(wide.rows) - len(rows):
+        notes.append(f"{left} more rows in the files.")
+    whole = replace(wide, caption=title, rows=rows, notes=notes, each=f"{title}: {{}}")
+    return [whole, *verdict.blocks()]

@@ -14,6 +14,7 @@ import pandas as pd
 from ood_lab.errors import UserError
 from ood_lab.io import read_config, read_json, read_table
 from ood_lab.metrics import at_chance
+from ood_lab.report.verdict import Verdict
 from ood_lab.report.view import RunView
 from ood_lab.results import of_kind, read_results
 
@@ -33,6 +34,7 @@ class FinishedRun:
         best: its ``ood, metric, detector, best``; None where the run tested nothing.
         manifest: what made its numbers.
         config: its configuration.
+        verdict: what it found, in short; without rows where an earlier version wrote the run.
         dating: its dating table; None where its data has neither levels nor a category.
     """
 
@@ -41,6 +43,7 @@ class FinishedRun:
     best: pd.DataFrame | None
     manifest: dict[str, Any]
     config: dict[str, Any]
+    verdict: Verdict
     dating: pd.DataFrame | None = None
 
     @cached_property
@@ -168,6 +171,7 @@ def read_run(path: Path) -> FinishedRun:
         read_table(best) if best.exists() else None,
         manifest,
         read_config(path),
+        Verdict.of(results, manifest),
         dating if len(dating) else None,
     )
 

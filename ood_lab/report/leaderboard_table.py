@@ -13,6 +13,7 @@ import pandas as pd
 from ood_lab.metrics import metric_of
 from ood_lab.report.leaderboard import MEAN, Leaderboard
 from ood_lab.report.leaderboard_best import RULE
+from ood_lab.report.leaderboard_names import short_names
 from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
 from ood_lab.report.table import Cell, Group, Head, Table
 
@@ -23,13 +24,6 @@ _KEY = ["run", "detector"]
 def wide_table(board: Leaderboard) -> Table:
     """One row per detector of a run, best mean AUROC first; then the sets in shift order."""
     return _Layout(board).table()
-
-
-def differing(settings: pd.Series) -> pd.Series:
-    """Of texts ``key=value; ...`` the pairs that not all of them share."""
-    items = settings.str.split("; ")
-    common = set.intersection(*map(set, items))
-    return items.map(lambda pairs: "; ".join(p for p in pairs if p not in common))
 
 
 def _head(metric: str) -> Head:
@@ -56,35 +50,7 @@ class _Layout:
         auroc = rows[(rows["metric"] == "auroc") & (rows["ood"] == self.summary)]
         named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
         named = named.sort_values("value", ascending=False, kind="stable")
-        named["training"] = differing(named["training"])
-        named["settings"] = self._telling(named)
-        return named
-
-    def _telling(self, named: pd.DataFrame) -> pd.Series:
-        """Settings that differ between the rows of a model, or were asked to differ.
-
-        What follows from another model (the layers that Gram reads) is not a choice.
-        """
-        by_model = named.groupby(["detector", "model", "training"])["settings"]
-        told = by_model.transform(differing)
-        keys = {
-            (detector, pair.partition("=")[0])
-            for detector, pairs in zip(named["detector"], told, strict=True)
-            for pair in pairs.split("; ")
-        }
-        runs = {run.sweep: run for run in self.board.runs}
-        for detector, of_detector in named.groupby("detector"):
-            asked = [runs[sweep].asked(str(detector)) or {} for sweep in of_detector["run"]]
-            for key in {key for node in asked for key in node}:
-                if len({repr(node.get(key)) for node in asked}) > 1:
-                    keys.add((detector, key))
-        return pd.Series(
-            [
-                "; ".join(p for p in pairs.split("; ") if (detector, p.partition("=")[0]) in keys)
-                for detector, pairs in zip(named["detector"], named["settings"], strict=True)
-            ],
-            index=named.index,
-        )
+        return short_names(named, self.board.runs)
 
     def table(self) -> Table:
         names = self._names()
@@ -128,22 +94,14 @@ class _Layout:
     def _names(self) -> list[tuple[Head, list[Cell]]]:
         """As many naming columns as it takes to tell the rows apart."""
 
-        def column(key: str, title: str) -> tuple[Head, list[Cell]]:
-            return Head(title, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
+        def column(key: str) -> tuple[Head, list[Cell]]:
+            return Head(key, "ascending"), [Cell(t, t) for t in self.rows[key].astype(str)]
 
-        shown = [column("detector", "detector")]
         keys = ["detector"]
-        if self.rows["model"].nunique() > 1:
-            keys.append("model")
-            shown.append(column("model", "model"))
-        if self.rows["training"].any():
-            keys.append("training")
-            shown.append(column("training", "training"))
-        if self.rows["settings"].any():
-            keys.append("settings")
-            shown.append(column("settings", "settings"))
-        if self.rows.duplicated(keys).any():
-            shown.append(column("run", "run"))
+        keys += ["model"] if self.rows["model"].nunique() > 1 else []
+        keys += [key for key in ("training", "settings") if self.rows[key].any()]
+        keys += ["run"] if self.rows.duplicated(keys).any() else []
+        shown = [column(key) for key in keys]
         if self.seeds > 1:
             counts = [Cell(str(n), int(n)) for n in self.rows["n_seeds"]]
             shown.append((Head("seeds"), counts))
@@ -181,7 +139,7 @@ class _Layout:
         return int(rows.loc[rows["ood"] == ood, "n_ood"].max())
 
     def _notes(self) -> tuple[str, ...]:
-        notes = ["Bold or *: best of its column or not significantly worse. " + RULE]
+        notes = ["Bold or *: best of its column, or not significantly worse. " + RULE]
         if self.seeds > 1:
             notes.append("a ± b: mean and standard deviation over the seeds of a configuration.")
         halves = self.board.rows.loc[

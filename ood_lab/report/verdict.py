@@ -24,7 +24,7 @@ from ood_lab.words import counted, listed
 #: Severities of common corruptions.
 _MOST_SEVERE = 5
 #: FPR95 above which a detector is called weak.
-_WEAK = 0.5
+WEAK = 0.5
 #: Rows of the table on a terminal, and names that a sentence lists.
 _ROWS, _NAMED = 12, 6
 _FPR95 = {
@@ -39,8 +39,8 @@ class Verdict:
 
     Attributes:
         rows: of kind ``verdict``, see :func:`ood_lab.metrics.verdict.verdict_of`.
-        shift: one row per dataset and axis in units of ID data: ``dataset, axis, metric, value,
-            ci_low, ci_high, n``; empty where nothing was measured.
+        shift: one row per dataset and axis in units of ID data: ``dataset, encoder, axis, metric,
+            value, ci_low, ci_high, n``; empty where nothing was measured.
         positive: class whose FPR95 it is.
         flagged: datasets that the check of the data has warned of; "test" is ID test.
         remarks: further sentences, on the data and on how the shift was measured.
@@ -179,7 +179,8 @@ class Verdict:
         rows = rows[rows["detector"] == self.named]
         return rows.iloc[0].to_dict() if len(rows) else None
 
-    def _left(self) -> dict[str, str]:
+    @property
+    def left(self) -> dict[str, str]:
         """Datasets that do not count, and why: ``flagged`` or ``too_few``."""
         return {str(name): why for why in ("flagged", "too_few") for name in self._of(why)["ood"]}
 
@@ -191,7 +192,7 @@ class Verdict:
             return
         name = self.named
         several = self._of("mean_auroc")["detector"].nunique() > 1
-        n = len(self._of("auroc")) - len(self._left())
+        n = len(self._of("auroc")) - len(self.left)
         where = f"mean of {n} datasets, simultaneous 95% interval" if n > 1 else "95% interval"
         if self.recommended:
             yield f"Recommended detector: {name}."
@@ -206,7 +207,7 @@ class Verdict:
         fpr95 = self._mean("fpr95")
         if fpr95 is not None and self.recommended:
             yield f"FPR95 {_interval(fpr95)}: {_FPR95[self.positive]}."
-            if fpr95["value"] > _WEAK:
+            if fpr95["value"] > WEAK:
                 yield f"This is weak: FPR95 of {name} is above 50%."
         if self.recommended and name != BASELINE:
             yield from self._behind(BASELINE, f"the baseline {BASELINE}")
@@ -220,7 +221,7 @@ class Verdict:
         if len(self.best) == 1:
             return f"Mean AUROC of {self.named} is significantly higher than that of all others."
         return (
-            f"{len(self.best)} detectors may be the best: {_some(self.best)}; {self.named} is the "
+            f"{len(self.best)} detectors may be the best: {some(self.best)}; {self.named} is the "
             "cheapest of them, then highest in AUROC."
         )
 
@@ -238,27 +239,27 @@ class Verdict:
         above = self._of("above_chance")
         missed = [str(name) for name in above.loc[above["value"] == 0, "ood"]]
         if missed and self.recommended:
-            yield f"AUROC of {self.named} is not significantly above 50% on {_some(missed)}."
+            yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
         for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
             yield f"On {row['ood']}, AUROC of {row['detector']} is {_points(row)} higher."
         inverted = self._of("inverted").query("value == 1")["detector"]
         if len(inverted):
             verb = "rates" if len(inverted) == 1 else "rate"
             yield (
-                f"Inverted: {_some(list(inverted))} {verb} the OOD images as more normal than your "
+                f"Inverted: {some(list(inverted))} {verb} the OOD images as more normal than your "
                 "test images (mean AUROC below 50%)."
             )
         for why, words in (
             ("flagged", f"the data check warns of {{}} ({DAGGER})"),
             ("too_few", f"fewer than {FEWEST_OF_A_VERDICT} images in {{}}"),
         ):
-            if names := [name for name, reason in self._left().items() if reason == why]:
+            if names := [name for name, reason in self.left.items() if reason == why]:
                 one = "it does" if len(names) == 1 else "they do"
-                text = words.format(_some(names))
+                text = words.format(some(names))
                 yield f"{text[0].upper()}{text[1:]}: {one} not count in the means."
-        counted_in = [n for n in self.datasets if n in self.flagged and n not in self._left()]
+        counted_in = [n for n in self.datasets if n in self.flagged and n not in self.left]
         if counted_in and len(self.rows):
-            yield f"The data check warns of {_some(counted_in)} ({DAGGER}), which the means count."
+            yield f"The data check warns of {some(counted_in)} ({DAGGER}), which the means count."
         if "test" in self.flagged:
             yield f"The data check warns of the ID test images ({DAGGER}): see its warning."
 
@@ -304,8 +305,10 @@ def shift_units(results: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])]
     if not len(rows):
         return pd.DataFrame()
-    columns = ["set", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return rows[columns].rename(columns={"set": "dataset"}).reset_index(drop=True)
+    columns = ["set", "model", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return (
+        rows[columns].rename(columns={"set": "dataset", "model": "encoder"}).reset_index(drop=True)
+    )
 
 
 def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:
@@ -341,7 +344,7 @@ def _points(row: Mapping[Any, Any], sign: int = 1) -> str:
     return f"{sign * 100 * row['value']:.1f} points [{ends[0]:.1f}, {ends[1]:.1f}]"
 
 
-def _some(names: Sequence[str]) -> str:
+def some(names: Sequence[str]) -> str:
     """The names; of many the first, and how many others there are."""
     more = len(names) - _NAMED
     return listed([*names] if more <= 1 else [*names[:_NAMED], f"{more} others"])

@@ -43,17 +43,24 @@ class Estimate(NamedTuple):
         return not (math.isnan(self.low) or math.isnan(self.high))
 
 
-def marked(values: Mapping[_Key, float], metric: str, not_worse: Collection[_Key]) -> set[_Key]:
-    """Which values of a column carry the mark of the best.
+def marked(
+    values: Mapping[_Key, float], metric: str, not_worse: Collection[_Key] | None
+) -> set[_Key]:
+    """Which values of a column carry the mark of the best; none where there is one value.
 
-    Those that share the best one as shown (one decimal of a percent), and those of ``not_worse``;
-    none where there is one value.
+    Args:
+        values: of the column; NaN where it is missing.
+        metric: that it shows.
+        not_worse: those that a test does not call worse than the best, which may be none. None =
+            there is no test: those that share the best value as shown (one decimal of a percent).
     """
     shown = {key: round(value, 3) for key, value in values.items() if not math.isnan(value)}
     if len(shown) < 2 or not metric_of(metric).ranks:
         return set()
+    if not_worse is not None:
+        return {key for key in shown if key in not_worse}
     best = (max if metric_of(metric).better == "higher" else min)(shown.values())
-    return {key for key, value in shown.items() if value == best or key in not_worse}
+    return {key for key, value in shown.items() if value == best}
 
 
 def _none_if_missing(value: Any) -> Any:
@@ -308,9 +315,13 @@ class RunView:
         """Detectors to mark in a column with ``values``, see :func:`marked`.
 
         ``ood`` is None for ``mean_<metric>`` and ``mean_<group>_<metric>``. None is marked where
-        :attr:`has_marks` is False.
+        :attr:`has_marks` is False, nor where no detector is significantly above chance.
         """
         if not self.has_marks:
             return set()
-        not_worse = {d for d in values if self._significance.get((metric, d, ood))}
-        return marked(values, metric, not_worse)
+        tests = {d: self._significance.get((metric, d, ood)) for d in values}
+        if any(test is not None for test in tests.values()):
+            return marked(values, metric, {d for d, test in tests.items() if test})
+        aurocs = [self._significance.get(("auroc", d, ood)) for d in values]
+        undetected = False in aurocs and not any(aurocs)
+        return set() if undetected else marked(values, metric, None)

@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 class Compare(Task):
     """Writes ``leaderboard.csv``, ``.md``, ``.tex`` and ``.html`` over models, detectors and sets.
 
+    Page and Markdown begin with the verdict over models and seeds; the terminal shows only it,
+    and the table, too, with ``detector_table=all``.
+
     Runs of another positive class of FPR95, data, shift order or choice of sets than most get
     tables of their own, ``leaderboard-2.*`` and so on, with the reason.
 
@@ -47,12 +50,13 @@ class Compare(Task):
         groups |= {f"leaderboard-{n}": group for n, group in enumerate(others, 2)}
         apart = {name: f"{name}: {why_apart(groups[name], main)}" for name in [*groups][1:]}
         console = Console()
-        for name, group in groups.items():
+        every = ws.settings["detector_table"] == "all"
+        for name, group in reversed(groups.items()):  # the verdict over most runs is the last
             board = make_leaderboard(group)
             notes = [apart[name]] if name in apart else list(apart.values())
             write_leaderboard(board, ws.folder, name, notes)
             title = f"{name} of {_counted(board, group)}"
-            blocks = terminal(board, title)
+            blocks = terminal(board, title, every)
             write_summary(blocks, ws.folder, name)
             console.print(Printed(blocks))
         for line in apart.values():

@@ -214,12 +214,110 @@ def test_runs_of_one_seed_are_marked_by_their_intervals(tmp_path):
     assert lower.best
 
 
+def test_seeds_that_vary_much_bring_no_star_behind_a_worse_row(tmp_path):
+    """Two seeds 0.3 apart have no power against any best value."""
+    seeds = {"best": (0.95, 0.95), "worse": (0.80, 0.81), "wild": (0.60, 0.90)}
+    paths = [
+        write_run(tmp_path / m / m, {"knn": (v, v)}, model=m, seed=s)
+        for m, values in seeds.items()
+        for s, v in enumerate(values)
+    ]
+    rows = board_of(*paths).rows
+    assert set(rows.loc[rows.best, "model"]) == {"best"}
+    rows = board_of(*paths[:2], *paths[4:]).rows
+    assert set(rows.loc[rows.best, "model"]) == {"best", "wild"}
+
+
+def test_nothing_at_chance_has_a_star(tmp_path):
+    """Neither AUROC nor FPR95, between runs or between seeds."""
+    for n, half in enumerate((0.03, 0.01)):
+        values = {"x": 0.52, "y": 0.45}  # 0.52 ± 0.03 is not above chance, 0.52 ± 0.01 is
+        paths = [
+            write_run(tmp_path / f"{n}{m}" / m, {"knn": (v, v)}, model=m, seed=s, half=half)
+            for m, v in values.items()
+            for s in (0, 1)
+        ]
+        for chosen in (paths, paths[::2]):
+            rows = board_of(*chosen).rows
+            assert set(rows.loc[rows.best & rows.ood.isin(["near", "far"]), "model"]) == (
+                {"x"} if half == 0.01 else set()
+            )
+
+
+def test_a_column_in_which_the_tests_name_no_best_has_no_star(tmp_path):
+    tested = [("near", m, d, False) for m in ("auroc", "fpr95") for d in "ab"]
+    tested += [("far", m, d, d == "a") for m in ("auroc", "fpr95") for d in "ab"]
+    tested += [(None, f"mean_{m}", d, d == "b") for m in ("auroc", "fpr95") for d in "ab"]
+    path = write_run(tmp_path / "n" / "a", {"a": (0.5, 0.9), "b": (0.5, 0.9)}, best=tested)
+    board = board_of(path)
+    best = pd.read_parquet(path / "best.parquet")
+    view = RunView(pd.read_parquet(path / "results.parquet"), best)
+    expected = {"near": set(), "far": {"a"}, "mean": {"b"}}
+    for ood, names in expected.items():
+        for metric in ("auroc", "fpr95"):
+            rows = board.rows[(board.rows.ood == ood) & (board.rows.metric == metric)]
+            assert set(rows.loc[rows.best, "detector"]) == names
+            key = (f"mean_{metric}", None) if ood == "mean" else (metric, ood)
+            assert view.best(*key, {"a": 0.9, "b": 0.9}) == names
+    # A metric without tests has none on a dataset on which no detector is above chance.
+    assert view.best("aupr_in", "near", {"a": 0.9, "b": 0.8}) == set()
+    assert view.best("aupr_in", "far", {"a": 0.9, "b": 0.8}) == {"a"}
+
+
+def configured(path, **groups):
+    config = yaml.safe_load((path / "config.yaml").read_text())
+    (path / "config.yaml").write_text(yaml.safe_dump(config | groups))
+    return path
+
+
+def test_runs_are_named_by_what_differs_between_them(tmp_path):
+    def made(name, loss, epochs, model="net"):
+        path = write_run(tmp_path / name / "cafe", {"knn": (0.8, 0.8)}, model=model)
+        target = {"_target_": f"ood_lab.losses.{loss}", "temperature": 1}
+        classifier = {"loss": target, "weights": f"/somewhere/{model}.pt"}
+        trainer = {"max_epochs": epochs, "devices": epochs}
+        return configured(path, model=classifier, trainer=trainer, paths={"root": name})
+
+    paths = [made("a", "CrossEntropy", 5), made("b", "LogitNorm", 5), made("c", "LogitNorm", 9)]
+    board = board_of(*paths, made("d", "Focal", 7, model="other"))
+    table = wide_table(board)
+    position = [head.text for head in table.heads].index("training")
+    assert sorted(row[position].text for row in table.rows) == [
+        "",  # another model says all that there is to say
+        "loss=CrossEntropy; max_epochs=5",
+        "loss=LogitNorm; max_epochs=5",
+        "loss=LogitNorm; max_epochs=9",
+    ]
+    assert "run" not in [head.text for head in table.heads]
+    # An evaluation has another detector, and the training of its weights.
+    weights = [{"weights_sha256": name} for name in "ab"]
+    both = [
+        configured(
+            write_run(tmp_path / name / "cafe", {"knn": (0.8, v)}, backbone=w),
+            trainer={"max_epochs": epochs},
+            model={"loss": loss},
+        )
+        for w, v, (name, epochs, loss) in zip(
+            weights, (0.7, 0.8), [("i", 1, None), ("j", 4, {"_target_": "x.Focal"})], strict=True
+        )
+    ]
+    again = write_run(tmp_path / "k" / "cafe", {"vim": (0.9, 0.9)}, backbone=weights[1])
+    again = configured(again, ckpt="j", clip=None, model={"loss": {"_target_": "x.Focal"}})
+    rows = board_of(*both, again).rows.drop_duplicates("run").set_index("run")["training"]
+    assert rows["i/cafe"].endswith("; max_epochs=1; loss=none")
+    assert rows["j/cafe"] == rows["k/cafe"]
+    assert rows["j/cafe"].endswith("; max_epochs=4; loss=Focal")
+    # Where the settings are the same, the folder names them.
+    twins = wide_table(board_of(made("e", "Focal", 1), made("f", "Focal", 1)))
+    assert [head.text for head in twins.heads][:2] == ["detector", "run"]
+
+
 def test_seeds_are_marked_by_welch(tmp_path, swept):
     # Welch's t of knn's mean 0.73 against a constant: (0.73 - x) / (0.036 / sqrt(3)) with 2
     # degrees of freedom, where 4.303 is the 5% point: x must lie below 0.6404.
     def others(folder, value):
         return [
-            write_run(folder, {"knn": (value, value)}, seed=s, model="other", half=0.5)
+            write_run(folder, {"knn": (value, value)}, seed=s, model="other", half=0.1)
             for s in range(3)
         ]
 

@@ -6,7 +6,7 @@ import os
 import pandas as pd
 import pytest
 from cli import call
-from finished_runs import IDENTITY, add_grid, write_run
+from finished_runs import IDENTITY, add_grid, add_verdict, write_run
 
 FILES = {f"leaderboard.{kind}" for kind in ("csv", "md", "tex", "html")}
 
@@ -53,6 +53,35 @@ def test_one_leaderboard_of_a_glob(outputs, capsys):
     status, _ = compare(outputs, f"runs={other}")
     assert status == 1
     assert "no detector was scored in" in capsys.readouterr().err
+
+
+def test_the_verdict_comes_last_in_the_terminal_and_first_on_the_page(outputs, capsys):
+    found = {"knn": 0.8, "vim": 0.7}
+    for seed in (0, 1):
+        add_verdict(outputs / "one" / "aaaa" / f"seed={seed}", {"knn": 0.75}, recommended="knn")
+    add_verdict(outputs / "two" / "bbbb" / "seed=0", found, recommended="knn")
+    status, made = compare(outputs, f"runs={outputs}/**")
+    out = capsys.readouterr().out
+    assert status == 0
+    assert {p.name for p in made} == FILES | {"leaderboard_verdict.csv"}
+    lines = out[out.index("Verdict by configuration") :].splitlines()
+    assert len(lines) <= 25
+    assert "In %, ID test" not in out  # the table of all detectors is on the page
+    assert "no verdict" not in out
+    page = (made[0].parent / "leaderboard.html").read_text()
+    assert page.index("Verdict by configuration") < page.index("In %, ID test")
+    assert (made[0].parent / "leaderboard.md").read_text().startswith("Verdict by configuration")
+    compare(outputs, f"runs={outputs}/**", "detector_table=all")
+    out = capsys.readouterr().out
+    assert 0 < out.index("In %, ID test") < out.index("Verdict by configuration")
+
+
+def test_runs_of_before_are_shown_with_one_line_more(outputs, capsys):
+    compare(outputs, f"runs={outputs}/**")
+    out = " ".join(capsys.readouterr().out.split())
+    assert "3 runs have no verdict, from an earlier version: repeat with force=true." in out
+    assert "In %, ID test" in out
+    assert "Verdict by configuration" not in out
 
 
 def test_a_list_of_folders(outputs):

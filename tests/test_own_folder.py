@@ -51,7 +51,9 @@ def test_id_alone_is_trained_and_scored_later(photos, capsys):
     unlabelled = (f"ckpt={folder}", f"data.id.train={photos}/ood", f"data.id.test={photos}/id/pear")
     more = (f"data.ood.noise={photos}/id/plum", "detector=[msp,mds]", *SMALL[1:3], NO_PAGE)
     assert call("eval.py", *unlabelled, *more, f"paths.outputs={photos}/outputs") == 0
-    assert "refused mds" in " ".join(capsys.readouterr().out.split())
+    assert "Skipped, with the reasons in the report: mds" in " ".join(
+        capsys.readouterr().out.split()
+    )
     # What the check found is kept where the numbers are, and said whenever they are shown.
     (finding,) = json.loads((scored / "manifest.json").read_text())["findings"]
     assert finding["sets"] == ["noise"]

@@ -1,0 +1,1 @@
+"""Drawers of places and of the things in them."""

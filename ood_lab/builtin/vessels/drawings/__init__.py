@@ -1,0 +1,1 @@
+"""Drawers of vessels, of other things, and of backgrounds."""

@@ -1,0 +1,1 @@
+"""DataModules, and the steps that prepare their datasets."""

@@ -1,0 +1,1 @@
+"""Where images come from: folders, tables, lists, tar files, datasets of other packages."""

@@ -1,0 +1,1 @@
+"""Changes to the images of a dataset: backgrounds, corruptions, shots, held-out classes."""

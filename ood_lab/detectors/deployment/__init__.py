@@ -1,0 +1,1 @@
+"""Calibrated detectors, saved detectors, and ONNX files."""

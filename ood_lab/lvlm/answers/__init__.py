@@ -1,0 +1,1 @@
+"""Answers of chat models: requests, files, and what a reply says."""

@@ -1,0 +1,1 @@
+"""Published benchmarks: how each builds, words, scores and shows its questions."""

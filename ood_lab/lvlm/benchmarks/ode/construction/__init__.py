@@ -1,0 +1,1 @@
+"""From concepts to the compositions that images are to show."""

@@ -1,0 +1,1 @@
+"""ODE's images: how they are made, filtered and annotated."""

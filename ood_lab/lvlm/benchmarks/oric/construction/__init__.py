@@ -1,0 +1,1 @@
+"""How ORIC's questions are made."""

@@ -1,0 +1,1 @@
+"""How the results of question benchmarks are shown."""

@@ -1,0 +1,1 @@
+"""Questions about images: files, forms, images, and formats of other packages."""

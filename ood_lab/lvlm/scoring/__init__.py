@@ -1,0 +1,1 @@
+"""Scores of answers, and comparisons of models."""

@@ -1,0 +1,1 @@
+"""Tables and pages, on the terminal, as HTML, LaTeX and Markdown."""

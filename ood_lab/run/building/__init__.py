@@ -1,0 +1,1 @@
+"""The objects of a job, and the bases of its tasks."""

@@ -1,0 +1,1 @@
+"""The command line: checks, composition, sweeps, staged experiments, output."""

@@ -1,0 +1,1 @@
+"""One job: its directory, identity, input files, and lifetime."""

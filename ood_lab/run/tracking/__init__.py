@@ -1,0 +1,1 @@
+"""Experiment loggers and W&B pages."""

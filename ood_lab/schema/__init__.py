@@ -1,0 +1,1 @@
+"""What all tables have in common: the results table, and the two axes of shift."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 from ood_lab.version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from ood_lab.api.evaluation import Outcome, evaluate
+    from ood_lab.api.feature_banks import bank_from_arrays, bank_from_module
+    from ood_lab.api.onnx_export import export_onnx
     from ood_lab.detectors import load_detector
-    from ood_lab.notebook.banks import bank_from_arrays, bank_from_module
-    from ood_lab.notebook.evaluate import Outcome, evaluate
-    from ood_lab.notebook.export import export_onnx
 
 # Activations live in fresh memory on a CPU; in pages of 2 MiB it costs a fraction of what it does
 # in those of 4 KiB, and no digit. PyTorch reads this when it first takes memory; on Linux alone.
@@ -31,9 +31,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'ood_lab' has no attribute '{name}'")
-    from ood_lab import notebook
+    from ood_lab import api
 
-    return getattr(notebook, name)
+    return getattr(api, name)
 
 
 def __dir__() -> list[str]:

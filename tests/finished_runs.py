@@ -6,11 +6,11 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from ood_lab.axes import CLASS_UNITS
-from ood_lab.metrics.table import KIND
+from ood_lab.metrics.results_rows import KIND
 from ood_lab.metrics.verdict import VERDICT
-from ood_lab.results import write_results
-from ood_lab.shift.summary import KIND as SHIFT
+from ood_lab.schema.results import write_results
+from ood_lab.schema.shift_axes import CLASS_UNITS
+from ood_lab.shift.dataset_shift import KIND as SHIFT
 
 SETS = ("near", "far")
 IDENTITY = {"train": "a", "test": "b", "near": "c", "far": "d"}

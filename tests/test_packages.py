@@ -3,24 +3,32 @@
 import ast
 import graphlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ood_lab
+from ood_lab import detectors
 
 ROOT = Path(ood_lab.__file__).parent
 PACKAGES = {p.name for p in ROOT.iterdir() if p.is_dir() and (p / "__init__.py").exists()}
 HEAVY = {"hydra", "omegaconf", "wandb"}
 #: What puts the others together: none of them knows it, or the Workspace.
-ABOVE = {"run", "tasks"}
+ABOVE = {"run", "tasks", "api"}
+#: Knows nothing of the field, and what all tables have in common: everyone may import these.
+SHARED = {"common", "schema"}
 #: Tasks that make the shipped models; of the others, and of all packages, none knows a renderer.
 OF_THE_BUILTIN = {"tasks/clip_report.py", "tasks/tune_vlm.py"}
 FORBIDDEN = {
-    "metrics": PACKAGES - {"metrics"} | HEAVY,
-    "neighbours": PACKAGES - {"neighbours"} | HEAVY,
+    "common": PACKAGES - {"common"} | HEAVY,
+    "schema": PACKAGES - SHARED | HEAVY,
+    "metrics": PACKAGES - {"metrics"} - SHARED | HEAVY,
+    "neighbours": PACKAGES - {"neighbours"} - SHARED | HEAVY,
+    "report": PACKAGES - {"report", "metrics"} - SHARED | {"hydra", "omegaconf"},
     "detectors": HEAVY | {"data", "report"},
     "shift": HEAVY | {"data", "report"},
     "synthesis": HEAVY | {"data", "report"},
@@ -28,26 +36,26 @@ FORBIDDEN = {
     "models": HEAVY | {"data", "report"},
     "clip": HEAVY | {"data", "report"},
     "prompts": HEAVY | {"data", "report"},
-    "data": HEAVY | {"models", "detectors", "shift", "lvlm"},
+    "data": HEAVY | {"models", "detectors", "shift", "lvlm", "builtin"},
     "builtin": HEAVY | {"detectors", "shift", "synthesis", "prompts", "features", "evaluation"},
     "lvlm": HEAVY | {"detectors"},
-    "report": {"hydra", "omegaconf", "models", "data"},
     "evaluation": HEAVY,
     "tasks": HEAVY,
 }
-#: Files of packages that know no data, but for these, which look at a whole data set.
-OF_DATA_SETS = {
-    "shift/agreement.py",
-    "synthesis/contents.py",
-    "synthesis/exemplars.py",
-    "synthesis/main_objects.py",
+#: Files of packages that know no data, but for these, which look at a whole dataset.
+OF_DATASETS = {
+    "shift/level_agreement.py",
+    "synthesis/class_images.py",
+    "synthesis/content_images.py",
+    "synthesis/material_exemplars.py",
 }
 
 
 #: Packages from the lowest floor to the highest: each imports those below it alone. ``helpers`` are
-#: the files beside the packages; ``ood_lab`` is the package itself, which offers the notebook.
+#: the files beside the packages; ``ood_lab`` is the package itself, which offers the API.
 FLOORS = (
-    {"helpers", "scripts"},
+    {"helpers", "common"},
+    {"schema", "scripts"},
     {"metrics", "models", "neighbours"},
     {"clip", "data", "features", "report"},
     {"detectors", "shift"},
@@ -55,9 +63,23 @@ FLOORS = (
     {"evaluation", "lvlm"},
     {"builtin"},
     {"run"},
-    {"notebook", "tasks"},
+    {"api", "tasks"},
     {"ood_lab"},
 )
+#: Files of one kind, one of each: there may be any number of them in a folder.
+ALIKE = {"detectors", "tasks"}
+MOST = 20
+#: Words that say nothing of what is in a file.
+# fmt: off
+NO_NAMES = {
+    "against", "another", "anew", "apart", "asked", "asking", "belongs", "beside", "copies",
+    "derived", "doubts", "fields", "following", "found", "gathered", "given", "gone", "hard",
+    "heard", "in_passing", "judged", "kept", "known", "left", "levelled", "like", "made", "making",
+    "matched", "meant", "misc", "moved", "noted", "others", "ours", "over_models", "parts",
+    "passing", "reading", "recorded", "said", "saved", "scored", "seen", "shown", "stuff", "theirs",
+    "things_to_do", "told", "tools", "utils", "view", "ways", "whole", "wishes", "written",
+}
+# fmt: on
 
 
 TASKS = ROOT.parent / "conf" / "task"
@@ -129,7 +151,7 @@ def test_no_package_imports_one_above_it():
 @pytest.mark.parametrize("package", sorted(PACKAGES & FORBIDDEN.keys()))
 def test_package_imports_only_what_it_may(package):
     for path in (ROOT / package).rglob("*.py"):
-        allowed = {"data"} if str(path.relative_to(ROOT)) in OF_DATA_SETS else set()
+        allowed = {"data"} if str(path.relative_to(ROOT)) in OF_DATASETS else set()
         above = set() if package == "tasks" else ABOVE
         assert not imports(path) & (FORBIDDEN[package] | above) - allowed, path
 
@@ -140,12 +162,46 @@ def test_only_what_makes_the_shipped_models_knows_what_is_builtin():
 
 
 def test_every_task_has_one_file_and_one_yaml():
-    yamls = {p.stem for p in TASKS.glob("*.yaml")}
-    # Benchmarks of published files are a YAML each, of one task.
-    published = {p for p in yamls if "lvlm.published." in (TASKS / f"{p}.yaml").read_text()}
-    shared = {"__init__", "_benchmark", "_captions"}
-    found = {p.stem for p in (ROOT / "tasks").glob("*.py")} - shared
-    assert found == yamls - published
+    targets = {}
+    for path in TASKS.glob("*.yaml"):
+        if module := re.search(
+            r"^(?:  )?_target_: ood_lab\.tasks\.(\w+)\.", path.read_text(), re.M
+        ):
+            targets[path.stem] = module[1]
+        else:  # published questions: the settings of another task, with a source of their own
+            others = {p.stem for p in TASKS.glob("*.yaml")} - {path.stem}
+            assert others & set(yaml.safe_load(path.read_text())["defaults"][:-1]), path
+    assert targets == {name: name for name in targets}
+    assert {p.stem for p in (ROOT / "tasks").glob("*.py")} - {"__init__"} == targets.keys()
+
+
+def test_a_file_of_detectors_is_a_detector_or_the_contract():
+    yamls = (ROOT.parent / "conf" / "detector").glob("*.yaml")
+    used = re.findall(
+        r"_target_: ood_lab\.detectors\.(\w+)\s", "".join(p.read_text() for p in yamls)
+    )
+    files = {p.stem for p in (ROOT / "detectors").glob("*.py")} - {"__init__", "base"}
+    assert files == {getattr(detectors, name).__module__.rpartition(".")[2] for name in used}
+
+
+def test_few_files_stand_beside_the_packages():
+    assert len(list(ROOT.glob("*.py"))) <= 3
+
+
+def test_no_folder_is_too_long():
+    lengths = {p: len(set(p.glob("*.py")) - {p / "__init__.py"}) for p in ROOT.rglob("*/")}
+    long = {str(p.relative_to(ROOT)) for p, n in lengths.items() if n > MOST}
+    assert long <= ALIKE
+
+
+def test_every_folder_of_code_is_a_package_with_a_docstring():
+    folders = {path.parent for path in ROOT.rglob("*.py")}
+    for folder in folders:
+        assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text())), folder
+
+
+def test_a_file_is_named_by_what_it_holds():
+    assert not {name for name in MODULES if name.rpartition(".")[2] in NO_NAMES}
 
 
 def test_the_command_line_loads_no_framework():

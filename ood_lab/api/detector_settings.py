@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 from omegaconf import OmegaConf
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.run.nodes import build
-from ood_lab.run.resolvers import detector_names, register_resolvers
+from ood_lab.run.building.nodes import build
+from ood_lab.run.commandline.resolvers import detector_names, register_resolvers
 from ood_lab.scripts import conf_files
 
 Chosen = str | Sequence[str] | Mapping[str, Detector]

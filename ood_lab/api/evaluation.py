@@ -12,14 +12,17 @@ import pandas as pd
 import torch
 from rich.console import Console
 
+from ood_lab.api.detector_settings import Chosen, chosen_detectors, explained, in_python
+from ood_lab.api.feature_banks import Features, banks_of
+from ood_lab.api.feature_shift import shift_of
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
 from ood_lab.detectors import Detector
-from ood_lab.errors import UserError
-from ood_lab.evaluation.doubts import doubtful_fits, suspicious
-from ood_lab.evaluation.fitting import cut_at, memory_limit, score_banks
+from ood_lab.evaluation.detector_fitting import cut_at, memory_limit, score_banks
+from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.id_accuracy import Chance
 from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.features.bank import FeatureBank
-from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import (
     VERDICT,
     Evaluation,
@@ -28,18 +31,15 @@ from ood_lab.metrics import (
     results_of,
     verdict_of,
 )
-from ood_lab.notebook.banks import Features, banks_of
-from ood_lab.notebook.detectors import Chosen, chosen_detectors, explained, in_python
-from ood_lab.notebook.shift import shift_of
-from ood_lab.report.detection import detection_blocks, main_table, write_report
-from ood_lab.report.page import page_template
-from ood_lab.report.protocol import fpr95_sentence
-from ood_lab.report.run_figures import write_figures
-from ood_lab.report.terminal import print_blocks
+from ood_lab.report.detection.detection_page import detection_blocks, main_table, write_report
+from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.rendering.metric_definitions import fpr95_sentence
+from ood_lab.report.rendering.page import page_template
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.report.view import RunView
-from ood_lab.results import write_results
-from ood_lab.shift.summary import KIND as SHIFT
+from ood_lab.schema.results import write_results
+from ood_lab.shift.dataset_shift import KIND as SHIFT
 
 log = logging.getLogger(__name__)
 

@@ -11,12 +11,12 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.api.detector_settings import Chosen, chosen_detectors
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extractor import Extractor, frozen
+from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract
-from ood_lab.models.contract import linear_layers_giving_logits
-from ood_lab.notebook.detectors import Chosen, chosen_detectors
+from ood_lab.models.head_check import linear_layers_giving_logits
 
 Head = nn.Linear | tuple[ArrayLike, ArrayLike | None]
 Images = Iterable[Any] | Tensor

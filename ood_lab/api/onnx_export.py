@@ -6,8 +6,8 @@ import os
 
 from torch import Tensor, nn
 
+from ood_lab.api.feature_banks import as_backbone
 from ood_lab.detectors import CalibratedDetector, save_onnx
-from ood_lab.notebook.banks import as_backbone
 
 
 def export_onnx(
@@ -20,7 +20,8 @@ def export_onnx(
 ) -> None:
     """Writes the network and the detector as one graph, ``image -> logits, score``.
 
-    The file's metadata hold the threshold; see :func:`~ood_lab.detectors.onnx_export.save_onnx`.
+    The file's metadata hold the threshold; see
+    :func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`.
 
     Args:
         path: of the file.

@@ -5,13 +5,13 @@ alone. **It knows only vessels**: on any other images or texts its numbers mean 
 """
 
 from ood_lab.clip.backbone import ClipBackbone, TextHead, clip_backbone
-from ood_lab.clip.folder import save_clip, untrained_clip
-from ood_lab.clip.load import load_clip, missing_files
-from ood_lab.clip.local import LocalFeaturesUnsupported
-from ood_lab.clip.model import ClipModel
-from ood_lab.clip.sources import shipped_folder
+from ood_lab.clip.clip_folder import save_clip, untrained_clip
+from ood_lab.clip.frozen_clip import ClipModel
+from ood_lab.clip.loading import load_clip, missing_files
+from ood_lab.clip.local_features import LocalFeaturesUnsupported
 from ood_lab.clip.tokenizer import WordTokenizer
-from ood_lab.clip.zeroshot import zero_shot_weights
+from ood_lab.clip.weight_sources import shipped_folder
+from ood_lab.clip.zero_shot_head import zero_shot_weights
 
 __all__ = [
     "ClipBackbone",

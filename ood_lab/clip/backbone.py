@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ood_lab.clip.model import ClipModel
-from ood_lab.clip.zeroshot import zero_shot_weights
-from ood_lab.errors import UserError
+from ood_lab.clip.frozen_clip import ClipModel
+from ood_lab.clip.zero_shot_head import zero_shot_weights
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.contract import check_contract
+from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
 
 

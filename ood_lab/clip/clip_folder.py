@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from ood_lab.clip.load import create, folder_facts, folder_tokenizer
-from ood_lab.clip.model import ClipModel
-from ood_lab.clip.sources import ABOUT, CONFIG, SHIPPED, VOCABULARY, read_config
-from ood_lab.errors import UserError
-from ood_lab.tensor_file import save_tensors
+from ood_lab.clip.frozen_clip import ClipModel
+from ood_lab.clip.loading import create, folder_facts, folder_tokenizer
+from ood_lab.clip.weight_sources import ABOUT, CONFIG, SHIPPED, VOCABULARY, read_config
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import save_tensors
 
 WEIGHTS = "open_clip_model.safetensors"
 

@@ -11,8 +11,8 @@ from PIL import Image
 from timm.data import create_transform
 from torch import Tensor, nn
 
-from ood_lab.clip import local, text
-from ood_lab.errors import UserError
+from ood_lab.clip import local_features, text_features
+from ood_lab.common.errors import UserError
 from ood_lab.models.weights import weights_sha256
 
 #: open_clip's way to fit an image into the input, in timm's words. ("longest", which no published
@@ -123,7 +123,7 @@ class ClipModel(nn.Module):
         Raises:
             UserError: this text tower has no token embeddings to replace by a prompt's.
         """
-        return text.tower(self.model, self.name).token_embedding(ids)
+        return text_features.tower(self.model, self.name).token_embedding(ids)
 
     def text_from_embeddings(self, embeddings: Tensor, ids: Tensor, crop: bool = False) -> Tensor:
         """Text features of prompts given as token embeddings.
@@ -142,18 +142,18 @@ class ClipModel(nn.Module):
         Raises:
             UserError: this text tower does not take embeddings.
         """
-        tower = text.tower(self.model, self.name)
-        return _normalised(text.features(tower, self.model, embeddings, ids, crop))
+        tower = text_features.tower(self.model, self.name)
+        return _normalised(text_features.features(tower, self.model, embeddings, ids, crop))
 
     def image_features_and_local(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Global features ``[B, d]`` and features of all regions ``[B, P, d]`` in the same space.
 
-        See :mod:`ood_lab.clip.local`.
+        See :mod:`ood_lab.clip.local_features`.
 
         Raises:
             LocalFeaturesUnsupported: this image tower has none.
         """
-        whole, regions = local.features(self.model.visual, self._cast(images), self.name)
+        whole, regions = local_features.features(self.model.visual, self._cast(images), self.name)
         return _normalised(whole), _normalised(regions)
 
     def _cast(self, images: Tensor) -> Tensor:

@@ -17,12 +17,12 @@ import torch
 from open_clip.transform import PreprocessCfg
 from torch import nn
 
-from ood_lab.clip import sources
-from ood_lab.clip.model import PLAIN_TEMPLATES, ClipModel
-from ood_lab.clip.sources import ABOUT, VOCABULARY, Source, find_source
+from ood_lab.clip import weight_sources
+from ood_lab.clip.frozen_clip import PLAIN_TEMPLATES, ClipModel
 from ood_lab.clip.tokenizer import WordTokenizer
-from ood_lab.errors import UserError
-from ood_lab.models.hub import one_attempt
+from ood_lab.clip.weight_sources import ABOUT, VOCABULARY, Source, find_source
+from ood_lab.common.errors import UserError
+from ood_lab.models.loading.hub_models import one_attempt
 
 _PRECISIONS = ("fp32", "fp16", "bf16", "pure_fp16", "pure_bf16")
 _IMAGE_KEYS = set(PreprocessCfg.__dataclass_fields__)
@@ -66,7 +66,7 @@ def load_clip(
     missing = source.missing(cache_dir)
     if missing and not (download and source.folder is None):
         raise UserError(_how_to_get(missing, source))
-    weights = source.weights or sources.download(source, cache_dir)
+    weights = source.weights or weight_sources.download(source, cache_dir)
     model = _build(source, weights, quick, precision)
     dtype = open_clip.get_input_dtype(precision)
     if source.folder is None:

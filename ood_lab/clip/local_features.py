@@ -19,7 +19,7 @@ from open_clip.transformer import VisionTransformer
 from timm.models.vision_transformer import VisionTransformer as TimmVisionTransformer
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 class LocalFeaturesUnsupported(UserError):

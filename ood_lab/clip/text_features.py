@@ -13,7 +13,7 @@ import torch
 from open_clip.transformer import text_global_pool
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Poolings that read one position, named by the ids.
 _POOLED_AT_THE_END = ("argmax", "eos")

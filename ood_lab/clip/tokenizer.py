@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Words with their hyphens, or one other character.
 _WORD = re.compile(r"[a-z]+(?:-[a-z]+)*|\S")

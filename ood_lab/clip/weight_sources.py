@@ -12,9 +12,9 @@ import open_clip
 from huggingface_hub import try_to_load_from_cache
 from open_clip.pretrained import download_pretrained, get_pretrained_cfg
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
-from ood_lab.models.hub import one_attempt
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
+from ood_lab.models.loading.hub_models import one_attempt
 
 LOCAL_DIR = "local-dir:"
 CONFIG, VOCABULARY, ABOUT = "open_clip_config.json", "vocabulary.txt", "about.json"

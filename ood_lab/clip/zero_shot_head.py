@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 class TextEncoder(Protocol):

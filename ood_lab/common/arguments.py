@@ -14,7 +14,7 @@ from typing import Annotated, Any, Unpack, get_args, get_origin, get_type_hints
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Whole numbers from 1, up to what a machine can be asked for, and what seeds generators.
 Count = Annotated[int, Ge(1)]

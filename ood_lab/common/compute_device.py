@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 def chosen_device(device: str | None) -> torch.device:

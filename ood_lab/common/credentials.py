@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import urlsplit
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Keys of well-known services, wherever they stand in a value.
 _KEY = re.compile(

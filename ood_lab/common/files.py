@@ -16,19 +16,19 @@ from typing import Any, TypeVar
 import pandas as pd
 import yaml
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 _Content = TypeVar("_Content")
 #: The parser in C where PyYAML has it: the configuration of a run has hundreds of lines.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 #: Where classes are now that the configurations of runs before version 0.2 name elsewhere.
 _MOVED = {
-    "ood_lab.data.vessels_module.": "ood_lab.builtin.vessels.module.",
-    "ood_lab.data.scenes_module.": "ood_lab.builtin.scenes.module.",
+    "ood_lab.data.vessels_module.": "ood_lab.builtin.vessels.datamodule.",
+    "ood_lab.data.scenes_module.": "ood_lab.builtin.scenes.datamodule.",
     "ood_lab.data.vessels.": "ood_lab.builtin.vessels.",
     "ood_lab.lvlm.annotations.scenes.": "ood_lab.builtin.scenes.annotations.",
     "ood_lab.lvlm.ode.generators.renderer.": "ood_lab.builtin.scenes.generator.",
-    "ood_lab.lvlm.training.data.Chats": "ood_lab.builtin.vlm.chats.FileOrSceneChats",
+    "ood_lab.lvlm.training.data.Chats": "ood_lab.builtin.vlm.conversation_files.FileOrSceneChats",
     "ood_lab.clip.ClipTraining": "ood_lab.builtin.clip.ClipTraining",
     "ood_lab.clip.untrained_backbone": "ood_lab.builtin.clip.untrained_backbone",
 }

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 def nearest(word: str, options: Iterable[str], n: int = 3, cutoff: float = 0.5) -> list[str]:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ood_lab.io import share
+from ood_lab.common.files import share
 
 
 def create_with(path: Path, text: str) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 
 #: For lines that a progress bar makes superfluous: they go to a file or a pipe, not to a terminal.
-log = logging.getLogger("ood_lab.progress")
+log = logging.getLogger("ood_lab.common.progress")
 
 
 def duration(seconds: float) -> str:

@@ -13,8 +13,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.io import replaced, share
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced, share
 
 
 def save_tensors(

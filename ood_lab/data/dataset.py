@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ood_lab.axes import LEVELS
+from ood_lab.schema.shift_axes import LEVELS
 
 Transform = Callable[[Image.Image], Tensor]
 

@@ -3,8 +3,10 @@
 from ood_lab.detectors.adascale import AdaSCALEA, AdaSCALEL
 from ood_lab.detectors.ash import ASH
 from ood_lab.detectors.base import Detector, DetectorRefusal, check_memory, checked_score
-from ood_lab.detectors.calibration import DEFAULT_ALPHA, CalibratedDetector, too_few
 from ood_lab.detectors.cfood import CFOOD
+from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, CalibratedDetector, too_few
+from ood_lab.detectors.deployment.detector_files import load_detector, save_detector
+from ood_lab.detectors.deployment.onnx_export import cannot_export, save_onnx
 from ood_lab.detectors.dice import DICE
 from ood_lab.detectors.ebo import EBO
 from ood_lab.detectors.entropy import Entropy
@@ -28,7 +30,6 @@ from ood_lab.detectors.nci import NCI
 from ood_lab.detectors.neco import NECO
 from ood_lab.detectors.nnguide import NNGuide
 from ood_lab.detectors.odin import ODIN
-from ood_lab.detectors.onnx_export import cannot_export, save_onnx
 from ood_lab.detectors.openmax import OpenMax
 from ood_lab.detectors.pnml import PNML
 from ood_lab.detectors.rankfeat import RankFeat
@@ -36,7 +37,6 @@ from ood_lab.detectors.react import ReAct
 from ood_lab.detectors.relation import Relation
 from ood_lab.detectors.residual import Residual
 from ood_lab.detectors.rmds import RMDS
-from ood_lab.detectors.saved import load_detector, save_detector
 from ood_lab.detectors.scale import SCALE
 from ood_lab.detectors.she import SHE
 from ood_lab.detectors.temp_scaling import TempScaling

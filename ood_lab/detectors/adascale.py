@@ -10,15 +10,15 @@ import torch
 from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.device import head_on_device
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
-from ood_lab.detectors.requirements import check_percentile, check_positive
-from ood_lab.detectors.shaping import scale_ratio_each
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.compute_device import head_on_device
+from ood_lab.detectors.support.feature_shaping import scale_ratio_each
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_percentile, check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import GradientColumn
+from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -7,8 +7,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.requirements import check_choice, check_percentile
-from ood_lab.detectors.shaping import NonNegativeDetector, head_energy, kept_count
+from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy, kept_count
+from ood_lab.detectors.support.requirements import check_choice, check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

@@ -8,10 +8,10 @@ from typing import Any, Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.device import compute_device, on_device, within_device_memory
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.detectors.support.compute_device import compute_device, on_device, within_device_memory
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.moments import Moments
 
 FitSplit = Literal["train", "val"]

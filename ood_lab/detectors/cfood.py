@@ -9,12 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.neighbours import choose_rows, unit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks, squared_distances
-from ood_lab.detectors.requirements import check_count, check_positive
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.chunked_arithmetic import (
+    CHUNK_BYTES,
+    map_rows,
+    row_chunks,
+    squared_distances,
+)
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.neighbour_search import choose_rows, unit
+from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
 
 #: Shares κ that neighbourhoods are tried at: fine where they are small.

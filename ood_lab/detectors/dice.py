@@ -10,9 +10,9 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
-from ood_lab.detectors.requirements import check_percentile
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.requirements import check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
-from ood_lab.detectors.requirements import require_two_classes
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.requirements import require_two_classes
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which the distance to the mean counts as this much, so that scores stay finite.

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.requirements import (
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
+from ood_lab.detectors.support.class_moments import second_moment
+from ood_lab.detectors.support.requirements import (
     check_choice,
     check_count,
     check_positive,
@@ -19,7 +20,6 @@ from ood_lab.detectors.requirements import (
     require_labels,
     too_few_images,
 )
-from ood_lab.detectors.statistics import second_moment
 from ood_lab.features.bank import FeatureBank
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.features.bank import FeatureBank
 
 

@@ -7,8 +7,8 @@ from typing import Any
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.requirements import check_positive
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 

@@ -8,12 +8,12 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import DetectorRefusal, FitSplit
-from ood_lab.detectors.gram_column import GramColumn
-from ood_lab.detectors.layer_column import split_layers
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.requirements import check_count
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.gram_rows import GramColumn
+from ood_lab.detectors.support.layer_statistics import split_layers
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
 
 #: Floats of the bank read at a time.

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal, FitSplit
-from ood_lab.detectors.neighbours import (
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, squared_distances
+from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     choose_rows,
     largest_products,
     map_queries,
 )
-from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, squared_distances
-from ood_lab.detectors.requirements import require_labels, warn_classes
+from ood_lab.detectors.support.requirements import require_labels, warn_classes
 from ood_lab.features.bank import FeatureBank
 
 #: Distance from the prototype below which the gradient has no direction and counts as zero.

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
+from ood_lab.detectors.support.compute_device import on_device
 from ood_lab.features.bank import FeatureBank
 
 

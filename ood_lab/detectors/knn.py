@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import compute_device
-from ood_lab.detectors.neighbours import (
+from ood_lab.detectors.support.compute_device import compute_device
+from ood_lab.detectors.support.neighbour_search import (
     SMALLEST_NORM,
     check_neighbour,
     choose_rows,
     chosen_rows,
     unit,
 )
-from ood_lab.detectors.requirements import check_count, require_finite, require_labels
+from ood_lab.detectors.support.requirements import check_count, require_finite, require_labels
 from ood_lab.features.bank import FeatureBank
 from ood_lab.neighbours import NeighbourSearch, Rows
 

@@ -8,9 +8,9 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.requirements import check_percentile
-from ood_lab.detectors.shaping import kept_count, scale_ratio
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.feature_shaping import kept_count, scale_ratio
+from ood_lab.detectors.support.requirements import check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

@@ -7,14 +7,14 @@ from typing import Any, Self
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, squared_distances
-from ood_lab.detectors.requirements import (
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, squared_distances
+from ood_lab.detectors.support.class_moments import whitening
+from ood_lab.detectors.support.requirements import (
     require_finite,
     require_labels,
     too_few_images,
     warn_classes,
 )
-from ood_lab.detectors.statistics import whitening
 from ood_lab.features.bank import FeatureBank
 
 

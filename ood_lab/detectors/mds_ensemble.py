@@ -9,15 +9,15 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.layer_column import LayerColumn, split_layers
-from ood_lab.detectors.mahalanobis_step import MahalanobisStepColumn, of_layer
 from ood_lab.detectors.mds import MDS
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.requirements import require_labels, too_few_images
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.layer_statistics import LayerColumn, split_layers
+from ood_lab.detectors.support.mahalanobis_step import MahalanobisStepColumn, of_layer
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import require_labels, too_few_images
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 
 
 class PooledColumn(LayerColumn):

@@ -8,8 +8,8 @@ from pytorch_ood.detector import MaxSoftmax
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.requirements import check_positive
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 

@@ -9,15 +9,15 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit, Reads
-from ood_lab.detectors.device import head_on_device, on_device
-from ood_lab.detectors.influence_column import InfluenceColumn
-from ood_lab.detectors.layer_column import split_layers
-from ood_lab.detectors.neighbours import choose_rows
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, row_chunks
-from ood_lab.detectors.requirements import check_count, require_column, require_labels
-from ood_lab.detectors.state_histogram import StateHistogram, histograms_of
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
+from ood_lab.detectors.support.compute_device import head_on_device, on_device
+from ood_lab.detectors.support.layer_statistics import split_layers
+from ood_lab.detectors.support.neighbour_search import choose_rows
+from ood_lab.detectors.support.neuron_influence import InfluenceColumn
+from ood_lab.detectors.support.requirements import check_count, require_column, require_labels
+from ood_lab.detectors.support.state_histogram import StateHistogram, histograms_of
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 
 #: What ``layers`` calls the input of the last layer.
 LAST = "features"

@@ -6,10 +6,10 @@ from typing import Any, Self
 
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import head_on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows
+from ood_lab.detectors.support.compute_device import head_on_device
 from ood_lab.features.bank import FeatureBank
 
 #: Length below which x − μ counts as zero and is not scaled to length 1.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.neighbours import (
+from ood_lab.detectors.support.neighbour_search import (
     BANK_ROWS,
     CappedBankDetector,
     check_neighbour,
@@ -20,7 +20,7 @@ from ood_lab.detectors.neighbours import (
     map_queries,
     unit,
 )
-from ood_lab.detectors.requirements import check_count
+from ood_lab.detectors.support.requirements import check_count
 from ood_lab.features.bank import FeatureBank
 
 log = logging.getLogger(__name__)

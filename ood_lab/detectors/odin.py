@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.input_step import input_step, require_std, sign
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.requirements import check_positive
+from ood_lab.detectors.support.input_step import input_step, require_std, sign
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import GradientColumn
+from ood_lab.features.extraction_hooks import GradientColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -8,15 +8,20 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows, squared_distances
-from ood_lab.detectors.requirements import (
+from ood_lab.detectors.support.chunked_arithmetic import (
+    CHUNK_BYTES,
+    blocks,
+    map_rows,
+    squared_distances,
+)
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.requirements import (
     check_count,
     check_positive,
     require_labels,
     warn_classes,
 )
-from ood_lab.detectors.weibull import fit_weibull
+from ood_lab.detectors.support.weibull_fit import fit_weibull
 from ood_lab.features.bank import FeatureBank
 
 #: Distances closer than this share of the largest are the same up to rounding.

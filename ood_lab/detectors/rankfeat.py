@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.probe import Probe, check_names, evaluating, probe, stage_names
-from ood_lab.detectors.requirements import check_count, check_positive
+from ood_lab.detectors.support.layer_probe import Probe, check_names, evaluating, probe, stage_names
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_count, check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.device import head_on_device
-from ood_lab.detectors.numeric import CHUNK_BYTES, map_rows, percentile
-from ood_lab.detectors.requirements import check_percentile
-from ood_lab.detectors.shaping import NonNegativeDetector
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, percentile
+from ood_lab.detectors.support.compute_device import head_on_device
+from ood_lab.detectors.support.feature_shaping import NonNegativeDetector
+from ood_lab.detectors.support.requirements import check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

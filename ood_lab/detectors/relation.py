@@ -7,7 +7,8 @@ from typing import Any, Self
 from torch import Tensor
 
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.neighbours import (
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES
+from ood_lab.detectors.support.neighbour_search import (
     CappedBankDetector,
     bank_chunks,
     choose_rows,
@@ -15,8 +16,7 @@ from ood_lab.detectors.neighbours import (
     map_queries,
     unit,
 )
-from ood_lab.detectors.numeric import CHUNK_BYTES
-from ood_lab.detectors.requirements import check_positive
+from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
 
 

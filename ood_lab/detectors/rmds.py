@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.mds import MDS
-from ood_lab.detectors.numeric import map_rows
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
 from ood_lab.features.bank import FeatureBank
 
 

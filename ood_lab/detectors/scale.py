@@ -6,8 +6,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ood_lab.detectors.requirements import check_percentile
-from ood_lab.detectors.shaping import NonNegativeDetector, head_energy, kept_count, scale_ratio
+from ood_lab.detectors.support.feature_shaping import (
+    NonNegativeDetector,
+    head_energy,
+    kept_count,
+    scale_ratio,
+)
+from ood_lab.detectors.support.requirements import check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

@@ -11,10 +11,10 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, FitSplit
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.neighbours import chosen_rows
-from ood_lab.detectors.numeric import CHUNK_BYTES, blocks, map_rows
-from ood_lab.detectors.requirements import require_labels, require_two_classes
+from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, blocks, map_rows
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.neighbour_search import chosen_rows
+from ood_lab.detectors.support.requirements import require_labels, require_two_classes
 from ood_lab.features.bank import FeatureBank
 
 log = logging.getLogger(__name__)

@@ -7,11 +7,16 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import FitSplit
-from ood_lab.detectors.numeric import CHUNK_BYTES, column_percentiles, map_rows, percentile
-from ood_lab.detectors.requirements import check_choice, check_percentile
-from ood_lab.detectors.shaping import NonNegativeDetector, head_energy
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.chunked_arithmetic import (
+    CHUNK_BYTES,
+    column_percentiles,
+    map_rows,
+    percentile,
+)
+from ood_lab.detectors.support.feature_shaping import NonNegativeDetector, head_energy
+from ood_lab.detectors.support.requirements import check_choice, check_percentile
 from ood_lab.features.bank import FeatureBank
 
 

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.data.checks.content_overlap import shared_content
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.files import FileDataset
-from ood_lab.data.overlap import shared_content
+from ood_lab.data.sources.image_files import FileDataset
 from ood_lab.detectors import (
     CalibratedDetector,
     Detector,
@@ -20,10 +22,8 @@ from ood_lab.detectors import (
     load_detector,
     too_few,
 )
-from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import cut_at, each_that_works, fit_within
+from ood_lab.evaluation.detector_fitting import cut_at, each_that_works, fit_within
 from ood_lab.features.bank import FeatureBank
-from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 

@@ -14,13 +14,13 @@ import pandas as pd
 import psutil
 import torch
 
-from ood_lab.axes import LEVELS
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal, check_memory, checked_score
-from ood_lab.detectors.device import within_device_memory
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.compute_device import within_device_memory
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics.copies import MADE_OF
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF
+from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
 

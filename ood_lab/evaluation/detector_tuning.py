@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.overlap import shared_content
-from ood_lab.data.splits import ID_SPLITS
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.data.checks.content_overlap import shared_content
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.detectors import Detector, checked_score
-from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import cut_at, fit_within
-from ood_lab.evaluation.synthetic import synthetic_outliers
+from ood_lab.evaluation.detector_fitting import cut_at, fit_within
+from ood_lab.evaluation.synthetic_outliers import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
-from ood_lab.hints import suggestion
 from ood_lab.metrics import SortedScores
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ class Tuning:
 
     Args:
         mode: ``none``, ``val_ood`` (outliers = ``sets``) or ``id_only``
-            (:func:`~ood_lab.evaluation.synthetic.synthetic_outliers`).
+            (:func:`~ood_lab.evaluation.synthetic_outliers.synthetic_outliers`).
         sets: names of OOD sets for ``val_ood``; they are not evaluated.
         grids: ``{detector: {setting: [value, ...]}}``; all combinations are tried.
         build: ``build(detector, **settings)`` gives the detector with other settings.

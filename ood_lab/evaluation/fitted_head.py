@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from lightning import Trainer
 
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import Extraction
-from ood_lab.features.processes import told_by_main
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.split_features import Extraction
+from ood_lab.features.process_agreement import told_by_main
 from ood_lab.models import FITTED, Backbone
 
 log = logging.getLogger(__name__)

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.labels import Labels
+from ood_lab.features.auxiliary_heads import HeadPredictions
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.heads import HeadPredictions
 from ood_lab.metrics import dating_table
 from ood_lab.models import Backbone
 from ood_lab.models.fgvc.base import FGVCNet
-from ood_lab.results import Kind
+from ood_lab.schema.results import Kind
 
 #: ``level``: of the labels; ``subset`` of the images; ``name`` of a class whose recall it is.
 KIND = Kind("dating", "image", ("level", "source", "subset", "name", "correct"))

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from ood_lab.data.sizes import ImageSize
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.checks.image_sizes import ImageSize
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import at_chance
 from ood_lab.models import Backbone

@@ -13,11 +13,11 @@ import torch
 from rich.progress import Progress
 from torch import Tensor
 
-from ood_lab.axes import AXES, LEVELS
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.metrics import Evaluation, Following
-from ood_lab.metrics.copies import MADE_OF, photographs
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
+from ood_lab.schema.shift_axes import AXES, LEVELS
 from ood_lab.shift import Decomposition, ShiftMeter, summarise_degrees, undecomposed
 
 log = logging.getLogger(__name__)

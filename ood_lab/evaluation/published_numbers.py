@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
 
 #: The files that come with the package, one for each published table.
 SHIPPED = files("ood_lab") / "references"

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.evaluation.distance import Distances
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.image_distances import Distances
 from ood_lab.features.bank import FeatureBank
-from ood_lab.report.detection import write_report
-from ood_lab.report.how_far import Measured
-from ood_lab.report.run_figures import write_figures
-from ood_lab.report.shown import reads_of
+from ood_lab.report.detection.detection_page import write_report
+from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.rendering.run_summary import reads_of
+from ood_lab.report.shift.distance_page import Measured
 from ood_lab.report.verdict import Verdict
 
 #: Files of a run folder that the page links to.

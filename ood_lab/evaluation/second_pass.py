@@ -10,12 +10,12 @@ from typing import Any
 
 from lightning import Trainer
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import Detector
-from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import fit_within
+from ood_lab.evaluation.detector_fitting import fit_within
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.processes import told_by_main
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.process_agreement import told_by_main
 
 log = logging.getLogger(__name__)
 

@@ -17,12 +17,13 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from ood_lab.clip import ClipModel, clip_backbone, shipped_folder
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.common.stage_times import Stages
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import Extraction
 from ood_lab.evaluation.id_accuracy import Chance
-from ood_lab.io import write_text
+from ood_lab.evaluation.split_features import Extraction
 from ood_lab.shift import (
     Decomposition,
     FeatureGrid,
@@ -34,7 +35,6 @@ from ood_lab.shift import (
     save_decomposition,
     undecomposed,
 )
-from ood_lab.stages import Stages
 
 log = logging.getLogger(__name__)
 

@@ -10,11 +10,12 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ood_lab.data.corrupted import PLAN, CorruptedImages
-from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.random_streams import stream
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.metrics.copies import photographs
+from ood_lab.data.transforms.corrupted_images import PLAN, CorruptedImages
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.shift import (
     CLASS_UNITS,
     SEVERITY,
@@ -24,7 +25,6 @@ from ood_lab.shift import (
     ShiftMeter,
     read_ruler,
 )
-from ood_lab.streams import stream
 
 #: ID test images that are corrupted, at most.
 IMAGES = 200
@@ -110,7 +110,8 @@ def shift_in_units(
 
     Args:
         data: set up.
-        degrees: distances of all images, see :class:`~ood_lab.evaluation.distance.Distances`.
+        degrees: distances of all images, see
+            :class:`~ood_lab.evaluation.image_distances.Distances`.
         marks: see :func:`mark_distances`.
         axes: columns of ``degrees``: semantic and covariate, or one that stands for both.
         k: neighbour.

@@ -12,20 +12,20 @@ from typing import Any
 from lightning import Trainer
 from torch import Tensor
 
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.common.stage_times import Stages
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal
-from ood_lab.errors import UserError
-from ood_lab.evaluation.in_passing import Scored, ScoreSink, identity_of, read_scored
-from ood_lab.evaluation.parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
+from ood_lab.evaluation.table_parts import PART, PartFiles, files_to_make
 from ood_lab.features.bank import FeatureBank, weight_and_bias
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.extract import extract, made_from
-from ood_lab.features.passing import Parts, pass_through
-from ood_lab.features.sums import sums_bank
+from ood_lab.features.bank_sums import sums_bank
+from ood_lab.features.cached_extraction import extract, made_from
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.streaming import Parts, pass_through
 from ood_lab.models import Backbone, weights_sha256
-from ood_lab.stages import Stages
 
 log = logging.getLogger(__name__)
 

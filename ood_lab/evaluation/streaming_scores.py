@@ -15,15 +15,15 @@ import torch
 from lightning import Trainer
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import Detector, DetectorRefusal, checked_score
-from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import each_that_works, fit_within
-from ood_lab.evaluation.parts import PartFiles, PartSink
+from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
+from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.evaluation.tuning import Selection, Tuning, with_tuned
+from ood_lab.evaluation.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.processes import made_by_main
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.process_agreement import made_by_main
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def joined_scores(
     refused: dict[str, str],
     fit_seconds: Mapping[str, float],
 ) -> tuple[pd.DataFrame, dict[str, dict[str, float]]]:
-    """As :func:`~ood_lab.evaluation.fitting.score_banks`, of sets that have been scored."""
+    """As ``score_banks``, of sets that have been scored."""
 
     def of_all_sets(name: str, detector: Detector) -> dict[str, float]:
         for split in parts:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from lightning.pytorch import Trainer
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.passing import Parts
-from ood_lab.features.processes import agreed, join
-from ood_lab.io import replaced
+from ood_lab.features.process_agreement import agreed, join
+from ood_lab.features.streaming import Parts
 
 _METADATA = b"ood_lab"
 #: Images of a part, where nobody says otherwise.
@@ -135,11 +135,11 @@ class PartSink(ABC):
         return {}
 
     def take(self, block: FeatureBank) -> None:
-        """See :class:`~ood_lab.features.passing.Sink`."""
+        """See :class:`~ood_lab.features.streaming.Sink`."""
         self._rows.append(self.rows(block))
 
     def close(self, part: int, errors: dict[int, str]) -> None:
-        """See :class:`~ood_lab.features.passing.Sink`."""
+        """See :class:`~ood_lab.features.streaming.Sink`."""
         rows = pd.concat(self._rows, ignore_index=True) if self._rows else pd.DataFrame()
         self._rows = []
         table = self.complete(rows, self.files.parts.rows(part), errors)

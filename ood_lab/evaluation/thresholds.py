@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, checked_score
-from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.hints import suggestion
 from ood_lab.metrics import threshold_at_tpr
 
 

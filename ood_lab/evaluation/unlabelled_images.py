@@ -13,16 +13,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.data.fewshot import even_rows
-from ood_lab.data.filefacts import Facts, file_facts
-from ood_lab.data.files import FileDataset, load_rgb, reason
-from ood_lab.data.formats import image_extensions
-from ood_lab.data.listing import TABLES, Addresses, Listing, read_paths, texts_of
-from ood_lab.data.remarks import Remark
-from ood_lab.data.sources import Given, Manifest, source_of
-from ood_lab.data.stores import FILES, Store, Together
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
+from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.image_files import FileDataset, load_rgb, reason
+from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
+from ood_lab.data.sources.image_stores import FILES, Store, Together
+from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.data.sources.source_settings import Given, Manifest, source_of
+from ood_lab.data.transforms.few_shot import even_rows
 
 log = logging.getLogger(__name__)
 
@@ -105,8 +105,8 @@ def read_images(source: Given | Sequence[Given], limit: int | None = None) -> Im
 
     Args:
         source: one image file; a pattern (``photos/*.jpg``, ``**`` for any depth); a source as in
-            :func:`~ood_lab.data.sources.source_of`, whose labels are ignored; or several of these
-            in a list.
+            :func:`~ood_lab.data.sources.source_settings.source_of`, whose labels are ignored; or
+            several of these in a list.
         limit: so many images at most, taken at equal steps; None = all.
 
     Raises:

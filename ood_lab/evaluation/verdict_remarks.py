@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from ood_lab.axes import CLASS_UNITS
-from ood_lab.words import counted, listed
+from ood_lab.common.english import counted, listed
+from ood_lab.schema.shift_axes import CLASS_UNITS
 
 #: What a ruler is made of, where there is none.
 _NO_RULER = {CLASS_UNITS: "held-out classes", "": "corruption severity"}
@@ -16,8 +16,8 @@ def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
     """How the shift was measured, and why a scale is missing.
 
     Args:
-        facts: ``rulers`` (see :func:`~ood_lab.evaluation.rulers.shift_in_units`) and, of features
-            of the classifier, ``unsplit`` and ``by``.
+        facts: ``rulers`` (see :func:`~ood_lab.evaluation.shift_rulers.shift_in_units`) and, of
+            features of the classifier, ``unsplit`` and ``by``.
     """
     rulers = facts.get("rulers", ())
     if facts.get("unsplit"):

@@ -11,11 +11,11 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.evaluation.references import Field, PublishedRow
-from ood_lab.hints import missing_path
-from ood_lab.io import read_config, read_json
-from ood_lab.results import of_kind, read_results
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json
+from ood_lab.common.hints import missing_path
+from ood_lab.evaluation.published_numbers import Field, PublishedRow
+from ood_lab.schema.results import of_kind, read_results
 
 #: What ``metrics.fpr95_positive`` of a run makes of the plain names ``fpr95`` and ``aupr_*``.
 MEANING = {

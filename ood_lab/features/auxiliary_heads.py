@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.common.errors import UserError
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ood_lab.features.derived import Derived
+from ood_lab.features.derived_statistics import Derived
 
 
 @dataclass(frozen=True)

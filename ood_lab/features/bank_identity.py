@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.version import __version__
 
 #: Raised when the files of a bank change, so that an older bank is never misread.

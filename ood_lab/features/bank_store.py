@@ -35,14 +35,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.features import shards
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import save_tensors
+from ood_lab.features import row_shards as shards
 from ood_lab.features.bank import FeatureBank, weight_and_bias
-from ood_lab.features.derived import MOMENTS, Derived
-from ood_lab.features.disk import try_lock, writing
-from ood_lab.features.identity import bank_key
+from ood_lab.features.bank_identity import bank_key
+from ood_lab.features.derived_statistics import MOMENTS, Derived
+from ood_lab.features.disk_space import try_lock, writing
 from ood_lab.features.moments import merge_files
-from ood_lab.tensor_file import save_tensors
 
 __all__ = ["BankStore", "Missing", "bank_key", "column_folder", "load"]
 
@@ -178,7 +178,7 @@ class BankStore:
 
     Args:
         root: folder of all banks.
-        key: see :func:`ood_lab.features.identity.bank_key`.
+        key: see :func:`ood_lab.features.bank_identity.bank_key`.
     """
 
     def __init__(self, root: Path, key: str) -> None:

@@ -12,12 +12,12 @@ import torch
 from lightning.pytorch import Trainer
 
 from ood_lab.features.bank import FeatureBank, weight_and_bias
-from ood_lab.features.derived import Derived
-from ood_lab.features.extract import made_from
-from ood_lab.features.extraction import Images
+from ood_lab.features.bank_store import BankStore
+from ood_lab.features.cached_extraction import made_from
+from ood_lab.features.derived_statistics import Derived
+from ood_lab.features.extraction_pass import Images
 from ood_lab.features.moments import FILE, Moments
-from ood_lab.features.passing import Parts, pass_through
-from ood_lab.features.store import BankStore
+from ood_lab.features.streaming import Parts, pass_through
 from ood_lab.models.backbone import Backbone
 
 
@@ -60,14 +60,14 @@ def sums_bank(
         root: folder of all banks, where the processes leave their sums for a moment.
         batch_size: images a forward, on each process.
         num_workers: loader processes, for each process.
-        weights: see :func:`~ood_lab.features.extract.extract`.
+        weights: see :func:`~ood_lab.features.cached_extraction.extract`.
 
     Returns:
         The bank, its ``features`` and ``logits`` without content (PyTorch's ``meta`` device), on
         the main process; None on the others.
 
     Raises:
-        UserError: see :func:`~ood_lab.features.passing.pass_through`.
+        UserError: see :func:`~ood_lab.features.streaming.pass_through`.
     """
     images: Images = dataset
     manifest = made_from(trainer, backbone, images, weights=weights)

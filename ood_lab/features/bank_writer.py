@@ -11,12 +11,12 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import BasePredictionWriter
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.features.disk import require_space, writing
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import save_tensors
+from ood_lab.features.bank_store import COLUMNS, PARTIAL, column_folder
+from ood_lab.features.disk_space import require_space, writing
 from ood_lab.features.moments import FILE, Moments
-from ood_lab.features.shards import shard_name
-from ood_lab.features.store import COLUMNS, PARTIAL, column_folder
-from ood_lab.tensor_file import save_tensors
+from ood_lab.features.row_shards import shard_name
 
 
 class FeatureWriter(BasePredictionWriter):

@@ -11,20 +11,20 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import Trainer
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.disk import base_bytes, require_space
-from ood_lab.features.extraction import Images, build_loader, run_extraction
-from ood_lab.features.extractor import Extractor
-from ood_lab.features.identity import (
+from ood_lab.features.bank_identity import (
     architecture_sha256,
     bank_key,
     transform_text,
     versions,
 )
-from ood_lab.features.processes import agreed, join
-from ood_lab.features.store import BankStore, Missing
+from ood_lab.features.bank_store import BankStore, Missing
+from ood_lab.features.disk_space import base_bytes, require_space
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_pass import Images, build_loader, run_extraction
+from ood_lab.features.lightning_extractor import Extractor
+from ood_lab.features.process_agreement import agreed, join
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.weights import weights_sha256
 

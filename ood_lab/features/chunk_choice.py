@@ -12,8 +12,8 @@ import psutil
 import torch
 from torch import Tensor, nn
 
-from ood_lab.features.chunk import Chunk, ChunkFile, machine
-from ood_lab.features.identity import architecture_sha256
+from ood_lab.features.bank_identity import architecture_sha256
+from ood_lab.features.chunk_files import Chunk, ChunkFile, machine
 from ood_lab.models.backbone import Backbone
 
 #: A batch of fewer pixels is not timed: there is little to gain, and timing cannot then move the

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json, write_text
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json, write_text
 
 log = logging.getLogger(__name__)
 

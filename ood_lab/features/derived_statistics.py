@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.features.moments import FILE, Moments, from_file
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 log = logging.getLogger(__name__)
 

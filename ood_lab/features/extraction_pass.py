@@ -15,11 +15,11 @@ from lightning.pytorch import Callback, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset, default_collate
 
-from ood_lab.errors import user_error_in
-from ood_lab.features.extractor import Extractor, frozen
-from ood_lab.features.store import BankStore, Begun
-from ood_lab.features.writer import FeatureWriter
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.errors import user_error_in
+from ood_lab.features.bank_store import BankStore, Begun
+from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features.lightning_extractor import Extractor, frozen
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from typing import Any
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import RichProgressBar
 
-from ood_lab.features.extractor import Extractor
-from ood_lab.progress import Pace
+from ood_lab.common.progress import Pace
+from ood_lab.features.lightning_extractor import Extractor
 
 
 class ExtractionProgressBar(RichProgressBar):

@@ -13,8 +13,8 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.nn import functional as F
 
-from ood_lab.features.bank_column import BankColumn, GradientColumn, input_gradients
-from ood_lab.features.chunks import Chunk, ChunkSearch, chunk_search, memory_format_of
+from ood_lab.features.chunk_choice import Chunk, ChunkSearch, chunk_search, memory_format_of
+from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ood_lab.tensor_file import TensorFile
+from ood_lab.common.tensor_file import TensorFile
 
 #: What can be gathered: sums of every class; x x^T within the classes; h h^T, h = (1, x/‖x‖).
 PARTS = ("means", "within", "gram")

@@ -11,7 +11,7 @@ from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 _Value = TypeVar("_Value")
 

@@ -18,8 +18,8 @@ import xxhash
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.features.disk import roomy
+from ood_lab.common.errors import UserError
+from ood_lab.features.disk_space import roomy
 
 MANIFEST = "manifest.json"
 #: Floating types that are widened when read: they only save disk space.
@@ -137,9 +137,9 @@ def gather(folder: Path) -> dict[str, Tensor]:
     """Reads all shards into one tensor per name, row ``i`` at position ``i``.
 
     Shards are memory-mapped and copied row by row into place, so that the peak is the result
-    itself, or less: large results are mapped files (:func:`ood_lab.features.disk.roomy`). Each
-    shard is compared with its checksum just before, so that the disk is read once. 16-bit floats
-    become float32.
+    itself, or less: large results are mapped files (:func:`ood_lab.features.disk_space.roomy`).
+    Each shard is compared with its checksum just before, so that the disk is read once. 16-bit
+    floats become float32.
 
     Raises:
         UserError: a shard is damaged, or the rows are not ``0 .. n - 1`` once each.

@@ -19,16 +19,16 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ood_lab.errors import UserError, user_error_in
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.features.bank import FeatureBank, weight_and_bias
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.extract import CHUNKS
-from ood_lab.features.extraction import Images, collate, predict
-from ood_lab.features.extractor import Extractor
+from ood_lab.features.bank_writer import require_finite
+from ood_lab.features.cached_extraction import CHUNKS
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.extraction_pass import Images, collate, predict
+from ood_lab.features.lightning_extractor import Extractor
 from ood_lab.features.moments import BLOCK_BYTES
-from ood_lab.features.writer import require_finite
 from ood_lab.models.backbone import Backbone
-from ood_lab.words import counted
 
 log = logging.getLogger(__name__)
 

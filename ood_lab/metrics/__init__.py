@@ -6,11 +6,8 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
-from ood_lab.metrics.chance import at_chance, flagged_p_value
-from ood_lab.metrics.comparison import best_detectors, significance_of
-from ood_lab.metrics.dating import DATING_COLUMNS, dating_table
-from ood_lab.metrics.evaluation import Evaluation, PositiveClass, sets_of_means
-from ood_lab.metrics.following import (
+from ood_lab.metrics.hierarchy_accuracy import DATING_COLUMNS, dating_table
+from ood_lab.metrics.miss_distances import (
     KEPT,
     Following,
     follow,
@@ -18,14 +15,6 @@ from ood_lab.metrics.following import (
     follow_results,
     miss_rates,
     missed,
-)
-from ood_lab.metrics.intervals import (
-    FEWEST,
-    FEWEST_FOR_THRESHOLD,
-    auroc_interval,
-    exceedance_interval,
-    percentile_interval,
-    wilson_interval,
 )
 from ood_lab.metrics.ood import (
     REVERSED,
@@ -38,17 +27,28 @@ from ood_lab.metrics.ood import (
     tie_share,
 )
 from ood_lab.metrics.record import Metric, known_metrics, metric_of
-from ood_lab.metrics.resampling import bootstrap
-from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
-from ood_lab.metrics.shift import dad, shift_correlation, shift_sensitivity
-from ood_lab.metrics.significance import (
+from ood_lab.metrics.resampling.chance_level import at_chance, flagged_p_value
+from ood_lab.metrics.resampling.detector_comparison import best_detectors, significance_of
+from ood_lab.metrics.resampling.intervals import (
+    FEWEST,
+    FEWEST_FOR_THRESHOLD,
+    auroc_interval,
+    exceedance_interval,
+    percentile_interval,
+    wilson_interval,
+)
+from ood_lab.metrics.resampling.significance import (
     best_group,
     bootstrap_p_values,
     delong,
     delong_p_values,
     holm,
 )
-from ood_lab.metrics.table import accuracy_of, levels_of, results_of
+from ood_lab.metrics.resampling.stratified_bootstrap import bootstrap
+from ood_lab.metrics.results_rows import accuracy_of, levels_of, results_of
+from ood_lab.metrics.score_evaluation import Evaluation, PositiveClass, sets_of_means
+from ood_lab.metrics.selective import augrc, aurc, e_aurc, risk_coverage, selective_accuracy
+from ood_lab.metrics.shift_trends import dad, shift_correlation, shift_sensitivity
 from ood_lab.metrics.verdict import BASELINE, FEWEST_OF_A_VERDICT, VERDICT, verdict_of
 
 __all__ = [

@@ -14,11 +14,11 @@ import numpy as np
 import scipy  # loads scipy.special when it is used
 from numpy.typing import NDArray
 
-from ood_lab.metrics.evaluation import Evaluation
+from ood_lab.common.random_streams import stream
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.significance import placements, summed_variance
-from ood_lab.metrics.uncertainty import Ends
-from ood_lab.streams import stream
+from ood_lab.metrics.resampling.group_intervals import Ends
+from ood_lab.metrics.resampling.significance import placements, summed_variance
+from ood_lab.metrics.score_evaluation import Evaluation
 
 #: Error rate of every family of comparisons.
 ALPHA = 0.05
@@ -130,7 +130,7 @@ def mean_aurocs(evaluation: Evaluation, sets: Sequence[str]) -> JointEstimate:
     ID image, which all G datasets share, and ``phi_j = (P(ID < j) - A_g) / (G m_g)`` for an image
     of dataset g. The covariance is ``sum_b n_b / (n_b - 1) sum_{i in b} phi_i phi_i'`` over ID and
     the datasets; where images are made of the same photograph, they are added up first, see
-    :func:`~ood_lab.metrics.significance.delong`.
+    :func:`~ood_lab.metrics.resampling.significance.delong`.
     """
     parts = [evaluation.rows_of(name) for name in sets]
     id_scores, blocks = evaluation.id_matrix.T, [evaluation.matrix(part).T for part in parts]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.intervals import wilson_interval
+from ood_lab.metrics.resampling.intervals import wilson_interval
 
 DATING_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
 #: Subset of all images.

@@ -10,13 +10,13 @@ import pandas as pd
 import scipy  # loads scipy.optimize when it is used
 from numpy.typing import ArrayLike
 
-from ood_lab.metrics.clustered import resampled_sums
-from ood_lab.metrics.copies import MADE_OF, photographs
-from ood_lab.metrics.intervals import Contrast, percentile_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.significance import delong, placements, summed_variance
+from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
+from ood_lab.metrics.resampling.intervals import Contrast, percentile_interval
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
+from ood_lab.metrics.resampling.significance import delong, placements, summed_variance
 from ood_lab.metrics.verdict import BASELINE
-from ood_lab.results import Kind
+from ood_lab.schema.results import Kind
 
 #: Rows about what detectors miss.
 KIND = Kind("misses", "image", ("detector", "axis"))

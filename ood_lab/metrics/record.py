@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Literal
 
-from ood_lab.errors import UserError
-from ood_lab.metrics.counts import Draws, RankedScores
+from ood_lab.common.errors import UserError
 from ood_lab.metrics.ood import AuprMethod, Floats, SortedScores
+from ood_lab.metrics.resampling.weighted_counts import Draws, RankedScores
 
-#: Which interval it has, see :func:`ood_lab.metrics.uncertainty.group_ends`.
+#: Which interval it has, see :func:`ood_lab.metrics.resampling.group_intervals.group_ends`.
 Rule = Literal["auroc", "threshold_ood", "threshold_id", "percentile"]
 
 

@@ -8,15 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import AXES
-from ood_lab.metrics.evaluation import Evaluation
-from ood_lab.metrics.intervals import bootstrap_interval, percentile_interval, wilson_interval
-from ood_lab.metrics.levels import LevelCells, Measured
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, metric_of
+from ood_lab.metrics.resampling.intervals import (
+    bootstrap_interval,
+    percentile_interval,
+    wilson_interval,
+)
+from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.selective import FailureCell
-from ood_lab.metrics.shift import shift_correlation, shift_sensitivity
-from ood_lab.results import Kind
+from ood_lab.metrics.shift_cells import LevelCells, Measured
+from ood_lab.metrics.shift_trends import shift_correlation, shift_sensitivity
+from ood_lab.schema.results import Kind
+from ood_lab.schema.shift_axes import AXES
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
 KIND = Kind("detection", "image", ("detector", "ood", "shift_level", "n_id", "n_ood"))
@@ -38,7 +42,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       ``fpr95``, which is one of the two, as ``fpr95_positive`` has it; AUPR by the trapezoid with
       ``ood``, by average precision with ``id``.
     - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
-      :func:`~ood_lab.metrics.evaluation.sets_of_means`; group of OOD sets:
+      :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
       ``mean_<group>_<metric>``. ood is None.
     - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
     - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the

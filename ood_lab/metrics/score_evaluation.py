@@ -11,15 +11,15 @@ import pandas as pd
 from annotated_types import Interval
 from numpy.typing import NDArray
 
-from ood_lab.arguments import Count
-from ood_lab.metrics.copies import Copies, photographs
-from ood_lab.metrics.levels import LevelCells, Measured, split_by_level
+from ood_lab.common.arguments import Count
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
-from ood_lab.metrics.resampling import Job, carried_out, drawing
+from ood_lab.metrics.resampling.group_intervals import group_ends
+from ood_lab.metrics.resampling.photograph_groups import Copies, photographs
+from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
-from ood_lab.metrics.shift import dad
-from ood_lab.metrics.uncertainty import group_ends
+from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
+from ood_lab.metrics.shift_trends import dad
 
 #: Every draw holds a number of each detector, set and metric.
 Draws = Annotated[int, Interval(ge=1, le=100_000)]
@@ -33,8 +33,8 @@ class Evaluation:
     Args:
         scores: ``dataset, <detectors>`` and, where known, ``label, pred, semantic_level,
             covariate_level`` (-1 or NaN = none), ``path`` and ``made_of`` (see
-            :mod:`ood_lab.metrics.copies`). Every dataset but ``id_name`` and those of ``csid`` is
-            an OOD set.
+            :mod:`ood_lab.metrics.resampling.photograph_groups`). Every dataset but ``id_name`` and
+            those of ``csid`` is an OOD set.
         detectors: columns of ``scores``, higher = more OOD.
         seed: of the bootstrap.
         id_name: the ID test set.

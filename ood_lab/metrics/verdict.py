@@ -19,10 +19,10 @@ from ood_lab.metrics.best_set import (
     mean_aurocs,
     with_own_ends,
 )
-from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.ood import Floats, Ints
-from ood_lab.metrics.uncertainty import Ends
-from ood_lab.results import Kind
+from ood_lab.metrics.resampling.group_intervals import Ends
+from ood_lab.metrics.score_evaluation import Evaluation
+from ood_lab.schema.results import Kind
 
 #: ``n`` = ``n_id`` + ``n_ood``.
 VERDICT = Kind("verdict", "image", ("detector", "ood", "n_id", "n_ood"))

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.clustered import share
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import share
 
 Counts = NDArray[np.int64]
 

@@ -1,25 +1,25 @@
 """Backbones, their weights and transforms, and the module that trains them."""
 
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.build import module_backbone, timm_backbone
-from ood_lab.models.classifier import Classifier
-from ood_lab.models.contract import check_contract
-from ood_lab.models.epoch_seed import EpochSeed
-from ood_lab.models.headless import FITTED
-from ood_lab.models.hf import hf_backbone
-from ood_lab.models.length import epochs_for
-from ood_lab.models.losses import LogitNorm, OutlierExposure
-from ood_lab.models.onnx_file import onnx_backbone, onnx_session, require_onnx
-from ood_lab.models.openood import ResNet18For32
+from ood_lab.models.head_check import check_contract
+from ood_lab.models.image_transforms import train_transform
+from ood_lab.models.loading.headless_networks import FITTED
+from ood_lab.models.loading.huggingface_networks import hf_backbone
+from ood_lab.models.loading.onnx_file import onnx_backbone, onnx_session, require_onnx
+from ood_lab.models.loading.openood_resnet import ResNet18For32
+from ood_lab.models.loading.timm_networks import module_backbone, timm_backbone
+from ood_lab.models.loading.torch_hub import torch_hub_backbone
+from ood_lab.models.loading.torchvision_networks import torchvision_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
-from ood_lab.models.own_training import OwnTraining, own_steps
-from ood_lab.models.progress_bar import TrainingProgressBar
-from ood_lab.models.torch_hub import torch_hub_backbone
-from ood_lab.models.training_log import TrainingLog, total_steps
-from ood_lab.models.transform import train_transform
-from ood_lab.models.tv import torchvision_backbone
+from ood_lab.models.training.classifier import Classifier
+from ood_lab.models.training.epoch_seed import EpochSeed
+from ood_lab.models.training.foreign_module import OwnTraining, own_steps
+from ood_lab.models.training.losses import LogitNorm, OutlierExposure
+from ood_lab.models.training.progress_bar import TrainingProgressBar
+from ood_lab.models.training.training_length import epochs_for
+from ood_lab.models.training.training_log import TrainingLog, total_steps
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
-from ood_lab.models.wrapped import WrappedBackbone
 
 __all__ = [
     "FITTED",

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
-from ood_lab.models.wrapped import WrappedBackbone
 
 
 def check_contract(backbone: Backbone) -> None:

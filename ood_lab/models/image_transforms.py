@@ -10,7 +10,7 @@ from timm.data import create_transform
 from torch import Tensor
 from torchvision.transforms import Compose, Normalize, ToTensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 
 #: Pixels of a side beyond which a batch of two images fills the memory.

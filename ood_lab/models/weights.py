@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
 
 #: Entries of a checkpoint that hold a state dict, first match wins. Averaged weights come first:
 #: they are the ones to evaluate. (Lightning's weight averaging callbacks already put the average

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ood_lab.neighbours.rows import Rows
+from ood_lab.neighbours.row_blocks import Rows
 
 #: Products of which only the largest is compared with the threshold at first.
 GROUP = 16

@@ -8,10 +8,10 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.neighbours.candidates import Blocks, CandidateSearch, blocks_for
-from ood_lab.neighbours.rows import Rows
-from ood_lab.neighbours.speed import fastest_dtype, full_float32
+from ood_lab.neighbours.multiplication_speed import fastest_dtype, full_float32
+from ood_lab.neighbours.row_blocks import Rows
 
 #: Receives the share done, in [0, 1].
 Progress = Callable[[float], None]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ood_lab.neighbours.rows import Rows
-from ood_lab.neighbours.search import check_k
-from ood_lab.neighbours.speed import full_float32
+from ood_lab.neighbours.exact_search import check_k
+from ood_lab.neighbours.multiplication_speed import full_float32
+from ood_lab.neighbours.row_blocks import Rows
 
 #: Queries and rows that are multiplied at a time: 16 MiB of products.
 _QUERIES, _ROWS = 1024, 4096

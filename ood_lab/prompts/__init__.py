@@ -17,8 +17,8 @@ from ood_lab.prompts.idlike import IDLike
 from ood_lab.prompts.idlike_score import IDLikeScore
 from ood_lab.prompts.locoop import LoCoOp
 from ood_lab.prompts.mcm import GLMCM, LMCM, MCM
+from ood_lab.prompts.random_crops import RandomViews
 from ood_lab.prompts.schedule import warmup_cosine
-from ood_lab.prompts.views import RandomViews
 
 __all__ = [
     "GLMCM",

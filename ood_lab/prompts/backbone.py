@@ -14,10 +14,10 @@ from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, TextHead
-from ood_lab.errors import UserError
-from ood_lab.models.contract import check_contract
+from ood_lab.common.errors import UserError
+from ood_lab.models.head_check import check_contract
 from ood_lab.models.weights import load_weights, saved_entry
-from ood_lab.prompts.texts import ContextPrompts, OutlierPrompts, Position
+from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts, Position
 
 log = logging.getLogger(__name__)
 #: Learned vectors of a text, far more than any context holds, and texts.

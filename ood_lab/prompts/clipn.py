@@ -14,11 +14,11 @@ from open_clip.zero_shot_metadata import OPENAI_IMAGENET_TEMPLATES
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel, untrained_clip, zero_shot_weights
-from ood_lab.clip.load import create
-from ood_lab.clip.sources import LOCAL_DIR, SHIPPED
-from ood_lab.errors import UserError
+from ood_lab.clip.loading import create
+from ood_lab.clip.weight_sources import LOCAL_DIR, SHIPPED
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.contract import check_contract
+from ood_lab.models.head_check import check_contract
 from ood_lab.models.output import Output
 from ood_lab.models.weights import saved_entry
 from ood_lab.prompts.backbone import checked_names

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.requirements import check_choice
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_choice
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.prompts.clipn import CLIPNBackbone

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ood_lab.errors import UserError
-from ood_lab.models.classifier import Classifier
+from ood_lab.common.errors import UserError
 from ood_lab.models.output import Output
+from ood_lab.models.training.classifier import Classifier
 from ood_lab.prompts.backbone import PromptBackbone
 
 

@@ -11,11 +11,11 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ood_lab.clip import zero_shot_weights
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.output import Output
 from ood_lab.prompts.backbone import IDLikeBackbone
 from ood_lab.prompts.coop import PromptLearner
-from ood_lab.prompts.views import split_views
+from ood_lab.prompts.random_crops import split_views
 
 #: Floor of the probability in the outlier loss.
 _EPSILON = 1e-16

@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.network import NetworkDetector
+from ood_lab.detectors.support.network_scores import NetworkDetector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 from ood_lab.prompts.backbone import IDLikeBackbone

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.clip import ClipModel
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Where the class name stands among the learned vectors.
 Position = Literal["end", "middle", "front"]

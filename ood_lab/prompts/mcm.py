@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ood_lab.clip import ClipModel
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.network import NetworkDetector
-from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.requirements import check_positive
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.network_scores import NetworkDetector
+from ood_lab.detectors.support.requirements import check_positive
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.contract import random_batch
+from ood_lab.models.head_check import random_batch
 from ood_lab.models.output import Output
 
 
@@ -125,8 +125,8 @@ class GLMCM(NetworkDetector):
         s(x) = -\max_c \mathrm{softmax}(\cos(f, t_c) / T)_c
         - \lambda \max_{i, c} \mathrm{softmax}(\cos(f_i, t_c) / T)_c
 
-    over the regions i, see :mod:`ood_lab.clip.local`. The authors' code takes λ = 1, their script
-    for ImageNet 0.5. Nothing is fitted.
+    over the regions i, see :mod:`ood_lab.clip.local_features`. The authors' code takes λ = 1, their
+    script for ImageNet 0.5. Nothing is fitted.
 
     Args:
         temperature: T > 0.

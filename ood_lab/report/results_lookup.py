@@ -10,10 +10,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import AXES, Axis
 from ood_lab.metrics import FEWEST, FEWEST_FOR_THRESHOLD, metric_of, sets_of_means
-from ood_lab.report.protocol import DAGGER
-from ood_lab.results import of_kind, whole
+from ood_lab.report.rendering.metric_definitions import DAGGER
+from ood_lab.schema.results import of_kind, whole
+from ood_lab.schema.shift_axes import AXES, Axis
 
 _Key = TypeVar("_Key")
 

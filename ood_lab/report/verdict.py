@@ -13,13 +13,13 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, FEWEST_OF_A_VERDICT
-from ood_lab.report.blocks import Block, Folded, Text
-from ood_lab.report.protocol import DAGGER, MISSING, percent
-from ood_lab.report.table import Cell, Head, Table, name_cell, number_cell
-from ood_lab.results import of_kind
-from ood_lab.words import counted, listed
+from ood_lab.report.rendering.blocks import Block, Folded, Text
+from ood_lab.report.rendering.metric_definitions import DAGGER, MISSING, percent
+from ood_lab.report.rendering.table import Cell, Head, Table, name_cell, number_cell
+from ood_lab.schema.results import of_kind
+from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 
 #: Severities of common corruptions.
 _MOST_SEVERE = 5

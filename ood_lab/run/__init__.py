@@ -1,9 +1,9 @@
 """Runs: command line, run folder, workspace, W&B. The only package that knows Hydra."""
 
-from ood_lab.run.process import loading
+from ood_lab.run.job.process_start import loading
 
 with loading():
-    from ood_lab.run.commandline import launch
-    from ood_lab.run.session import job
+    from ood_lab.run.commandline.launch import launch
+    from ood_lab.run.job.session import job
 
 __all__ = ["job", "launch"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
-from ood_lab.io import read_table, write_csv, write_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table, write_csv, write_table
+from ood_lab.schema.shift_axes import LEVELS
 
 RESULTS = "results.parquet"
 #: Columns of every results table. ``n`` counts what was resampled, which ``unit`` names.

@@ -3,8 +3,24 @@
 Works on plain feature tensors of any CLIP; texts are encoded by a callable.
 """
 
-from ood_lab.shift.degree import ShiftDegrees, ShiftMeter
-from ood_lab.shift.edges import (
+from ood_lab.shift.dataset_shift import shift_results, summarise_degrees
+from ood_lab.shift.decomposition_files import load_decomposition, save_decomposition
+from ood_lab.shift.label_texts import (
+    check_templates,
+    fill,
+    imagenet21k_labels,
+    imagenet_templates,
+    read_texts,
+)
+from ood_lab.shift.laid import Decomposition, Halves, polar_factor, undecomposed
+from ood_lab.shift.laid_training import LaidTraining
+from ood_lab.shift.level_cells import (
+    MIN_COUNT,
+    cell_counts,
+    present_cells,
+    write_imglist,
+)
+from ood_lab.shift.level_edges import (
     COVARIATE_QUANTILES,
     LEVELS,
     SEMANTIC_QUANTILES,
@@ -14,17 +30,8 @@ from ood_lab.shift.edges import (
     pool_edges,
     save_edges,
 )
-from ood_lab.shift.grid import EncodedGrid, FeatureGrid, TextGrid, encode_grid
-from ood_lab.shift.laid import Decomposition, Halves, polar_factor, undecomposed
-from ood_lab.shift.levels import (
-    MIN_COUNT,
-    cell_counts,
-    present_cells,
-    write_imglist,
-)
 from ood_lab.shift.pca import pca_decomposition
 from ood_lab.shift.rulers import CLASS_UNITS, RATIO, SEVERITY, Reading, Ruler, Sample, read_ruler
-from ood_lab.shift.saved import load_decomposition, save_decomposition
 from ood_lab.shift.separability import (
     Projection,
     Separability,
@@ -32,15 +39,8 @@ from ood_lab.shift.separability import (
     fit_projection,
     separability,
 )
-from ood_lab.shift.summary import shift_results, summarise_degrees
-from ood_lab.shift.texts import (
-    check_templates,
-    fill,
-    imagenet21k_labels,
-    imagenet_templates,
-    read_texts,
-)
-from ood_lab.shift.training import LaidTraining
+from ood_lab.shift.shift_degree import ShiftDegrees, ShiftMeter
+from ood_lab.shift.text_grid import EncodedGrid, FeatureGrid, TextGrid, encode_grid
 from ood_lab.shift.triplets import (
     TripletDistances,
     Triplets,

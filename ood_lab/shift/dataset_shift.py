@@ -11,9 +11,9 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
-from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.ood import Floats
-from ood_lab.results import Kind
+from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.schema.results import Kind
 
 #: ``order``: place of the set by its mean; ``p_next``: see :func:`summarise_degrees`.
 KIND = Kind("shift", "image", ("set", "axis", "order", "p_next"))
@@ -82,7 +82,7 @@ def shift_results(
     """A results table of a summary: ``mean, median, beyond, farther`` of every set and axis.
 
     Args:
-        summary: see :func:`ood_lab.evaluation.distance.summarised`.
+        summary: see :func:`ood_lab.evaluation.image_distances.summarised`.
         model: the CLIP.
         seed: of the bootstrap.
         rulers: values of :func:`ood_lab.shift.read_ruler`, each a row more.

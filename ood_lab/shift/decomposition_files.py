@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 
-from ood_lab.errors import UserError
-from ood_lab.shift.edges import Edges
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import TensorFile
 from ood_lab.shift.laid import Decomposition
-from ood_lab.tensor_file import TensorFile
+from ood_lab.shift.level_edges import Edges
 
 FILE = TensorFile(
     kind="decomposition",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: What a template has in place of the label.
 PLACE = "{}"

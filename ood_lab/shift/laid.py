@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.axes import Axis
-from ood_lab.shift.edges import Edges
+from ood_lab.schema.shift_axes import Axis
+from ood_lab.shift.level_edges import Edges
 
 #: Rows that are split at a time, so that memory holds little besides the result.
 _ROWS = 65_536

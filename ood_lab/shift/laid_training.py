@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 from torch.utils.data import DataLoader
 
-from ood_lab.arguments import BatchSize, Count, Positive, Seed, Share
-from ood_lab.epochs import coming_epoch
-from ood_lab.errors import UserError
-from ood_lab.shift.grid import TextGrid
+from ood_lab.common.arguments import BatchSize, Count, Positive, Seed, Share
+from ood_lab.common.errors import UserError
+from ood_lab.common.training_epoch import coming_epoch
 from ood_lab.shift.laid import Decomposition, energy_shares, polar_factor
+from ood_lab.shift.text_grid import TextGrid
 from ood_lab.shift.triplets import (
     Triplets,
     orthogonality_error,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ood_lab.axes import AXES
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.schema.shift_axes import AXES
 
 
 def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Images below which IS-OOD calls a cell N/A.
 MIN_COUNT = 10

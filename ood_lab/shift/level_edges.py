@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.axes import AXES
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.schema.shift_axes import AXES
 
 #: Outer quantiles of the seven inner edges, from the counts of IS-OOD's Figure 9.
 SEMANTIC_QUANTILES = (0.0865, 0.9261)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ood_lab.shift.grid import FeatureGrid
 from ood_lab.shift.laid import Decomposition
+from ood_lab.shift.text_grid import FeatureGrid
 
 #: Labels whose texts are summed at a time.
 _LABELS = 256

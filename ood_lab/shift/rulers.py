@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.axes import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.common.random_streams import stream
 from ood_lab.metrics import percentile_interval
-from ood_lab.metrics.copies import Copies
 from ood_lab.metrics.ood import Floats
-from ood_lab.shift.summary import median_draws
-from ood_lab.streams import stream
+from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
+from ood_lab.shift.dataset_shift import median_draws
 
 #: Bounds a unit of 0 from below: distances are float32 in [0, 2].
 _LEAST = 1e-12

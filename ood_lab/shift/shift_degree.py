@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ood_lab.axes import AXES, Axis
 from ood_lab.neighbours import Groups, NeighbourSearch, Progress, check_k
+from ood_lab.schema.shift_axes import AXES, Axis
 from ood_lab.shift.laid import Decomposition
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.neighbours import Progress
-from ood_lab.shift.texts import fill
+from ood_lab.shift.label_texts import fill
 
 #: Maps N texts to features ``[N, l]``, as ``ClipModel.encode_text`` does.
 EncodeText = Callable[[list[str]], Tensor]

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ood_lab.shift.grid import TextGrid
+from ood_lab.shift.text_grid import TextGrid
 
 
 class TripletDistances(NamedTuple):

@@ -5,17 +5,25 @@ Diffusion and language models are run through ``diffusers`` and ``transformers``
 without.
 """
 
-from ood_lab.synthesis.answers import LanguageModel, parse_answer
-from ood_lab.synthesis.classes import (
+from ood_lab.synthesis.answer_ledger import Ledger
+from ood_lab.synthesis.datasheet import datasheet
+from ood_lab.synthesis.foreground_masks import Segmenter
+from ood_lab.synthesis.image_batches import check_suffix, keep_made, make_images, unmade
+from ood_lab.synthesis.imagenet21k_classes import (
     Synset,
     imagenet21k_synsets,
     select_by_keyword,
     wnids_of,
 )
-from ood_lab.synthesis.datasheet import datasheet
-from ood_lab.synthesis.images import check_suffix, keep_made, make_images, unmade
-from ood_lab.synthesis.ledger import Ledger
-from ood_lab.synthesis.loading import (
+from ood_lab.synthesis.language_model import LanguageModel, parse_answer
+from ood_lab.synthesis.material_transfer import (
+    MaterialTransfer,
+    check_transfer,
+    fit_mask,
+    fit_size,
+    grey_foreground,
+)
+from ood_lab.synthesis.model_loading import (
     check_model,
     check_package,
     chosen_dtype,
@@ -23,19 +31,17 @@ from ood_lab.synthesis.loading import (
     missing_files,
     package_versions,
 )
-from ood_lab.synthesis.main_object import Box, MainObject
-from ood_lab.synthesis.masks import Segmenter
-from ood_lab.synthesis.materials import (
-    MaterialTransfer,
-    check_transfer,
-    fit_mask,
-    fit_size,
-    grey_foreground,
-)
-from ood_lab.synthesis.plan import choose, image_seed, measure_prompts, plan_table, short_cells
+from ood_lab.synthesis.object_coverage import Box, MainObject
 from ood_lab.synthesis.plan_file import keep_plan, keep_settings
-from ood_lab.synthesis.progress import progress_bar
+from ood_lab.synthesis.prompt_selection import (
+    choose,
+    image_seed,
+    measure_prompts,
+    plan_table,
+    short_cells,
+)
 from ood_lab.synthesis.prompts import Prompts, Style, read_styles
+from ood_lab.synthesis.step_progress import progress_bar
 from ood_lab.synthesis.text_to_image import TextToImage, check_pipeline
 
 __all__ = [

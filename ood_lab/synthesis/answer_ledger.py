@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.append import append_lines, create_with, read_records
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.common.line_files import append_lines, create_with, read_records
 
 
 class Ledger:

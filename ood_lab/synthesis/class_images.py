@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.data.files import load_rgb
-from ood_lab.data.formats import image_extensions
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.synthesis import Ledger, MainObject, progress_bar
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.data.formats import image_extensions
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.synthesis import check_model
 
 

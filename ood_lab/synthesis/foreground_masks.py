@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.synthesis.loading import load_transformers
+from ood_lab.common.errors import UserError
+from ood_lab.synthesis.model_loading import load_transformers
 
 
 class Segmenter:

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ood_lab.synthesis.loading import load_transformers
+from ood_lab.synthesis.model_loading import load_transformers
 
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _ANSWER = re.compile(r"\b(yes|no)\b", re.IGNORECASE)

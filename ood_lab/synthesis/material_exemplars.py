@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from PIL import Image
 
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.data.files import FileDataset
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.manifest import read_manifest
 
 
 class Materials:

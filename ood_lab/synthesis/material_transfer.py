@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.synthesis.loading import (
+from ood_lab.common.errors import UserError
+from ood_lab.synthesis.model_loading import (
     check_package,
     load_transformers,
     model_problems,

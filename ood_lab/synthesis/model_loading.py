@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 _DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _WEIGHTS = re.compile(r"(model|pytorch_model|diffusion_pytorch_model)[.-].*(safetensors|bin)$")

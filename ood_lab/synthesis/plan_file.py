@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
 
 PLAN, MADE_WITH = "plan.csv", "plan.json"
 #: Columns that are text whatever stands in them.

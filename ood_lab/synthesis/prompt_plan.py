@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.clip import ClipModel
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.shift import Decomposition, Edges, ShiftMeter, load_edges, pool_edges, save_edges
 from ood_lab.synthesis import (
     Prompts,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ood_lab.axes import cell_file
+from ood_lab.schema.shift_axes import cell_file
 from ood_lab.shift import ShiftDegrees, ShiftMeter, cell_counts
 from ood_lab.synthesis.prompts import Prompts
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import yaml
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: What a style has in place of the label.
 PLACE = "{label}"

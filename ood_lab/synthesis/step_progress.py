@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from ood_lab.progress import Pace
+from ood_lab.common.progress import Pace
 
 
 @contextmanager

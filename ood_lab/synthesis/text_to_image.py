@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.synthesis.loading import check_model, check_package
+from ood_lab.common.errors import UserError
+from ood_lab.synthesis.model_loading import check_model, check_package
 
 
 def check_pipeline(

@@ -9,22 +9,29 @@ from typing import ClassVar
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.amber.files import AmberFiles
-from ood_lab.lvlm.amber.page import HEADLINES, page, summary
-from ood_lab.lvlm.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
-from ood_lab.lvlm.captions.rules import Words
-from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, RELATION, STATE
-from ood_lab.lvlm.found import CHAIR, Told
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.shown import Headline, Scored
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import Kind
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import results_options
-from ood_lab.tasks._captions import CaptionBenchmark
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.amber.page import HEADLINES, page, summary
+from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
+from ood_lab.lvlm.benchmarks.amber.scoring import KIND, SCORE, WAYS, results_of, rounded
+from ood_lab.lvlm.captions.caption_rules import Words
+from ood_lab.lvlm.captions.question_kinds import (
+    ACTION,
+    EXISTENCE,
+    GENERATIVE,
+    NUMBER,
+    RELATION,
+    STATE,
+)
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
+from ood_lab.lvlm.pages.result_sentences import CHAIR, Told
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.run.building.benchmark_task import results_options
+from ood_lab.run.building.caption_task import CaptionBenchmark
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Kind
 
 
 @dataclass(frozen=True, kw_only=True)

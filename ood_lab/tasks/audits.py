@@ -11,18 +11,18 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from ood_lab.arguments import Count
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import write_csv
-from ood_lab.lvlm.statistics.coverage import clopper_pearson
-from ood_lab.lvlm.verdicts import REJECT, VERDICT, agreement, drawn, read_audit
-from ood_lab.report.page import write_summary
-from ood_lab.report.protocol import percent
-from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.terminal import print_blocks
-from ood_lab.results import PART, Kind, write_results
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.scoring.human_verdicts import REJECT, VERDICT, agreement, drawn, read_audit
+from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import PART, Kind, write_results
 
 log = logging.getLogger(__name__)
 

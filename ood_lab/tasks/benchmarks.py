@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.io import write_csv
-from ood_lab.report.answer_board import (
+from ood_lab.common.files import write_csv
+from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
     board_page,
     board_sentences,
@@ -16,12 +16,12 @@ from ood_lab.report.answer_board import (
     detector_table,
     read_benchmarks,
 )
-from ood_lab.report.blocks import Text
-from ood_lab.report.finished import finished_runs
-from ood_lab.report.page import write_summary
-from ood_lab.report.table import Table
-from ood_lab.report.terminal import print_blocks
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.report.leaderboard.run_locations import finished_runs
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
 
 #: What ``task=compare`` leaves in its folder.
 _LEADERBOARD = "leaderboard.csv"

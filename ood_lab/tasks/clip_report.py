@@ -8,15 +8,15 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ood_lab.builtin.clip.vessels import shares
+from ood_lab.builtin.clip.vessel_report import shares
 from ood_lab.builtin.vessels.scene import RENDERER
 from ood_lab.clip import ClipBackbone, save_clip
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.shown import show_accuracies
-from ood_lab.results import ACCURACY, write_results
-from ood_lab.run.compose import command_to_repeat
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.commandline.composition import command_to_repeat
+from ood_lab.schema.results import ACCURACY, write_results
 
 
 @dataclass(frozen=True, kw_only=True)

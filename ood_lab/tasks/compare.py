@@ -9,15 +9,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.report.finished import finished_runs
-from ood_lab.report.leaderboard import Leaderboard, make_leaderboard
-from ood_lab.report.leaderboard_files import terminal, write_leaderboard
-from ood_lab.report.leaderboard_runs import FinishedRun, comparable_groups, read_run, why_apart
-from ood_lab.report.page import write_summary
-from ood_lab.report.terminal import Printed
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import (
+    FinishedRun,
+    comparable_groups,
+    read_run,
+    why_apart,
+)
+from ood_lab.report.leaderboard.long_table import Leaderboard, make_leaderboard
+from ood_lab.report.leaderboard.run_locations import finished_runs
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.run.building.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 

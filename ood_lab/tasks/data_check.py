@@ -12,14 +12,14 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.data.class_counts import class_table
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
-from ood_lab.io import write_csv
-from ood_lab.printing import print_whole
-from ood_lab.run.workspace import Task, Workspace
-from ood_lab.words import counted
+from ood_lab.common.console import print_whole
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.common.hints import missing_path
+from ood_lab.data.checks.class_counts import class_table
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.run.building.workspace import Task, Workspace
 
 #: Of more classes only the smallest and the largest are printed.
 _MAX_CLASSES = 40

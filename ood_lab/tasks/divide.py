@@ -11,20 +11,20 @@ from typing import cast
 import numpy as np
 import pandas as pd
 
-from ood_lab.arguments import Levels
-from ood_lab.axes import LEVELS, cell_file
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.data.files import FileDataset
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import write_csv, write_table
-from ood_lab.metrics.copies import MADE_OF
-from ood_lab.report.answer import cells_sentence
-from ood_lab.report.blocks import Text
-from ood_lab.report.shift_figures import cells_figure
-from ood_lab.report.shift_tables import cells_table
-from ood_lab.run.workspace import Workspace
+from ood_lab.common.arguments import Levels
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.hints import suggestion
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.metrics.resampling.photograph_groups import MADE_OF
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.sentences import cells_sentence
+from ood_lab.report.shift.shift_figures import cells_figure
+from ood_lab.report.shift.shift_tables import cells_table
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.shift_axes import LEVELS, cell_file
 from ood_lab.shift import (
     Edges,
     cell_counts,

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pandas as pd
 import torch.nn.functional as F
 
-from ood_lab.arguments import Count, Levels
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import require_ood
-from ood_lab.evaluation.distance import (
+from ood_lab.common.arguments import Count, Levels
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json, read_table, write_table
+from ood_lab.evaluation.image_distances import (
     SPLIT,
     WHOLE,
     Distances,
@@ -25,7 +25,7 @@ from ood_lab.evaluation.distance import (
     own_distances,
     summarised,
 )
-from ood_lab.evaluation.encoder import (
+from ood_lab.evaluation.shift_encoder import (
     HELD_OUT,
     LaidSettings,
     clip_features,
@@ -37,13 +37,13 @@ from ood_lab.evaluation.encoder import (
     load_decompositions,
     unknowing,
 )
-from ood_lab.evaluation.rulers import corrupted_test, mark_distances, shift_in_units
-from ood_lab.io import read_json, read_table, write_table
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.belongs import Asked, asked_of, check_wording, questions_about
-from ood_lab.lvlm.kept import model_name, store_of, write_answers
-from ood_lab.lvlm.questions import write_questions
-from ood_lab.run.workspace import Workspace
+from ood_lab.evaluation.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.split_features import require_ood
+from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.membership_detector import Asked, asked_of, check_wording, questions_about
+from ood_lab.lvlm.questions.question_files import write_questions
+from ood_lab.run.building.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import cell_counts, pool_edges, undecomposed
 from ood_lab.tasks.divide import with_sources, write_division

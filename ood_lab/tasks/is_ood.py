@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.arguments import Positive
-from ood_lab.data.division import apply_levels
-from ood_lab.evaluation.banks import require_ood
-from ood_lab.run.workspace import Workspace
+from ood_lab.common.arguments import Positive
+from ood_lab.data.sources.level_tables import apply_levels
+from ood_lab.evaluation.split_features import require_ood
+from ood_lab.run.building.workspace import Workspace
 from ood_lab.tasks.divide import Divide
 from ood_lab.tasks.score import Score
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.evaluation.encoder import save_matrices
-from ood_lab.report.shown import show_accuracies
-from ood_lab.results import ACCURACY, write_results
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.evaluation.shift_encoder import save_matrices
+from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import ACCURACY, write_results
 from ood_lab.shift import (
     LaidTraining,
     check_templates,

@@ -10,16 +10,16 @@ from typing import Any
 import pandas as pd
 from torch import Tensor
 
-from ood_lab.axes import AXES
 from ood_lab.clip import zero_shot_weights
-from ood_lab.errors import UserError
-from ood_lab.evaluation.encoder import clip_features, load_decompositions
+from ood_lab.common.errors import UserError
+from ood_lab.evaluation.shift_encoder import clip_features, load_decompositions
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.page import write_summary
-from ood_lab.report.table import Head, Table, estimate_cell, name_cell
-from ood_lab.report.terminal import print_blocks
-from ood_lab.results import ACCURACY, write_results
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.table import Head, Table, estimate_cell, name_cell
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import ACCURACY, write_results
+from ood_lab.schema.shift_axes import AXES
 
 TOP = (1, 5)
 

@@ -8,27 +8,27 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.arguments import Count
-from ood_lab.evaluation.banks import require_ood
-from ood_lab.evaluation.distance import SPLIT, measured_degrees, summarised
-from ood_lab.evaluation.encoder import clip_features, foreign, load_decompositions
-from ood_lab.evaluation.rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.common.arguments import Count
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.evaluation.image_distances import SPLIT, measured_degrees, summarised
+from ood_lab.evaluation.shift_encoder import clip_features, foreign, load_decompositions
+from ood_lab.evaluation.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.split_features import require_ood
 from ood_lab.evaluation.verdict_remarks import shift_remarks
-from ood_lab.io import write_csv, write_table
 from ood_lab.metrics import VERDICT
-from ood_lab.report.answer import agreement_sentences, farthest_sentences
-from ood_lab.report.blocks import PlannedFigure, Text
-from ood_lab.report.optional import optional
-from ood_lab.report.page import write_summary
-from ood_lab.report.shift_page import write_shift_page
-from ood_lab.report.shift_tables import agreement_table, summary_tables
-from ood_lab.report.table import Table
-from ood_lab.report.terminal import print_blocks
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.sentences import agreement_sentences, farthest_sentences
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.shift.shift_page import write_shift_page
+from ood_lab.report.shift.shift_tables import agreement_table, summary_tables
 from ood_lab.report.verdict import Verdict, shift_units
-from ood_lab.results import write_results
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import write_results
 from ood_lab.shift import shift_results
-from ood_lab.shift.agreement import agreement
+from ood_lab.shift.level_agreement import agreement
 
 log = logging.getLogger(__name__)
 

@@ -11,29 +11,20 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from ood_lab.arguments import BatchSize
-from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
-from ood_lab.io import read_json, write_csv, write_table
-from ood_lab.lvlm.captions.comparison import contrasts
-from ood_lab.lvlm.captions.rules import Words
-from ood_lab.lvlm.captions.scoring import amber_table
-from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
-from ood_lab.lvlm.found import CHAIR, Told
-from ood_lab.lvlm.image_text.clip import ClipScores
-from ood_lab.lvlm.image_text.encoder import image_features
-from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.ode.candidates import Candidates
-from ood_lab.lvlm.ode.compositions import Composition
-from ood_lab.lvlm.ode.concepts import Concepts, concepts_of
-from ood_lab.lvlm.ode.construct import OdeConstruction, pair_table
-from ood_lab.lvlm.ode.effectiveness import NATURAL, effectiveness
-from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, write_audit
-from ood_lab.lvlm.ode.filtering import summary as filter_summary
-from ood_lab.lvlm.ode.generators.base import Generator, Order
-from ood_lab.lvlm.ode.graph import graphs_of, statistics, statistics_table, write_graphml
-from ood_lab.lvlm.ode.making import IMAGES, balanced, file_of, make, pictures_of
-from ood_lab.lvlm.ode.origins import (
+from ood_lab.common.arguments import BatchSize
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json, write_csv, write_table
+from ood_lab.lvlm.benchmarks.ode.construction.composition_plan import OdeConstruction, pair_table
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import (
+    graphs_of,
+    statistics,
+    statistics_table,
+    write_graphml,
+)
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Concepts, concepts_of
+from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
+from ood_lab.lvlm.benchmarks.ode.construction.image_origins import (
     ANNOTATIONS,
     SYNTHETIC,
     WithPhotographs,
@@ -41,23 +32,52 @@ from ood_lab.lvlm.ode.origins import (
     listed_photographs,
     paired,
 )
-from ood_lab.lvlm.ode.page import HEADLINES, named, page, summary
-from ood_lab.lvlm.ode.pictures import Picture, read_pictures, write_pictures
-from ood_lab.lvlm.ode.published import write_published
-from ood_lab.lvlm.ode.queries import questions_of
-from ood_lab.lvlm.ode.rounds import PAIRS, Round, change, lineage, read_round
-from ood_lab.lvlm.ode.scoring import KIND, results_of
-from ood_lab.lvlm.ode.tendencies import Clustering
-from ood_lab.lvlm.ode.tuning import Tuning, sizes, write_tuning
-from ood_lab.lvlm.questions import Question, read_questions
-from ood_lab.lvlm.shown import Headline, Scored
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import Kind
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import results_options
-from ood_lab.tasks._captions import CaptionBenchmark
+from ood_lab.lvlm.benchmarks.ode.generators.base import Generator, Order
+from ood_lab.lvlm.benchmarks.ode.image_effectiveness import NATURAL, effectiveness
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import (
+    Picture,
+    read_pictures,
+    write_pictures,
+)
+from ood_lab.lvlm.benchmarks.ode.images.image_filter import (
+    Filter,
+    audited,
+    confidences_of,
+    write_audit,
+)
+from ood_lab.lvlm.benchmarks.ode.images.image_filter import summary as filter_summary
+from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
+    IMAGES,
+    balanced,
+    file_of,
+    make,
+    pictures_of,
+)
+from ood_lab.lvlm.benchmarks.ode.page import HEADLINES, named, page, summary
+from ood_lab.lvlm.benchmarks.ode.published_files import write_published
+from ood_lab.lvlm.benchmarks.ode.queries import questions_of
+from ood_lab.lvlm.benchmarks.ode.rounds import PAIRS, Round, change, lineage, read_round
+from ood_lab.lvlm.benchmarks.ode.scoring import KIND, results_of
+from ood_lab.lvlm.benchmarks.ode.tendencies import Clustering
+from ood_lab.lvlm.benchmarks.ode.tuning_data import Tuning, sizes, write_tuning
+from ood_lab.lvlm.captions.caption_rules import Words
+from ood_lab.lvlm.captions.caption_scoring import amber_table
+from ood_lab.lvlm.captions.comparison import contrasts
+from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, GENERATIVE, NUMBER, STATE
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.image_text.image_encoder import image_features
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
+from ood_lab.lvlm.pages.result_sentences import CHAIR, Told
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.run.building.benchmark_task import results_options
+from ood_lab.run.building.caption_task import CaptionBenchmark
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Kind
+from ood_lab.schema.shift_axes import LEVELS
 
 log = logging.getLogger(__name__)
 
@@ -85,11 +105,11 @@ class Ode(CaptionBenchmark):
         audit: ``audit.csv`` of an earlier run with verdicts, which have the last word.
         origins: name of a set → ``annotations``, or a table of photographs with the columns ``file,
             first, second``: the pairs that all of them show are asked about in every origin, made
-            images included, see :mod:`ood_lab.lvlm.ode.origins`.
+            images included, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.image_origins`.
         balance: as many images of every criterion.
         batch_size: images that are made at a time.
         released: graphs, candidates and questions as ODE's code makes them, see
-            :mod:`ood_lab.lvlm.ode.released`.
+            :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
         clustering: of the concepts beside which something is made up.
         tuning: which questions become data for fine-tuning.
 

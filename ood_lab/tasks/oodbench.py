@@ -11,21 +11,20 @@ from typing import Annotated, ClassVar
 import pandas as pd
 from annotated_types import Ge, Interval
 
-from ood_lab.arguments import Count
-from ood_lab.errors import UserError
-from ood_lab.io import write_table
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.exports import Whole
-from ood_lab.lvlm.forms import Form, Forms, in_forms
-from ood_lab.lvlm.found import ACCURACY, Told
-from ood_lab.lvlm.image_text.cached import cached_scores
-from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.oodbench.audit import audited, without_rejected, write_audit
-from ood_lab.lvlm.oodbench.build import BAP_TASKS, Asked
-from ood_lab.lvlm.oodbench.datasets import built_datasets, questions_of_datasets
-from ood_lab.lvlm.oodbench.distribution import distribution_of
-from ood_lab.lvlm.oodbench.division import DIVISION, Case1, Combine, Rule, divide, labels_of
-from ood_lab.lvlm.oodbench.page import (
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_table
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.benchmarks.oodbench.audit import audited, without_rejected, write_audit
+from ood_lab.lvlm.benchmarks.oodbench.division import (
+    DIVISION,
+    Case1,
+    Combine,
+    Rule,
+    divide,
+    labels_of,
+)
+from ood_lab.lvlm.benchmarks.oodbench.page import (
     DISTRIBUTION,
     HEADLINES,
     METRICS,
@@ -34,17 +33,25 @@ from ood_lab.lvlm.oodbench.page import (
     page,
     summary,
 )
-from ood_lab.lvlm.oodbench.pairs import IdPairing, Pairing
-from ood_lab.lvlm.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.shown import Headline, Scored
-from ood_lab.lvlm.yes_no import YES_NO, Unparsed
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import Kind
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, results_options
+from ood_lab.lvlm.benchmarks.oodbench.pooled_datasets import built_datasets, questions_of_datasets
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, Asked
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.image_text.score_cache import cached_scores
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, Told
+from ood_lab.lvlm.questions.package_exports import Whole
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Kind
 
 log = logging.getLogger(__name__)
 
@@ -59,15 +66,17 @@ class OODBench(Benchmark):
     is computed or paid for twice.
 
     Args:
-        case1, combine, threshold: see :class:`~ood_lab.lvlm.oodbench.division.Rule`.
+        case1, combine, threshold: see :class:`~ood_lab.lvlm.benchmarks.oodbench.division.Rule`.
         verified_only: of federated annotations, only verified labels count as absent.
         audit: ``audit.csv`` with verdicts: rejected pairs are left out.
-        id_pairing, id_pairs, most_pairs: see :class:`~ood_lab.lvlm.oodbench.pairs.Pairing`.
+        id_pairing, id_pairs, most_pairs: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing`.
         datasets: ``questions.jsonl`` of several runs, each of which divided another data set, in
             place of the first stage. They are asked together: results of a split are of all of
             them, and those of each data set stand beside them.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
-        cot_article, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
+        cot_article, bap_per_image: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.Asked`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
         gate_c_on_e: BAP: a count is right only where the existence is.
 

@@ -11,23 +11,23 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json, read_table, write_csv
-from ood_lab.lvlm.oodbench.differences import setting_differences
-from ood_lab.lvlm.oodbench.page import METRICS, SPLITS, TOLD_AS
-from ood_lab.lvlm.shown import difference_table
-from ood_lab.report.answer import compared, noted, values_of
-from ood_lab.report.blocks import Folded, PlannedFigure, Text
+from ood_lab.common.english import counted, listed
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json, read_table, write_csv
+from ood_lab.lvlm.benchmarks.oodbench.page import METRICS, SPLITS, TOLD_AS
+from ood_lab.lvlm.benchmarks.oodbench.setting_differences import setting_differences
+from ood_lab.lvlm.pages.benchmark_page import difference_table
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.layout import wrapped
-from ood_lab.report.optional import optional
-from ood_lab.report.page import Page, Section, write_summary
-from ood_lab.report.table import Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.report.terminal import print_blocks
-from ood_lab.results import read_results, whole
-from ood_lab.run.identity import leaves
-from ood_lab.run.workspace import Task, Workspace
-from ood_lab.words import counted, listed
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import Page, Section, write_summary
+from ood_lab.report.rendering.sentences import compared, noted, values_of
+from ood_lab.report.rendering.table import Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.job.run_identity import leaves
+from ood_lab.schema.results import read_results, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class OODBenchAblation(Task):
     A row names what differs between the runs: ``T``, the image-text models, the chat model, ...
     The number of pairs of each split before any cut is there too. ``differences.csv`` has the first
     run minus each other one, see
-    :func:`~ood_lab.lvlm.oodbench.differences.setting_differences`.
+    :func:`~ood_lab.lvlm.benchmarks.oodbench.setting_differences.setting_differences`.
 
     Args:
         runs: run folders of ``task=oodbench``.

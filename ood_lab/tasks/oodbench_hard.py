@@ -8,14 +8,14 @@ from typing import Annotated
 
 from annotated_types import Ge, Interval
 
-from ood_lab.arguments import BatchSize, Count, Share
-from ood_lab.io import write_table
-from ood_lab.lvlm.forms import Form
-from ood_lab.lvlm.oodbench.build import Asked
-from ood_lab.lvlm.oodbench.division import labels_of
-from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector
-from ood_lab.lvlm.questions import write_questions
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.files import write_table
+from ood_lab.lvlm.benchmarks.oodbench.division import labels_of
+from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, ObjectDetector
+from ood_lab.lvlm.benchmarks.oodbench.question_building import Asked
+from ood_lab.lvlm.questions.question_files import write_questions
+from ood_lab.lvlm.questions.question_forms import Form
+from ood_lab.run.building.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +29,9 @@ class OODBenchHard(Task):
         threshold: of its proposals.
         batch_size: images at a time.
         device: None = the first GPU, else the CPU.
-        gamma, per_image, share: see :class:`~ood_lab.lvlm.oodbench.hard_samples.HardSamples`.
-        form, bap_per_image: see :class:`~ood_lab.lvlm.oodbench.build.Asked`.
+        gamma, per_image, share: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.hard_samples.HardSamples`.
+        form, bap_per_image: see :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.Asked`.
 
     Raises:
         UserError: see the annotations, the detector and the mining.

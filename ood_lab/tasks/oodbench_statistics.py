@@ -13,14 +13,11 @@ import pandas as pd
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from ood_lab.arguments import Count, Share
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import read_config, write_csv, write_table
-from ood_lab.lvlm.image_text.encoder import image_features, timm_features
-from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.oodbench.page import SPLITS
-from ood_lab.lvlm.oodbench.runs import (
+from ood_lab.common.arguments import Count, Share
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, write_csv, write_table
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.benchmarks.oodbench.finished_runs import (
     ModelRun,
     annotated_categories,
     audited_pairs,
@@ -28,25 +25,28 @@ from ood_lab.lvlm.oodbench.runs import (
     common_pairs,
     read_runs,
 )
-from ood_lab.lvlm.oodbench.scoring import DATASET
+from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.image_text.image_encoder import image_features, timm_features
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
 from ood_lab.lvlm.statistics.degradation import Eta
 from ood_lab.lvlm.statistics.figures import statistics_figures
-from ood_lab.lvlm.statistics.findings import Findings
-from ood_lab.lvlm.statistics.known import Corpora
 from ood_lab.lvlm.statistics.mmd import equivalence
-from ood_lab.lvlm.statistics.over_models import add_comparison, add_degradations, add_hard
-from ood_lab.lvlm.statistics.page import (
+from ood_lab.lvlm.statistics.model_tables import add_comparison, add_degradations, add_hard
+from ood_lab.lvlm.statistics.statistic_tables import Findings
+from ood_lab.lvlm.statistics.statistics_page import (
     DRAWS,
     statistics_page,
     statistics_sentences,
     statistics_tables,
 )
-from ood_lab.lvlm.yes_no import YES_NO, Unparsed
-from ood_lab.report.blocks import Text
-from ood_lab.report.optional import optional
-from ood_lab.report.page import write_summary
-from ood_lab.report.terminal import print_blocks
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.lvlm.statistics.training_texts import Corpora
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class OODBenchStatistics(Task):
     Args:
         runs: run folders of ``task=oodbench`` on the same questions, one per model.
         split: what ID is compared with, and whose errors overlap.
-        unparsed: see :func:`ood_lab.lvlm.yes_no.pair_table`.
+        unparsed: see :func:`ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         draws: bootstrap resamples and permutations.
         open: names of the models whose degradations make the signature.
         eta, eta_resample: see :func:`ood_lab.lvlm.statistics.degradation.signature_tost`.

@@ -13,53 +13,71 @@ import pandas as pd
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_csv, write_table
-from ood_lab.lvlm.answers import Answer, Answers
-from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.forms import Form, Forms, apart, in_forms
-from ood_lab.lvlm.found import Told
-from ood_lab.lvlm.image_text.clip import ClipScores
-from ood_lab.lvlm.image_text.foreign import refuse_foreign
-from ood_lab.lvlm.judged import SIZES
-from ood_lab.lvlm.kept import store_of
-from ood_lab.lvlm.oric.analyses import (
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.judgements import SIZES
+from ood_lab.lvlm.answers.open_answer_reader import READER
+from ood_lab.lvlm.answers.text_model import TextModel
+from ood_lab.lvlm.benchmarks.oric.answer_matching import second_step
+from ood_lab.lvlm.benchmarks.oric.audit import CONTENT, Verdicts
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space, space_of, template_of
+from ood_lab.lvlm.benchmarks.oric.construction.construction_files import Writer
+from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents, contents_of
+from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
+from ood_lab.lvlm.benchmarks.oric.construction.judges import ChatJudge, CooccurrenceJudge, Judge
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import (
+    SAMPLINGS,
+    read_pope,
+    sampling_of,
+)
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import (
+    ORIC,
+    Ablation,
+    Builder,
+    meta_of,
+    pope_of,
+)
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER, RELEASED, Rules
+from ood_lab.lvlm.benchmarks.oric.page import (
+    COMPARED,
+    HEADLINES,
+    LINES,
+    SETS,
+    analyses_in,
+    page,
+    summary,
+)
+from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, read_train
+from ood_lab.lvlm.benchmarks.oric.published_questions import Given
+from ood_lab.lvlm.benchmarks.oric.question_analyses import (
     analyses_of,
     annotated_shares,
     by_tier,
     curve_of,
     result_rows,
 )
-from ood_lab.lvlm.oric.audit import CONTENT, Verdicts
-from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import Contents, contents_of
-from ood_lab.lvlm.oric.facts import AreaOf, with_cosines, with_facts
-from ood_lab.lvlm.oric.files import Item, read_train
-from ood_lab.lvlm.oric.gathered import Gathered
-from ood_lab.lvlm.oric.given import Given
-from ood_lab.lvlm.oric.judges import ChatJudge, CooccurrenceJudge, Judge
-from ood_lab.lvlm.oric.matching import second_step
-from ood_lab.lvlm.oric.page import COMPARED, HEADLINES, LINES, SETS, analyses_in, page, summary
-from ood_lab.lvlm.oric.pool import Pool
-from ood_lab.lvlm.oric.pope import SAMPLINGS, read_pope, sampling_of
-from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.released import PAPER, RELEASED, Rules
-from ood_lab.lvlm.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
-from ood_lab.lvlm.oric.sets import ORIC, Ablation, Builder, meta_of, pope_of
-from ood_lab.lvlm.oric.space import Space, space_of, template_of
-from ood_lab.lvlm.oric.wording import TASK, Asked
-from ood_lab.lvlm.oric.writing import Writer
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.reader import READER
-from ood_lab.lvlm.shown import Headline, Scored
-from ood_lab.lvlm.texts import TextModel
-from ood_lab.lvlm.training.oric_data import write_dataset
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import Kind
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, results_options
+from ood_lab.lvlm.benchmarks.oric.question_facts import AreaOf, with_cosines, with_facts
+from ood_lab.lvlm.benchmarks.oric.run_questions import Gathered
+from ood_lab.lvlm.benchmarks.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
+from ood_lab.lvlm.benchmarks.oric.wording import TASK, Asked
+from ood_lab.lvlm.chat.base import ChatModel
+from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
+from ood_lab.lvlm.pages.result_sentences import Told
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
+from ood_lab.lvlm.training.oric_questions import write_dataset
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Kind
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +101,7 @@ class Oric(Benchmark):
         train_pairs: further pairs of images for ``oric_train.json``; no image is in both files.
         hf_dataset: write them as the released training code loads them, too (``oric_train/``).
         released: where ORIC's code does something else than its paper, do as the code does, see
-            :mod:`ood_lab.lvlm.oric.released`.
+            :mod:`ood_lab.lvlm.benchmarks.oric.construction.released_code`.
         clip_text: text of an object for the CLIP ; None = ``an image contains {}``, or
             what a shipped CLIP was trained on.
         crowd: groups in one box are objects.

@@ -15,13 +15,16 @@ import torch
 from annotated_types import Interval
 from PIL import Image
 
-from ood_lab.arguments import BatchSize, Count, Positive, Workers
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.arguments import BatchSize, Count, Positive, Workers
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.fewshot import even_rows
-from ood_lab.data.files import FileDataset, load_rgb
-from ood_lab.data.listing import Listing
-from ood_lab.data.sources import Given
+from ood_lab.data.sources.image_files import FileDataset, load_rgb
+from ood_lab.data.sources.image_lists import Listing
+from ood_lab.data.sources.source_settings import Given
+from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
@@ -30,20 +33,16 @@ from ood_lab.detectors import (
     save_detector,
     save_onnx,
 )
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import check_sizes, columns_for, moments_for, split_by_columns
-from ood_lab.evaluation.calibrate import (
+from ood_lab.evaluation.calibration import (
     fit_and_held_out,
     fit_detectors,
     load_detectors,
     with_enough_held_out,
     without_training_images,
 )
-from ood_lab.evaluation.fitting import memory_limit
+from ood_lab.evaluation.detector_fitting import memory_limit
 from ood_lab.evaluation.id_accuracy import held_out_accuracy
-from ood_lab.evaluation.images import Images, Listed, list_images, opened, tell_passed
-from ood_lab.evaluation.parts import PartFiles, files_to_make
-from ood_lab.evaluation.predictions import (
+from ood_lab.evaluation.prediction_tables import (
     PredictionSink,
     judged_at_once,
     judged_in_parts,
@@ -51,29 +50,35 @@ from ood_lab.evaluation.predictions import (
     predictions,
 )
 from ood_lab.evaluation.second_pass import SecondPass
+from ood_lab.evaluation.split_features import (
+    check_sizes,
+    columns_for,
+    moments_for,
+    split_by_columns,
+)
+from ood_lab.evaluation.table_parts import PartFiles, files_to_make
 from ood_lab.evaluation.thresholds import Thresholds
+from ood_lab.evaluation.unlabelled_images import Images, Listed, list_images, opened, tell_passed
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extract import extract, made_from
-from ood_lab.features.identity import transform_text
-from ood_lab.features.passing import Parts, pass_through
-from ood_lab.features.processes import made_by_main
-from ood_lab.io import write_csv
+from ood_lab.features.bank_identity import transform_text
+from ood_lab.features.cached_extraction import extract, made_from
+from ood_lab.features.process_agreement import made_by_main
+from ood_lab.features.streaming import Parts, pass_through
 from ood_lab.metrics import flagged_p_value, wilson_interval
 from ood_lab.models import Backbone, require_onnx, weights_sha256
-from ood_lab.report.blocks import Block, Text
-from ood_lab.report.optional import optional
-from ood_lab.report.page import write_summary
-from ood_lab.report.pictures import LoadImage
-from ood_lab.report.predictions import (
+from ood_lab.report.detection.prediction_page import (
     Judged,
     verdict_sentences,
     verdict_table,
     write_predictions_page,
 )
-from ood_lab.report.terminal import print_blocks
-from ood_lab.run.compose import command_to_repeat
-from ood_lab.run.workspace import Task, Workspace
-from ood_lab.words import counted
+from ood_lab.report.rendering.blocks import Block, Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.commandline.composition import command_to_repeat
 
 log = logging.getLogger(__name__)
 BankOf = Callable[..., FeatureBank | None]
@@ -89,13 +94,14 @@ class Predict(Task):
     """Writes ``predictions.csv`` or parts, ``predictions.html`` and, once fitted, ``detectors/``.
 
     A fitted detector is ``detectors/<name>.safetensors``, and ``<name>.onnx`` with its network
-    where that is asked for (:func:`~ood_lab.detectors.onnx_export.save_onnx`). The table has a row
-    per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more OOD),
-    ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold), and
-    ``error`` (why an image could not be read). Held-out ID images are those of the val split that
-    are no training images, see :func:`~ood_lab.evaluation.calibrate.fit_detectors`; p-values are
-    those of :class:`~ood_lab.detectors.calibration.CalibratedDetector`. Whether more images are
-    flagged than by chance is tested by :func:`~ood_lab.metrics.chance.flagged_p_value`.
+    where that is asked for (:func:`~ood_lab.detectors.deployment.onnx_export.save_onnx`). The table
+    has a row per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more
+    OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold),
+    and ``error`` (why an image could not be read). Held-out ID images are those of the val split
+    that are no training images, see :func:`~ood_lab.evaluation.calibration.fit_detectors`; p-values
+    are those of :class:`~ood_lab.detectors.deployment.calibration.CalibratedDetector`. Whether more
+    images are flagged than by chance is tested by
+    :func:`~ood_lab.metrics.resampling.chance_level.flagged_p_value`.
 
     More than ``shard_size`` images are not looked at before they pass, their features are not
     kept, and the table is ``predictions/part-00000.parquet`` and so on. Parts that lie there from
@@ -103,7 +109,7 @@ class Predict(Task):
     detectors; the files that the addresses name are not asked.
 
     Args:
-        images: see :func:`~ood_lab.evaluation.images.read_images`.
+        images: see :func:`~ood_lab.evaluation.unlabelled_images.read_images`.
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.

@@ -10,21 +10,21 @@ from typing import ClassVar, Literal
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.exports import Whole
-from ood_lab.lvlm.found import ACCURACY, Told
-from ood_lab.lvlm.published import QuestionSource
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.scored import POOLED, question_kind
-from ood_lab.lvlm.shown import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.benchmarks.published_files import QuestionSource
+from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
     page_of,
     wrong_answers,
 )
-from ood_lab.lvlm.yes_no import (
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, Told
+from ood_lab.lvlm.questions.package_exports import Whole
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
+from ood_lab.lvlm.scoring.yes_no_scores import (
     DEFINITIONS,
     METRICS,
     YES_NO,
@@ -33,12 +33,12 @@ from ood_lab.lvlm.yes_no import (
     yes_no_rows,
     yes_no_tables,
 )
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import Kind
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark, results_options
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.run.building.benchmark_task import Benchmark, results_options
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.schema.results import Kind
 
 #: The set of questions that name none.
 _ONLY = "all"

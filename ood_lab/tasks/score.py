@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.arguments import Positive, check_values
-from ood_lab.axes import LEVELS
+from ood_lab.common.arguments import Positive, check_values
+from ood_lab.common.files import write_csv, write_table
 from ood_lab.detectors import (
     DEFAULT_ALPHA,
     CalibratedDetector,
@@ -21,21 +21,20 @@ from ood_lab.detectors import (
     checked_score,
     too_few,
 )
-from ood_lab.evaluation.banks import Extraction, check_sizes, chosen_sets, split_by_columns
-from ood_lab.evaluation.calibrate import n_held_out
-from ood_lab.evaluation.dating import dating_of, heads_to_read
-from ood_lab.evaluation.distance import Distances, pooled
-from ood_lab.evaluation.doubts import doubtful_fits, suspicious
-from ood_lab.evaluation.fitting import memory_limit, rows_of, score_banks
+from ood_lab.evaluation.calibration import n_held_out
+from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
+from ood_lab.evaluation.detector_tuning import with_tuned
+from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
+from ood_lab.evaluation.hierarchy_tables import dating_of, heads_to_read
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
-from ood_lab.evaluation.in_passing import Fitted, fit_before, joined_scores
-from ood_lab.evaluation.page import write_page
-from ood_lab.evaluation.tuning import with_tuned
+from ood_lab.evaluation.image_distances import Distances, pooled
+from ood_lab.evaluation.run_page import write_page
+from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
+from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.verdict_remarks import remarks_of
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.io import write_csv, write_table
-from ood_lab.lvlm.belongs import Asked, said_results
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.lvlm.answers.membership_detector import Asked, said_results
 from ood_lab.metrics import (
     VERDICT,
     Evaluation,
@@ -48,14 +47,15 @@ from ood_lab.metrics import (
     significance_of,
     verdict_of,
 )
-from ood_lab.report.answer import asked_sentence
-from ood_lab.report.optional import optional
-from ood_lab.report.shown import show, show_warnings
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.run_summary import show, show_warnings
+from ood_lab.report.rendering.sentences import asked_sentence
 from ood_lab.report.verdict import Verdict
-from ood_lab.results import read_results, write_results
-from ood_lab.run.compose import plain
-from ood_lab.run.next_command import next_command
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.commandline.composition import plain
+from ood_lab.run.commandline.next_command import next_command
+from ood_lab.schema.results import read_results, write_results
+from ood_lab.schema.shift_axes import LEVELS
 from ood_lab.scripts import command
 from ood_lab.shift import shift_results
 

@@ -13,11 +13,12 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ood_lab.arguments import BatchSize, Count, Share
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
-from ood_lab.io import write_csv
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.synthesis import (
     LanguageModel,
     Ledger,
@@ -34,8 +35,7 @@ from ood_lab.synthesis import (
     select_by_keyword,
     wnids_of,
 )
-from ood_lab.synthesis.main_objects import list_images, with_boxes
-from ood_lab.words import counted
+from ood_lab.synthesis.class_images import list_images, with_boxes
 
 log = logging.getLogger(__name__)
 _PACKAGES = ("ood_lab", "timm", "torch", "transformers")

@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.arguments import Count
 from ood_lab.clip import clip_backbone
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import Extraction
-from ood_lab.hints import suggestion
-from ood_lab.io import write_csv
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.common.hints import suggestion
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.evaluation.split_features import Extraction
 from ood_lab.report.figures.drawing import write_all
-from ood_lab.report.page import write_summary
-from ood_lab.report.shift_figures import Space, separability_figure
-from ood_lab.report.shift_tables import separability_table
-from ood_lab.report.terminal import print_blocks
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.report.shift.shift_figures import Space, separability_figure
+from ood_lab.report.shift.shift_tables import separability_table
+from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.shift import Separability as Separated
 from ood_lab.shift import separability as separate
 

@@ -15,11 +15,12 @@ import torch
 from annotated_types import Ge
 from PIL import Image
 
-from ood_lab.arguments import Count
-from ood_lab.data.files import load_rgb
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.arguments import Count
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.synthesis import (
     MaterialTransfer,
     Segmenter,
@@ -37,9 +38,8 @@ from ood_lab.synthesis import (
     make_images,
     package_versions,
 )
-from ood_lab.synthesis.contents import check_masks, find_masks, read_contents
-from ood_lab.synthesis.exemplars import Materials, load_materials
-from ood_lab.words import counted
+from ood_lab.synthesis.content_images import check_masks, find_masks, read_contents
+from ood_lab.synthesis.material_exemplars import Materials, load_materials
 
 log = logging.getLogger(__name__)
 

@@ -9,28 +9,28 @@ from pathlib import Path
 import pandas as pd
 from rich.console import Console
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import write_csv, write_table
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv, write_table
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.answers.answer_locations import store_of
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
+from ood_lab.lvlm.benchmarks.oric.page import COMPARED, summary
+from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, results_of
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.differences import same_questions
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.kept import store_of
-from ood_lab.lvlm.oric.page import COMPARED, summary
-from ood_lab.lvlm.oric.scoring import contrasts, results_of
-from ood_lab.lvlm.oric.sets import ORIC
-from ood_lab.lvlm.questions import Question, read_questions
-from ood_lab.lvlm.shown import Scored, difference_table
+from ood_lab.lvlm.pages.benchmark_page import Scored, difference_table
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.scoring.answer_differences import same_questions
 from ood_lab.lvlm.training.grpo import VlmGrpo
-from ood_lab.lvlm.training.oric_data import OricTraining
+from ood_lab.lvlm.training.oric_questions import OricTraining
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward, format_reward
-from ood_lab.report.page import write_summary
-from ood_lab.report.terminal import print_blocks
-from ood_lab.results import write_results
-from ood_lab.run import checkpoints
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.report.rendering.page import write_summary
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building import checkpoints
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import write_results
 
 _REWARDS: Mapping[str, Reward] = {"format": format_reward, "accuracy": accuracy_reward}
 BEFORE, AFTER = "before", "after"

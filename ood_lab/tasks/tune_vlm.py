@@ -14,17 +14,17 @@ from annotated_types import Ge
 from rich.console import Console
 
 from ood_lab.builtin.scenes.scene import RENDERER
-from ood_lab.builtin.vlm.held_out import held_out_accuracy
-from ood_lab.builtin.vlm.make import vlm_tuning
-from ood_lab.io import write_text
+from ood_lab.builtin.vlm.held_out_answers import held_out_accuracy
+from ood_lab.builtin.vlm.tuning_module import vlm_tuning
+from ood_lab.common.files import write_text
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.training.data import Chats
-from ood_lab.lvlm.training.module import VlmTuning
-from ood_lab.report.shown import show_accuracies
-from ood_lab.results import ACCURACY, write_results
-from ood_lab.run import checkpoints
-from ood_lab.run.compose import command_to_repeat
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.lvlm.training.example_batches import Chats
+from ood_lab.lvlm.training.tuning_module import VlmTuning
+from ood_lab.report.rendering.run_summary import show_accuracies
+from ood_lab.run.building import checkpoints
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.commandline.composition import command_to_repeat
+from ood_lab.schema.results import ACCURACY, write_results
 
 log = logging.getLogger(__name__)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ood_lab.errors import UserError
-from ood_lab.run.compose import running_overrides
-from ood_lab.run.workspace import Task, Workspace
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.run.commandline.composition import running_overrides
 
 
 @dataclass(frozen=True, kw_only=True)
 class Validate(Task):
-    """Builds jobs dry and lists all that is missing, see :func:`ood_lab.run.validate.validate`.
+    """Builds jobs dry and lists all that is missing, see ``validate``.
 
     ``train.py -m task=validate ...`` is answered for the whole sweep before Hydra starts a job;
     what runs here is the task of an experiment that chooses it in its YAML.
@@ -30,7 +30,7 @@ class Validate(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        from ood_lab.run.validate import validate
+        from ood_lab.run.job.preflight import validate
 
         if ws.is_main and (blocked := validate(self.config_name, running_overrides())):
             raise UserError(f"{counted(blocked, 'job')} cannot run: see the list above")

@@ -13,8 +13,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.errors import UserError
-from ood_lab.evaluation.references import PublishedRow, matching_rows, read_references
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_csv
+from ood_lab.evaluation.published_numbers import PublishedRow, matching_rows, read_references
 from ood_lab.evaluation.verification import (
     ABSENT,
     OTHER,
@@ -24,8 +25,7 @@ from ood_lab.evaluation.verification import (
     protocol_differences,
     read_runs,
 )
-from ood_lab.io import write_csv
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.run.building.workspace import Task, Workspace
 
 STYLES = {WITHIN: "green", OUTSIDE: "bold red", OTHER: "yellow", ABSENT: "dim"}
 

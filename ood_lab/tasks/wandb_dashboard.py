@@ -7,9 +7,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ood_lab.errors import UserError
-from ood_lab.report.finished import finished_runs
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.common.errors import UserError
+from ood_lab.report.leaderboard.run_locations import finished_runs
+from ood_lab.run.building.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class WandbDashboard(Task):
 
     def check(self, ws: Workspace) -> None:
         """See :class:`Task`."""
-        from ood_lab.run.tracking import check_login
+        from ood_lab.run.tracking.experiment_loggers import check_login
 
         if importlib.util.find_spec("wandb_workspaces") is None:
             raise UserError(
@@ -44,7 +44,7 @@ class WandbDashboard(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        from ood_lab.run.dashboard import (
+        from ood_lab.run.tracking.wandb_dashboard import (
             compared,
             dashboards,
             default_entity,

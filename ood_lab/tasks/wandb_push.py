@@ -9,9 +9,9 @@ from functools import partial
 
 from rich.progress import track
 
-from ood_lab.report.finished import finished_runs
-from ood_lab.run.workspace import Task, Workspace
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.report.leaderboard.run_locations import finished_runs
+from ood_lab.run.building.workspace import Task, Workspace
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class WandbPush(Task):
 
     def run(self, ws: Workspace) -> None:
         """See the class."""
-        from ood_lab.run.tracking import push_run
+        from ood_lab.run.tracking.experiment_loggers import push_run
 
         if not ws.is_main:
             return

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 
 import ood_lab
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import KNN, MSP, ODIN, MDSEnsemble
-from ood_lab.errors import UserError
 from ood_lab.metrics import auroc
-from ood_lab.run.resolvers import detector_names
+from ood_lab.run.commandline.resolvers import detector_names
 
-PAGE = Path(__file__).parents[1] / "docs" / "python.md"
+PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 
 
 def test_the_examples_of_the_page(tmp_path, monkeypatch):

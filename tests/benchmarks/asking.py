@@ -32,12 +32,12 @@ import httpx
 import torch
 
 from ood_lab.builtin.scenes import ScenesDataset
-from ood_lab.lvlm.asking import messages_of
+from ood_lab.lvlm.answers.answer_requests import messages_of
 from ood_lab.lvlm.chat.base import Request
-from ood_lab.lvlm.chat.images import data_url, open_image
 from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.request_images import data_url, open_image
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 BATCH = 16
 

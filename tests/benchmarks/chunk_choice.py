@@ -25,10 +25,10 @@ from pathlib import Path
 
 import torch
 
-from ood_lab.features import chunks
-from ood_lab.features.chunk import Chunk, ChunkFile
-from ood_lab.features.chunks import ChunkSearch
-from ood_lab.features.extractor import Extractor, frozen
+from ood_lab.features import chunk_choice
+from ood_lab.features.chunk_choice import ChunkSearch
+from ood_lab.features.chunk_files import Chunk, ChunkFile
+from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models.backbone import Backbone
 from tests.benchmarks.shared_pass import network
 
@@ -60,7 +60,7 @@ def busy(processes: int) -> Iterator[None]:
 
 def choice(backbone: Backbone, image: torch.Tensor, file: ChunkFile | None = None) -> Chunk:
     """What the search of one run ends with."""
-    first = Chunk(8, chunks.is_convolutional(backbone)), 0
+    first = Chunk(8, chunk_choice.is_convolutional(backbone)), 0
     start, confirmed = (file and file.read()) or first
     search = ChunkSearch(start, LARGEST, confirmed, file)
     extractor = Extractor(backbone, batch_size=LARGEST)
@@ -100,7 +100,7 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    chunks.SEARCH_SHARE = 1e9
+    chunk_choice.SEARCH_SHARE = 1e9
     backbone = network(options.network, None, SIDE)
     image = torch.randn(LARGEST, 3, SIDE, SIDE)
     with ExitStack() as stack:
@@ -113,7 +113,7 @@ def main() -> None:
             f"best {_text(best)}, worst {_text(worst)}, load {os.getloadavg()[0]:.1f}", flush=True
         )
         file = ChunkFile(folder, {})
-        file.write(worst, chunks.CONFIRMED)
+        file.write(worst, chunk_choice.CONFIRMED)
         for name, kept in (("from the usual start", None), ("from the last run", file)):
             ratios = []
             for _ in range(options.runs):

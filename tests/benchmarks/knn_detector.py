@@ -28,7 +28,7 @@ from torch.nn.functional import normalize
 
 from ood_lab.detectors import KNN
 from ood_lab.features.bank import FeatureBank
-from ood_lab.neighbours.speed import bfloat16_gain, fastest_dtype
+from ood_lab.neighbours.multiplication_speed import bfloat16_gain, fastest_dtype
 
 LATENT, CLASSES = 64, 1000
 

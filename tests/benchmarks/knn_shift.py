@@ -35,7 +35,7 @@ from torch import Tensor
 
 from ood_lab.neighbours import NeighbourSearch, Rows
 from ood_lab.neighbours.candidates import CandidateSearch
-from ood_lab.neighbours.speed import bfloat16_gain, fastest_dtype
+from ood_lab.neighbours.multiplication_speed import bfloat16_gain, fastest_dtype
 from ood_lab.shift import Decomposition, ShiftMeter
 
 WIDTH, K = 256, 10

@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.oodbench.division import Labels, Rule, divide
-from ood_lab.lvlm.oodbench.pairs import Pairing
-from ood_lab.lvlm.oodbench.scoring import results_of
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.oodbench.division import Labels, Rule, divide
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
+from ood_lab.lvlm.benchmarks.oodbench.scoring import results_of
+from ood_lab.lvlm.questions.question_files import Question
 
 IMAGES, LABELS, ANSWERS = 5_000, 80, 100_000
 

@@ -18,14 +18,14 @@ from typing import TypeVar, get_args
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
-from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import contents_of
-from ood_lab.lvlm.oric.facts import with_facts
-from ood_lab.lvlm.oric.judges import CooccurrenceJudge
-from ood_lab.lvlm.oric.pope import Sampling
-from ood_lab.lvlm.oric.sets import Builder, pope_of
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import contents_of
+from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Sampling
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import Builder, pope_of
+from ood_lab.lvlm.benchmarks.oric.question_facts import with_facts
 
 IMAGES, OBJECTS, CATEGORIES, WIDTH = 40_504, 291_875, 80, 512
 _CONTEXTS = 30

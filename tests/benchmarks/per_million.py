@@ -18,13 +18,13 @@ import torch.nn.functional as F
 from PIL import Image
 from timm.data import create_transform
 
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.builtin.scenes import ScenesDataset
 from ood_lab.detectors import Detector
 from ood_lab.features.bank import FeatureBank
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.metrics import bootstrap
 from ood_lab.metrics.record import OF_SETS
-from ood_lab.notebook.detectors import chosen_detectors
 from ood_lab.shift import Decomposition, ShiftMeter
 from tests.benchmarks.asking import requests
 

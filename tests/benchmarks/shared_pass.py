@@ -40,15 +40,15 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
 from ood_lab import detectors as own
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors.base import Detector, DetectorRefusal, checked_score
-from ood_lab.detectors.device import computing_on
+from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.chunks import Chunk
-from ood_lab.features.extract import extract
-from ood_lab.features.extraction import build_loader
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.chunk_choice import Chunk
+from ood_lab.features.extraction_pass import build_loader
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.build import module_backbone, timm_backbone
-from ood_lab.notebook.detectors import chosen_detectors
+from ood_lab.models.loading.timm_networks import module_backbone, timm_backbone
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CLASSES = 10

@@ -36,13 +36,13 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision.datasets import ImageFolder
 
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.features.chunks import Chunk
-from ood_lab.features.extract import extract
-from ood_lab.features.extraction import build_loader
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.chunk_choice import Chunk
+from ood_lab.features.extraction_pass import build_loader
 from ood_lab.models import Classifier
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.build import timm_backbone
+from ood_lab.models.loading.timm_networks import timm_backbone
 
 QUICKSTART = {"layers": [1, 1, 1, 1], "channels": [32, 64, 128, 256]}
 

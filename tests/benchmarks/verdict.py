@@ -20,12 +20,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import CLASS_UNITS, SEVERITY
-from ood_lab.evaluation.rulers import IMAGES
-from ood_lab.io import read_json
+from ood_lab.api.detector_settings import chosen_detectors
+from ood_lab.common.files import read_json
+from ood_lab.evaluation.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
-from ood_lab.notebook.detectors import chosen_detectors
+from ood_lab.schema.shift_axes import CLASS_UNITS, SEVERITY
 from ood_lab.shift import Ruler, Sample, read_ruler
 from ood_lab.tasks.how_far import DEGREES, MARKS
 

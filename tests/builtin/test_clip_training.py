@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from cli import call, run_folders
 
 from ood_lab.builtin.clip import ClipTraining, untrained_backbone
-from ood_lab.builtin.clip.training import ClipOutput
+from ood_lab.builtin.clip.contrastive_training import ClipOutput
 from ood_lab.builtin.vessels import CLASSES, VesselsWorld
 from ood_lab.clip import load_clip
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ood_lab.builtin.scenes import PLACES, STYLES, THINGS
-from ood_lab.builtin.scenes.sheets import breaks, places, styles, things
-from ood_lab.report.figures.pictures import Box, Tile, annotated
+from ood_lab.builtin.scenes.contact_sheets import breaks, places, styles, things
+from ood_lab.report.figures.image_grid import Box, Tile, annotated
 
 
 def test_sheets_show_everything():

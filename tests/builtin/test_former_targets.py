@@ -3,7 +3,7 @@
 import pytest
 from hydra.utils import get_object
 
-from ood_lab.io import _MOVED, read_config
+from ood_lab.common.files import _MOVED, read_config
 
 CLASSES = {
     "ood_lab.data.vessels_module.": "VesselsDataModule",

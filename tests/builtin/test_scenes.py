@@ -23,14 +23,14 @@ from ood_lab.builtin.scenes import (
     things_at,
     visible,
 )
-from ood_lab.builtin.scenes.canvas import Canvas
-from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.datamodule import ScenesDataModule
+from ood_lab.builtin.scenes.drawings.canvas import Canvas
+from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.layout import MAX_HIDDEN
-from ood_lab.builtin.scenes.module import ScenesDataModule
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.scenes.things import ABSTRACT, FAMILIAR, UNFAMILIAR
 from ood_lab.builtin.vessels.scene import generator
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 def scenes(n, seed=0, **options):

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 
 from ood_lab.builtin.vlm.dialogues import Seen, SeenScene, caption, dialogues, plural
 from ood_lab.builtin.vlm.grounding import Grounding
-from ood_lab.builtin.vlm.make import vlm_tuning
-from ood_lab.builtin.vlm.packed import Packed
-from ood_lab.builtin.vlm.reading import read_the_tower
-from ood_lab.builtin.vlm.scene_chats import SceneChats
-from ood_lab.builtin.vlm.tiny import untrained_vlm
-from ood_lab.builtin.vlm.tuning import TinyVlmTuning
-from ood_lab.errors import UserError
+from ood_lab.builtin.vlm.packed_batches import Packed
+from ood_lab.builtin.vlm.scene_conversations import SceneChats
+from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
+from ood_lab.builtin.vlm.tiny_training import TinyVlmTuning
+from ood_lab.builtin.vlm.tower_alignment import read_the_tower
+from ood_lab.builtin.vlm.tuning_module import vlm_tuning
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.training.examples import IGNORED, Example, Rows
 
 

@@ -16,8 +16,8 @@ from ood_lab.builtin.vessels import (
     VesselsGrid,
     VesselsWorld,
 )
-from ood_lab.builtin.vessels.augment import LightAugment
-from ood_lab.errors import UserError
+from ood_lab.builtin.vessels.augmentation import LightAugment
+from ood_lab.common.errors import UserError
 
 COARSE = [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3]
 #: First numbers of a stream: the values below hold for the numpy that draws these.

@@ -7,7 +7,7 @@ from cli import call, run_folders
 from clip_towers import clip, images
 
 from ood_lab.clip import ClipBackbone, clip_backbone, zero_shot_weights
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import check_contract
 
 CLASSES = ["cat", "dog", "great white shark"]

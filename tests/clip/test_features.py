@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from clip_towers import clip, images
 
 from ood_lab.clip import LocalFeaturesUnsupported
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 TEXTS = ["a photo of a cat.", "a photo of a great white shark.", "ding"]
 CAUSAL = ("t-vit", "t-custom", "t-eos")

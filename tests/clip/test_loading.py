@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from ood_lab.clip import load_clip, missing_files
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -191,10 +191,10 @@ def test_refusals_name_the_culprit(case, tmp_path, state, monkeypatch):
 def test_a_tokenizer_of_another_library(tmp_path, monkeypatch):
     (tmp_path / "w.pt").write_bytes(b"")
     arguments = ("t-hf-tokenizer", str(tmp_path / "w.pt"), str(tmp_path))
-    monkeypatch.setattr("ood_lab.clip.sources.find_spec", lambda name: None)
+    monkeypatch.setattr("ood_lab.clip.weight_sources.find_spec", lambda name: None)
     with pytest.raises(UserError, match=r"some/tokenizer.*transformers"):
         missing_files(*arguments)
-    monkeypatch.setattr("ood_lab.clip.sources.find_spec", lambda name: name)
+    monkeypatch.setattr("ood_lab.clip.weight_sources.find_spec", lambda name: name)
     (file,) = missing_files(*arguments)
     assert file.startswith("some/tokenizer/")
 

@@ -9,11 +9,11 @@ import torch.nn.functional as F
 
 from ood_lab.builtin.vessels import CATEGORIES, CLASSES, VesselsDataset, VesselsWorld
 from ood_lab.builtin.vessels.captions import style_captions
+from ood_lab.builtin.vessels.covariate_styles import STYLES
 from ood_lab.builtin.vessels.scene import RENDERER
-from ood_lab.builtin.vessels.styles import STYLES
 from ood_lab.clip import load_clip, missing_files, save_clip, untrained_clip, zero_shot_weights
-from ood_lab.clip.sources import SHIPPED
-from ood_lab.errors import UserError
+from ood_lab.clip.weight_sources import SHIPPED
+from ood_lab.common.errors import UserError
 
 SEED = 977  # no image of it was trained on
 

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from ood_lab.builtin.vessels import VesselsWorld
+from ood_lab.builtin.vessels.covariate_styles import STYLES
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CLASSES
-from ood_lab.builtin.vessels.styles import STYLES
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ import pytest
 from annotated_types import Interval
 from torch import Tensor
 
-from ood_lab.arguments import Count, Positive, Remedy, Seed, check_values
-from ood_lab.errors import UserError
-from ood_lab.run.nodes import check_finite
+from ood_lab.common.arguments import Count, Positive, Remedy, Seed, check_values
+from ood_lab.common.errors import UserError
+from ood_lab.run.building.nodes import check_finite
 from ood_lab.tasks.is_ood import IsOOD
 
 Draws = Annotated[int, Interval(ge=1, le=100)]

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from ood_lab.cores import can_fork, on_all_cores
+from ood_lab.common.cpu_cores import can_fork, on_all_cores
 
 
 def test_answers_keep_their_order_and_their_errors() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ood_lab.words import counted
+from ood_lab.common.english import counted
 
 
 @pytest.mark.parametrize(

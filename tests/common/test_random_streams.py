@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ood_lab
-from ood_lab.streams import stream
+from ood_lab.common.random_streams import stream
 
 
 def names_in_use():

@@ -12,11 +12,11 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig, ListConfig, OmegaConf, open_dict
 
-from ood_lab.run.identity import NEUTRAL, config_hash, leaves
-from ood_lab.run.nodes import check_nodes
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.building.nodes import check_nodes
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.run_identity import NEUTRAL, config_hash, leaves
 
-CONF = Path(__file__).parents[1] / "conf"
+CONF = Path(__file__).parents[2] / "conf"
 NO_GROUP = {CONF}
 FILES = sorted(p.relative_to(CONF) for p in CONF.rglob("*.yaml") if p.parent not in NO_GROUP)
 #: One line of choices per file; detectors come together, and train.py and eval.py differ in these.

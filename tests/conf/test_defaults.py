@@ -12,15 +12,15 @@ from ood_lab.scripts import CONF
 #: Settings whose YAML is a choice for the builtin data, a small model or a published variant, and
 #: whose Python default is the paper's.
 CHOICES = {
-    ("ood_lab.data.bronzes_module.BronzesDataModule", "periods"),
+    ("ood_lab.data.datamodules.shiftedbronzes.BronzesDataModule", "periods"),
     ("ood_lab.shift.LaidTraining", "margin"),
     ("ood_lab.shift.LaidTraining", "lr"),
     ("ood_lab.shift.LaidTraining", "steps_per_epoch"),
-    ("ood_lab.builtin.vlm.chats.FileOrSceneChats", "questions"),
-    ("ood_lab.lvlm.training.oric_data.OricTraining", "problem"),
-    ("ood_lab.lvlm.image_text.detector.DetectorScores", "name"),
-    ("ood_lab.lvlm.ode.filtering.Filter", "min_conf"),
-    ("ood_lab.lvlm.ode.tuning.Tuning", "choose"),
+    ("ood_lab.builtin.vlm.conversation_files.FileOrSceneChats", "questions"),
+    ("ood_lab.lvlm.training.oric_questions.OricTraining", "problem"),
+    ("ood_lab.lvlm.image_text.object_detector.DetectorScores", "name"),
+    ("ood_lab.lvlm.benchmarks.ode.images.image_filter.Filter", "min_conf"),
+    ("ood_lab.lvlm.benchmarks.ode.tuning_data.Tuning", "choose"),
 }
 #: Of networks: how images are prepared, and what a recipe sets, belongs to the YAML of each model.
 OF_MODELS = {

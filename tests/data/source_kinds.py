@@ -8,7 +8,7 @@ from typing import Any
 from pictures import Pictures, folders, save_huggingface, write_shards
 from torchvision.datasets import ImageFolder
 
-from ood_lab.data import huggingface
+from ood_lab.data.sources import huggingface
 
 SETS = {"train": 0, "test": 10_000, "far": 20_000}
 OWN = ("pil", "array", "tensor", "floats", "dict", "named", "instance", "image_folder")

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
-from ood_lab.features.extractor import Extractor, frozen
+from ood_lab.features.extraction_hooks import BankColumn
+from ood_lab.features.lightning_extractor import Extractor, frozen
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

@@ -10,10 +10,11 @@ import yaml
 from hydra.utils import instantiate
 from sklearn.metrics import roc_auc_score
 
-from ood_lab.detectors import knn, neighbours, numeric
+from ood_lab.common.errors import UserError
+from ood_lab.detectors import knn
 from ood_lab.detectors.base import check_memory, checked_score
-from ood_lab.errors import UserError
-from ood_lab.neighbours import search
+from ood_lab.detectors.support import chunked_arithmetic, neighbour_search
+from ood_lab.neighbours import exact_search
 from ood_lab.neighbours.candidates import Blocks
 
 FOLDER = Path(__file__).parents[2] / "conf" / "detector"
@@ -90,11 +91,11 @@ def test_a_score_does_not_depend_on_the_other_rows(name, blobs):
 @pytest.mark.parametrize("name", CACHED)
 def test_chunks_do_not_change_the_scores(name, blobs, monkeypatch):
     expected = fitted(name, blobs).score(blobs.test)
-    monkeypatch.setattr(numeric, "CHUNK_BYTES", 8 * 32 * 7)
+    monkeypatch.setattr(chunked_arithmetic, "CHUNK_BYTES", 8 * 32 * 7)
     monkeypatch.setattr(knn, "QUERIES", 9)
-    monkeypatch.setitem(search._SIZE, "cpu", Blocks(7, 13))
-    monkeypatch.setattr(neighbours, "QUERIES", 9)
-    monkeypatch.setattr(neighbours, "BANK_ROWS", 13)
+    monkeypatch.setitem(exact_search._SIZE, "cpu", Blocks(7, 13))
+    monkeypatch.setattr(neighbour_search, "QUERIES", 9)
+    monkeypatch.setattr(neighbour_search, "BANK_ROWS", 13)
     actual = fitted(name, blobs).score(blobs.test)
     torch.testing.assert_close(actual, expected, rtol=1e-6, atol=1e-6)
 

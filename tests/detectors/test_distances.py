@@ -14,6 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import (
     GMM,
     KNN,
@@ -26,11 +27,10 @@ from ood_lab.detectors import (
     Residual,
     ViM,
     check_memory,
-    subspace,
 )
 from ood_lab.detectors.base import checked_score
-from ood_lab.errors import UserError
-from ood_lab.neighbours import search
+from ood_lab.detectors.support import subspace
+from ood_lab.neighbours import exact_search
 
 
 def neighbour_distances(train, queries, k):
@@ -57,7 +57,7 @@ def test_knn_puts_a_zero_vector_at_distance_one(make_bank):
 
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16, None])
 def test_knn_is_exact_in_a_bank_large_enough_for_half_precision(make_bank, monkeypatch, half):
-    monkeypatch.setattr(search, "fastest_dtype", lambda device: half or torch.float32)
+    monkeypatch.setattr(exact_search, "fastest_dtype", lambda device: half or torch.float32)
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(33_000, 16, generator=generator).relu()  # a few rows are all 0
     assert (features[100:] == 0).all(dim=1).any()

@@ -25,7 +25,7 @@ from ood_lab.detectors import (
     GradUncertainty,
     ReAct,
 )
-from ood_lab.detectors.numeric import percentile
+from ood_lab.detectors.support.chunked_arithmetic import percentile
 
 
 def test_gradnorm_is_the_norm_of_the_gradient(blobs):
@@ -70,7 +70,7 @@ def test_dice_auto_depends_on_the_number_of_classes(make_bank, classes, p):
 @pytest.mark.parametrize("p", [0, 33.3, 90, 99.99, 100])
 @pytest.mark.parametrize("kind", ["normal", "relu", "tiny", "one"])
 def test_percentile_is_that_of_numpy(kind, p, monkeypatch):
-    monkeypatch.setattr("ood_lab.detectors.numeric.CHUNK_BYTES", 8 * 7 * 50)
+    monkeypatch.setattr("ood_lab.detectors.support.chunked_arithmetic.CHUNK_BYTES", 8 * 7 * 50)
     normal = torch.randn(300, 7, generator=torch.Generator().manual_seed(0))
     values = {
         "normal": normal,
@@ -164,8 +164,10 @@ def vra_reference(x, low, high, gamma=0.0, floor=0.0):
 
 @pytest.mark.parametrize("gamma", [0, 0.6])
 def test_vra_cuts_each_feature_on_the_fit_split(blobs, gamma, monkeypatch):
-    monkeypatch.setattr("ood_lab.detectors.numeric.CHUNK_BYTES", 4 * len(blobs.train) * 5)
-    monkeypatch.setattr("ood_lab.detectors.numeric.TILE", 77)
+    monkeypatch.setattr(
+        "ood_lab.detectors.support.chunked_arithmetic.CHUNK_BYTES", 4 * len(blobs.train) * 5
+    )
+    monkeypatch.setattr("ood_lab.detectors.support.chunked_arithmetic.TILE", 77)
     x, _, w, b = arrays(blobs.ood)
     low, high = np.percentile(blobs.train.features.double().numpy(), [60, 95], axis=0)
     energy = -logsumexp(vra_reference(x, low, high, gamma) @ w.T + b, axis=1)

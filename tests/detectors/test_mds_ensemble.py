@@ -10,13 +10,13 @@ import torch
 from network_toys import STD, TimmNet, extract, extract_columns, labelled, noise
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import DetectorRefusal
 from ood_lab.detectors.gram import Gram
 from ood_lab.detectors.mds import MDS
 from ood_lab.detectors.mds_ensemble import MDSEnsemble
 from ood_lab.detectors.odin import ODIN
-from ood_lab.errors import UserError
-from ood_lab.evaluation.fitting import fit_within
+from ood_lab.evaluation.detector_fitting import fit_within
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone

@@ -10,6 +10,7 @@ from network_toys import extract, labelled, noise
 from scipy.special import softmax
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import (
     NAC,
     ODIN,
@@ -18,8 +19,7 @@ from ood_lab.detectors import (
     load_detector,
     save_detector,
 )
-from ood_lab.detectors.state_histogram import bin_edges
-from ood_lab.errors import UserError
+from ood_lab.detectors.support.state_histogram import bin_edges
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models.backbone import Backbone
 

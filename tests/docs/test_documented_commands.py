@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from cli import ROOT
 
-from ood_lab.run.commandline import rewrite
-from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.pipeline import stages_of
-from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.validate import asks_for_validation
+from ood_lab.run.commandline.launch import rewrite
+from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.commandline.staged_experiments import stages_of
+from ood_lab.run.job.preflight import asks_for_validation
 
 README, DOCS = ROOT / "README.md", sorted((ROOT / "docs").glob("*.md"))
 #: Of a file that the reader is told to write.

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ood_lab.detectors import GMM, KNN, MDS, RMDS
-from ood_lab.evaluation.doubts import doubtful_fits, suspicious
+from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.features.bank import FeatureBank
 from ood_lab.metrics import Evaluation
 

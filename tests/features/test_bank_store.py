@@ -10,12 +10,12 @@ import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
 
-from ood_lab.errors import UserError
-from ood_lab.features import disk, store
-from ood_lab.features.extract import extract
-from ood_lab.features.shards import checksum
-from ood_lab.features.store import BankStore, column_folder, load
-from ood_lab.features.writer import FeatureWriter
+from ood_lab.common.errors import UserError
+from ood_lab.features import bank_store, disk_space
+from ood_lab.features.bank_store import BankStore, column_folder, load
+from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.row_shards import checksum
 
 COLUMNS = [MapPower(), GradientStep()]
 fork = multiprocessing.get_context("fork")
@@ -97,10 +97,10 @@ def test_rows_that_are_not_the_data_set_are_refused(tmp_path):
     bank = run(tmp_path)
     folder = folder_of(bank, tmp_path)
     (shard,) = folder.glob("base-*")
-    tensors = store.load_file(shard)
+    tensors = bank_store.load_file(shard)
     manifest = json.loads((folder / "manifest.json").read_text())
     for index in ([0] * PRIME, list(range(1, PRIME + 1))):
-        store.save_tensors({**tensors, "index": torch.tensor(index)}, shard)
+        bank_store.save_tensors({**tensors, "index": torch.tensor(index)}, shard)
         manifest["checksums"][shard.name] = checksum(shard)
         (folder / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(UserError, match="delete"):
@@ -150,7 +150,7 @@ def test_a_killed_pass_goes_on_after_its_last_shard(tmp_path, monkeypatch, devic
     truncate(last)  # killed while it wrote
     (folder / "moments").mkdir()  # a process was further than the others
     (folder / "moments" / "00000.safetensors").write_bytes(b"half")
-    kept = {row for shard in whole for row in store.load_file(shard)["index"].tolist()}
+    kept = {row for shard in whole for row in bank_store.load_file(shard)["index"].tolist()}
     assert len(kept) >= PRIME // 2
     bank = go(root, fatal=min(kept), devices=devices)  # to read one of them again would kill it
     torch.testing.assert_close(bank.features, undisturbed.features)
@@ -168,7 +168,7 @@ def test_a_kill_at_the_moment_of_publication(tmp_path, monkeypatch, existing):
     if existing is not None:
         run(root, existing)  # the base is there: the killed pass adds columns
     with monkeypatch.context() as patch:
-        patch.setattr(store.os, "replace", lambda source, target: os.kill(os.getpid(), 9))
+        patch.setattr(bank_store.os, "replace", lambda source, target: os.kill(os.getpid(), 9))
         killed(lambda: run(root))
     assert len(list(root.glob("*/manifest.json"))) == (0 if existing is None else 1)
     assert not list(root.glob("*/columns/*/manifest.json"))
@@ -217,7 +217,7 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
     with mine.locked():
         staging = mine.stage()
         abandoned, killed_lately = other.stage(), other.stage()
-        long_ago = time.time() - store.KEPT - 60
+        long_ago = time.time() - bank_store.KEPT - 60
         for path in (staging, abandoned):
             os.utime(path, (long_ago, long_ago))
         with BankStore(tmp_path, "c" * 32).locked():
@@ -228,7 +228,7 @@ def test_a_pass_under_way_is_not_swept(tmp_path):
 
 def test_a_large_bank_is_a_mapped_file_that_goes_with_it(tmp_path, monkeypatch):
     whole = run(tmp_path)
-    monkeypatch.setattr(disk, "MAPPED", 1)
+    monkeypatch.setattr(disk_space, "MAPPED", 1)
     mapped = load(folder_of(whole, tmp_path))
     assert_same(mapped, whole)
     assert ".mapped-" in Path("/proc/self/maps").read_text()
@@ -242,8 +242,8 @@ def test_a_large_bank_lies_in_memory_where_the_disk_is_full(tmp_path, monkeypatc
         raise OSError(28, "No space left on device")
 
     whole = run(tmp_path)
-    monkeypatch.setattr(disk, "MAPPED", 1)
-    monkeypatch.setattr(disk.os, "posix_fallocate", full)
+    monkeypatch.setattr(disk_space, "MAPPED", 1)
+    monkeypatch.setattr(disk_space.os, "posix_fallocate", full)
     assert_same(load(folder_of(whole, tmp_path)), whole)
     assert not list(tmp_path.rglob(".mapped-*"))
 

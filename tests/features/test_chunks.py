@@ -11,17 +11,17 @@ import pytest
 import torch
 from feature_toys import GradientStep, MapPower, TinyImages, make_trainer
 
-from ood_lab.features import chunks
-from ood_lab.features.chunks import (
+from ood_lab.features import chunk_choice
+from ood_lab.features.bank_store import load
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.chunk_choice import (
     Chunk,
     ChunkSearch,
     activation_bytes,
     chunk_search,
     is_convolutional,
 )
-from ood_lab.features.extract import extract
-from ood_lab.features.passing import Parts, pass_through
-from ood_lab.features.store import load
+from ood_lab.features.streaming import Parts, pass_through
 
 
 def settle(search, seconds_per_image):
@@ -122,8 +122,8 @@ def test_a_network_of_convolutions_begins_in_channels_last(backbone):
 
 def test_small_batches_are_not_timed(trainer, backbone, tmp_path, monkeypatch):
     backbone.second = torch.nn.Conv2d(6, 6, 1)  # most layers are convolutions
-    monkeypatch.setattr(chunks, "first_size", lambda *_: 4)
-    monkeypatch.setattr(chunks, "UNTIMED_PIXELS", {"cpu": 16 * 64, "cuda": 0})
+    monkeypatch.setattr(chunk_choice, "first_size", lambda *_: 4)
+    monkeypatch.setattr(chunk_choice, "UNTIMED_PIXELS", {"cpu": 16 * 64, "cuda": 0})
     bank = extract(trainer, backbone, TinyImages(40), tmp_path, [GradientStep()], batch_size=16)
     assert bank.manifest["chunk"] == 4
     assert bank.manifest["memory_format"] == "channels_last"
@@ -133,14 +133,14 @@ def test_small_batches_are_not_timed(trainer, backbone, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("side", "images"), [(32, 64), (64, 32), (224, 8), (336, 4), (4096, 1)])
 def test_a_pass_begins_with_fewer_of_larger_images(side, images):
-    assert chunks.first_size("cpu", side, side) == images
-    assert chunks.first_size("cpu", side // 2, 2 * side) == images
+    assert chunk_choice.first_size("cpu", side, side) == images
+    assert chunk_choice.first_size("cpu", side // 2, 2 * side) == images
 
 
 def begin_with(images, monkeypatch):
     """Chunks of so many images of 8 x 8 pixels are the first ones."""
-    monkeypatch.setitem(chunks.UNTIMED_PIXELS, "cpu", images * 64)
-    monkeypatch.setattr(chunks, "first_size", lambda *_: images)
+    monkeypatch.setitem(chunk_choice.UNTIMED_PIXELS, "cpu", images * 64)
+    monkeypatch.setattr(chunk_choice, "first_size", lambda *_: images)
 
 
 def test_large_images_are_timed(trainer, backbone, tmp_path, monkeypatch):
@@ -171,7 +171,7 @@ def test_waiting_for_other_programs_is_not_timed(trainer, backbone, tmp_path, mo
 
 def new_process():
     """Forgets what was found in this one."""
-    chunks._SEARCHES.clear()
+    chunk_choice._SEARCHES.clear()
 
 
 def begun_with(trainer, backbone, folder, identity):
@@ -298,8 +298,8 @@ def test_a_chunk_takes_its_share_of_the_free_memory(backbone, monkeypatch):
 
     def largest(available, processes):
         free = namedtuple("Memory", "available")(available)
-        monkeypatch.setattr(chunks.psutil, "virtual_memory", lambda: free)
-        monkeypatch.setattr(chunks, "_SEARCHES", type(chunks._SEARCHES)())
+        monkeypatch.setattr(chunk_choice.psutil, "virtual_memory", lambda: free)
+        monkeypatch.setattr(chunk_choice, "_SEARCHES", type(chunk_choice._SEARCHES)())
         many = image.expand(200, -1, -1, -1)
         return chunk_search(backbone, many, 200, True, "work", processes).chunk.size
 
@@ -316,7 +316,7 @@ def test_numbers_do_not_depend_on_the_chunk(trainer, backbone, tmp_path, monkeyp
     banks = []
     for chunk in (Chunk(200), Chunk(7), Chunk(7, channels_last=True)):
         monkeypatch.setattr(ChunkSearch, "_trials", lambda *arguments, now=chunk: iter([now]))
-        monkeypatch.setattr(chunks, "_SEARCHES", type(chunks._SEARCHES)())
+        monkeypatch.setattr(chunk_choice, "_SEARCHES", type(chunk_choice._SEARCHES)())
         folder = tmp_path / f"{chunk.size}{chunk.channels_last}"
         bank = extract(trainer, backbone, TinyImages(40), folder, columns)
         assert f"{chunk.size} at a time, {chunk.describe()['memory_format']}" in caplog.text
@@ -341,7 +341,7 @@ def test_a_chunk_beyond_the_memory_is_halved(trainer, backbone, images, tmp_path
         return real(image)
 
     whole = extract(trainer, backbone, images, tmp_path / "whole", [GradientStep()])
-    chunks._SEARCHES.clear()
+    chunk_choice._SEARCHES.clear()
     backbone.conv.forward = small_memory
     halved = extract(trainer, backbone, images, tmp_path / "halved", [GradientStep()])
     assert max(sizes) > 6

@@ -9,12 +9,12 @@ import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
 from lightning.pytorch import Callback
 
-from ood_lab.errors import UserError
-from ood_lab.features import store, writer
-from ood_lab.features.extract import extract
-from ood_lab.features.progress import ExtractionProgressBar
-from ood_lab.features.store import load
-from ood_lab.features.writer import FeatureWriter
+from ood_lab.common.errors import UserError
+from ood_lab.features import bank_store, bank_writer
+from ood_lab.features.bank_store import load
+from ood_lab.features.bank_writer import FeatureWriter
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.extraction_progress import ExtractionProgressBar
 
 
 def by_hand(backbone, images):
@@ -187,7 +187,7 @@ def test_a_full_disk_is_foreseen(trainer, backbone, images, tmp_path, monkeypatc
     assert len(extract(trainer, backbone, images, tmp_path)) == PRIME
 
 
-@pytest.mark.parametrize("module", [writer, store])
+@pytest.mark.parametrize("module", [bank_writer, bank_store])
 def test_a_disk_that_fills_up_leaves_nothing(
     trainer, backbone, images, tmp_path, monkeypatch, module
 ):

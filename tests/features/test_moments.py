@@ -11,8 +11,8 @@ from feature_toys import PRIME, TinyBackbone, TinyImages, make_trainer
 from ood_lab.detectors import MDS, NCI, PNML, RMDS, SHE, ViM
 from ood_lab.features import moments as module
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.derived import MOMENTS
-from ood_lab.features.extract import extract
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.derived_statistics import MOMENTS
 from ood_lab.features.moments import PARTS, Moments
 
 N, D, C = 301, 7, 5

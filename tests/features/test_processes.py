@@ -10,10 +10,10 @@ import pytest
 import torch
 from feature_toys import PRIME, GradientStep, MapPower, TinyBackbone, TinyImages, make_trainer
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import MDSEnsemble
-from ood_lab.errors import UserError
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.features.extract import extract
+from ood_lab.features.cached_extraction import extract
 
 
 def several(devices):
@@ -78,8 +78,8 @@ def test_an_error_in_another_process_stays_one_line(images, tmp_path):
 SCRIPT = """
 import sys
 from feature_toys import TinyBackbone, TinyImages, make_trainer
-from ood_lab.features.extract import extract
-from ood_lab.features.processes import told_by_main
+from ood_lab.features.cached_extraction import extract
+from ood_lab.features.process_agreement import told_by_main
 trainer, backbone = make_trainer(devices=2, strategy="ddp"), TinyBackbone()
 for name in sys.argv[2:]:
     bank = extract(trainer, backbone, TinyImages(23, name, name), sys.argv[1], batch_size=4)

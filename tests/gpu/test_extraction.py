@@ -14,9 +14,9 @@ from torchmetrics.functional.classification import binary_auroc
 
 from ood_lab.detectors import MDSEnsemble
 from ood_lab.detectors.base import DetectorRefusal, checked_score
-from ood_lab.detectors.device import computing_on
-from ood_lab.features.extract import extract
-from ood_lab.models.build import module_backbone
+from ood_lab.detectors.support.compute_device import computing_on
+from ood_lab.features.cached_extraction import extract
+from ood_lab.models.loading.timm_networks import module_backbone
 
 pytestmark = pytest.mark.gpu
 

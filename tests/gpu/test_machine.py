@@ -8,13 +8,13 @@ import timm
 import torch
 from cli import call
 
+from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.detectors import checked_score
-from ood_lab.detectors.device import computing_on
+from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.extract import extract
-from ood_lab.models.build import module_backbone
-from ood_lab.neighbours import NeighbourSearch, search
-from ood_lab.notebook.detectors import chosen_detectors
+from ood_lab.features.cached_extraction import extract
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.neighbours import NeighbourSearch, exact_search
 
 pytestmark = pytest.mark.gpu
 
@@ -47,7 +47,7 @@ def test_the_neighbour_search_is_exact(device, k):
 def test_a_bank_larger_than_the_gpu_is_searched_in_blocks(device, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     bank, queries = (torch.randn(n, 64, generator=generator) for n in (60_000, 300))
-    monkeypatch.setattr(search, "_fits", lambda *_: False)
+    monkeypatch.setattr(exact_search, "_fits", lambda *_: False)
     found = NeighbourSearch(bank, 50, device=device).product(queries)
     expected = (queries.double() @ bank.double().T).kthvalue(len(bank) - 49, dim=1).values
     torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-4)

@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
 
-from ood_lab.metrics.clustered import clustered
 from ood_lab.metrics.hallucination import (
     amber_caption_metrics,
     amber_f1,
     amber_yes_no_metrics,
     caption_metrics,
 )
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 
 CHECK = [5, 15, 9, 20, 3, 15, 1, 3]
 

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from ood_lab import cores
+from ood_lab.common import cpu_cores
 from ood_lab.metrics import (
     Evaluation,
     aupr,
@@ -15,12 +15,12 @@ from ood_lab.metrics import (
     delong,
     delong_p_values,
     fpr_at_tpr,
-    resampling,
     results_of,
     significance_of,
 )
-from ood_lab.metrics.table import KIND
-from ood_lab.results import CORE
+from ood_lab.metrics.resampling import stratified_bootstrap
+from ood_lab.metrics.results_rows import KIND
+from ood_lab.schema.results import CORE
 
 DETECTORS = ["weak", "strong"]
 ORDER = ["near", "mid", "far"]
@@ -264,14 +264,14 @@ def test_tables_of_one_evaluation_equal_the_single_calls(table):
 
 @pytest.mark.parametrize("fork", [True, False])
 def test_processes_and_threads_give_the_table_of_one(table, monkeypatch, fork):
-    monkeypatch.setattr(resampling, "_LITTLE", 0)
-    monkeypatch.setattr(resampling, "_PART", 20_000)
-    monkeypatch.setattr(resampling, "BATCH_SAMPLES", 1500)
-    monkeypatch.setattr(resampling, "usable_cores", lambda: 2)
-    monkeypatch.setattr(cores, "usable_cores", lambda: 2)
+    monkeypatch.setattr(stratified_bootstrap, "_LITTLE", 0)
+    monkeypatch.setattr(stratified_bootstrap, "_PART", 20_000)
+    monkeypatch.setattr(stratified_bootstrap, "BATCH_SAMPLES", 1500)
+    monkeypatch.setattr(stratified_bootstrap, "usable_cores", lambda: 2)
+    monkeypatch.setattr(cpu_cores, "usable_cores", lambda: 2)
     if not fork:
-        monkeypatch.setattr(resampling, "can_fork", lambda: False)
-        monkeypatch.setattr(resampling, "BATCH_SAMPLES", 100)
+        monkeypatch.setattr(stratified_bootstrap, "can_fork", lambda: False)
+        monkeypatch.setattr(stratified_bootstrap, "BATCH_SAMPLES", 100)
     again = results_table(SCORES, DETECTORS, model="net", **OPTIONS)
     pd.testing.assert_frame_equal(table, again, check_exact=True)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import precision_recall_fscore_support
 
-from ood_lab.metrics.clustered import clustered
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 from ood_lab.metrics.two_class import (
     mean_over_prompts,
     two_class_counts,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import f1_score, matthews_corrcoef, precision_score, recall_score
 
-from ood_lab.metrics.clustered import clustered, resampled_sums
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered, resampled_sums
 from ood_lab.metrics.yes_no import (
     outcome_counts,
     yes_no_metrics,

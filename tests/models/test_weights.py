@@ -13,7 +13,7 @@ from lightning.fabric.utilities.data import AttributeDict
 from safetensors.torch import save_file
 from torch import nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import load_weights, module_backbone, timm_backbone, weights_sha256
 
 

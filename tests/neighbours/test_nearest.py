@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.neighbours import nearest_rows
 
 

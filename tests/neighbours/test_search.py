@@ -5,7 +5,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.neighbours import NeighbourSearch, Rows
 from ood_lab.neighbours.candidates import GROUP, CandidateSearch
 

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from clip_towers import images, network
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.prompts import CLIPNScore, clipn_backbone
 from ood_lab.prompts.clipn import load_clipn
 

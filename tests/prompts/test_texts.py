@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from clip_towers import clip, images
 
 from ood_lab.clip import zero_shot_weights
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import check_contract
 from ood_lab.prompts import idlike_backbone, prompt_backbone
-from ood_lab.prompts.texts import ContextPrompts, OutlierPrompts
+from ood_lab.prompts.learned_texts import ContextPrompts, OutlierPrompts
 
 NAMES = ["great_white_shark", "cat"]
 START, X, STOP, END = 49406, 343, 269, 49407

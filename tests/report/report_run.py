@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 
-from ood_lab.metrics.table import KIND
+from ood_lab.metrics.results_rows import KIND
 
 COLUMNS = [
     *("model", "detector", "ood", "shift_level", "semantic_level", "covariate_level"),

@@ -9,16 +9,16 @@ from finished_runs import write_run
 from report_run import make_run
 from rich.console import Console
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.metrics import Evaluation, best_detectors, metric_of, results_of
 from ood_lab.metrics.record import load_metrics
-from ood_lab.report.detection import detection_blocks, write_report
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.leaderboard_files import terminal, write_leaderboard
-from ood_lab.report.leaderboard_runs import read_run
-from ood_lab.report.terminal import Printed
-from ood_lab.results import write_results
-from ood_lab.run.tracking import charts, summary_values
+from ood_lab.report.detection.detection_page import detection_blocks, write_report
+from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import read_run
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.run.tracking.experiment_loggers import charts, summary_values
+from ood_lab.schema.results import write_results
 
 MODULE = """
 from ood_lab.metrics import Metric

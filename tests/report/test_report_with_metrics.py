@@ -6,10 +6,10 @@ from report_run import make_run
 from rich.console import Console
 
 from ood_lab.metrics import Evaluation, best_detectors, results_of
-from ood_lab.report.detection import detection_blocks, write_report
-from ood_lab.report.run_figures import write_figures
-from ood_lab.report.terminal import Printed
-from ood_lab.report.view import RunView
+from ood_lab.report.detection.detection_page import detection_blocks, write_report
+from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.report.results_lookup import RunView
 
 
 def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from safetensors.torch import load_file, save_file
 from sklearn.decomposition import PCA
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.shift import (
     Decomposition,
     Edges,
@@ -32,7 +32,7 @@ from ood_lab.shift import (
     triplet_losses,
     undecomposed,
 )
-from ood_lab.shift.texts import check_templates, fill
+from ood_lab.shift.label_texts import check_templates, fill
 
 CLIP = {"name": "toy", "weights_sha256": "a" * 64}
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ood_lab.axes import cell_file, cell_of_file
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.schema.shift_axes import cell_file, cell_of_file
 from ood_lab.shift import (
     Edges,
     assign_levels,

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.shift import Decomposition, ShiftMeter
 from ood_lab.synthesis import (
     Ledger,

@@ -2,12 +2,12 @@
 
 import logging
 
-from ood_lab.synthesis.progress import progress_bar
+from ood_lab.synthesis.step_progress import progress_bar
 
 
 def test_lines_where_there_is_no_terminal(caplog, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("ood_lab.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ood_lab.common.progress.time.monotonic", lambda: now[0])
     with caplog.at_level(logging.INFO, "ood_lab"), progress_bar("making images", 40) as progress:
         for done in range(1, 41):
             now[0] += 3

@@ -14,10 +14,10 @@ from lightning.pytorch import Trainer
 from PIL import Image
 
 from ood_lab.clip import load_clip
-from ood_lab.data.files import load_rgb
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.sources.manifest import read_manifest
 from ood_lab.shift import Decomposition, ShiftMeter, save_decomposition
 from ood_lab.synthesis import Prompts, grey_foreground, read_styles
 from ood_lab.synthesis.prompt_plan import Choice, make_plan, pick_decomposition

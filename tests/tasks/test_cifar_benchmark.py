@@ -15,9 +15,9 @@ from cli import call, run_folders
 from sklearn.metrics import roc_auc_score
 
 from ood_lab.detectors import NAC
-from ood_lab.features.store import load
+from ood_lab.features.bank_store import load
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 ARCHIVE = SHARED / "cifar10_imagenet32.tar.gz"
 WEIGHTS = SHARED / "resnet20_cifar10.pt"
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from cli import call, run_folders
 from PIL import Image
 
-from ood_lab.features.store import load
-from ood_lab.results import of_kind, read_results
+from ood_lab.features.bank_store import load
+from ood_lab.schema.results import of_kind, read_results
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
+SHARED = Path(__file__).parents[3] / "shared" / "data"
 ARCHIVE = SHARED / "cifar10_imagenet32.tar.gz"
 #: Images of a folder that are taken.
 TAKEN = {"id/train": 120, "id/val": 10, "id/test": 30, "ood/imagenet32": 200}

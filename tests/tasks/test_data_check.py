@@ -8,7 +8,7 @@ import pytest
 from cli import call
 from PIL import Image
 
-from ood_lab.run.identity import config_hash
+from ood_lab.run.job.run_identity import config_hash
 
 
 @pytest.fixture

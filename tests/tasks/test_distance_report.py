@@ -8,14 +8,14 @@ import pytest
 from cli import call, run_folders
 from photos import write_photos
 
-from ood_lab.axes import AXES
-from ood_lab.lvlm.answers import read_answers
+from ood_lab.lvlm.answers.answer_files import read_answers
 from ood_lab.metrics import auroc
-from ood_lab.report.shown import show_run
+from ood_lab.report.rendering.run_summary import show_run
 from ood_lab.report.verdict import Verdict
-from ood_lab.results import of_kind, read_results
-from ood_lab.run.compose import chosen
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.commandline.composition import chosen
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.schema.results import of_kind, read_results
+from ood_lab.schema.shift_axes import AXES
 
 FAST = ("trainer.max_epochs=1", "metrics.draws=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (

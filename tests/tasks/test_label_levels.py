@@ -7,15 +7,15 @@ from sklearn.metrics import recall_score
 from torch import nn
 
 from ood_lab.builtin.vessels import CATEGORIES, CLASSES, DYNASTIES
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.errors import UserError
-from ood_lab.evaluation.dating import KIND, dating_of, heads_to_read
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.evaluation.hierarchy_tables import KIND, dating_of, heads_to_read
+from ood_lab.features.auxiliary_heads import HeadPredictions
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.heads import HeadPredictions
 from ood_lab.models import Backbone, Output
 from ood_lab.models.fgvc.base import FGVCNet
-from ood_lab.models.fgvc.labels import LabelSpace
-from ood_lab.results import CORE
+from ood_lab.models.fgvc.label_sizes import LabelSpace
+from ood_lab.schema.results import CORE
 
 
 @pytest.fixture(scope="module")

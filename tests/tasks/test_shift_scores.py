@@ -5,13 +5,13 @@ import json
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
+from scripted_answers import answer_of
 from wandb_offline import read_run
 
-from ood_lab.report.page import read_summary
-from ood_lab.results import read_results
+from ood_lab.report.rendering.page import read_summary
+from ood_lab.schema.results import read_results
 
 SMALL = ("trainer.accelerator=cpu", "task.report=false")
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
-from ood_lab.results import read_results
+from ood_lab.schema.results import read_results
 from ood_lab.shift import load_edges
 from ood_lab.tasks.separability import names_of
 

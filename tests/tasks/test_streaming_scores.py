@@ -10,9 +10,9 @@ import pytest
 from cli import call, run_folders
 from PIL import Image
 
-from ood_lab.evaluation import banks, parts
-from ood_lab.features import passing
-from ood_lab.progress import Pace
+from ood_lab.common.progress import Pace
+from ood_lab.evaluation import split_features, table_parts
+from ood_lab.features import streaming
 
 SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
@@ -33,8 +33,8 @@ def trained(tmp_path_factory):
 @pytest.fixture
 def run(trained, tmp_path, monkeypatch):
     """Parts of three batches, and blocks of at most some 20 rows."""
-    monkeypatch.setattr(banks, "PART", 24)
-    monkeypatch.setattr(passing, "MOST_BYTES", 20 * 4 * 300)
+    monkeypatch.setattr(split_features, "PART", 24)
+    monkeypatch.setattr(streaming, "MOST_BYTES", 20 * 4 * 300)
 
     def call_it(name, *arguments):
         line = (f"ckpt={trained}", *LINE, f"paths.outputs={tmp_path}/{name}", "name=scored")
@@ -106,7 +106,7 @@ def test_a_pass_that_keeps_nothing_does_not_speak_of_features(run, monkeypatch):
 def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
     whole = run("whole", OF_SUMS, "task.keep_features=false")
     written = []
-    write = parts.PartFiles.write
+    write = table_parts.PartFiles.write
 
     def until_the_fourth(files, part, *rest):
         if len(written) == 4:
@@ -114,7 +114,7 @@ def test_a_killed_run_goes_on_at_the_part(run, monkeypatch):
         written.append(files.path(part))
         write(files, part, *rest)
 
-    monkeypatch.setattr(parts.PartFiles, "write", until_the_fourth)
+    monkeypatch.setattr(table_parts.PartFiles, "write", until_the_fourth)
     with pytest.raises(MemoryError):
         run("killed", OF_SUMS, "task.keep_features=false")
     first = [*written]
@@ -209,7 +209,7 @@ def test_a_killed_prediction_goes_on_and_a_changed_list_is_noticed(
     source = tmp_path / "list.txt"
     paths = [f"{pictures}/{line}" for line in (pictures / "list.txt").read_text().split()]
     source.write_text("\n".join(paths))
-    made, write = [], parts.PartFiles.write
+    made, write = [], table_parts.PartFiles.write
 
     def note(files, part, *rest, limit=99):
         if len(made) == limit:
@@ -217,14 +217,14 @@ def test_a_killed_prediction_goes_on_and_a_changed_list_is_noticed(
         made.append(part)
         write(files, part, *rest)
 
-    monkeypatch.setattr(parts.PartFiles, "write", partialmethod(note, limit=2))
+    monkeypatch.setattr(table_parts.PartFiles, "write", partialmethod(note, limit=2))
     with pytest.raises(MemoryError):
         predict("killed", *PARTS, source=source)
     assert made == [0, 1]
     made.clear()
     paths[0], paths[1] = paths[1], paths[0]
     source.write_text("\n".join(paths))
-    monkeypatch.setattr(parts.PartFiles, "write", note)
+    monkeypatch.setattr(table_parts.PartFiles, "write", note)
     folder = predict("killed", *PARTS, source=source)
     assert made == [0, 2]
     found = predicted(folder)

@@ -6,7 +6,7 @@ import torch
 from cifar_resnet import ResNet20
 from cli import call, run_folders
 
-from ood_lab.io import read_config, read_json
+from ood_lab.common.files import read_config, read_json
 
 SMALL = (
     *("experiment=smoke", "data.per_shift_set=0", "data.per_cell=0", "data.train=330"),

@@ -13,9 +13,9 @@ from cli import ROOT, call, run_folders
 from wandb_offline import read_run
 
 import ood_lab.detectors
-from ood_lab.errors import UserError
-from ood_lab.metrics.table import KIND
-from ood_lab.results import CORE
+from ood_lab.common.errors import UserError
+from ood_lab.metrics.results_rows import KIND
+from ood_lab.schema.results import CORE
 
 SMOKE = ("experiment=smoke",)
 
@@ -151,8 +151,8 @@ def test_a_page_that_fails_is_one_warning(trained, outputs, capsys, monkeypatch)
         assert {"results", "significance"} <= {p.stem for p in path.parent.glob("*.csv")}
         raise UserError("cannot read image 'moved.png'")
 
-    monkeypatch.setattr("ood_lab.evaluation.page.write_report", fails)
-    monkeypatch.setattr("ood_lab.evaluation.page.write_figures", lambda *_, **__: [])
+    monkeypatch.setattr("ood_lab.evaluation.run_page.write_report", fails)
+    monkeypatch.setattr("ood_lab.evaluation.run_page.write_figures", lambda *_, **__: [])
     arguments = (f"ckpt={trained}", f"paths.outputs={outputs}", "detector=[msp]", "logger=none")
     assert call("eval.py", *arguments, "name=no_page") == 0
     (folder,) = run_folders(outputs / "no_page")

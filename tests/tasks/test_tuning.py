@@ -13,11 +13,11 @@ from cli import call, run_folders
 from PIL import Image
 from sklearn.metrics import roc_auc_score
 
-from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.detectors import KNN, ODIN, Detector, ReAct, ViM
-from ood_lab.errors import UserError
-from ood_lab.evaluation.synthetic import synthetic_outliers
-from ood_lab.evaluation.tuning import Tuning, with_tuned
+from ood_lab.evaluation.detector_tuning import Tuning, with_tuned
+from ood_lab.evaluation.synthetic_outliers import synthetic_outliers
 from ood_lab.features.bank import FeatureBank
 
 LIMIT = 2**40

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from cli import ROOT, call
 
-from ood_lab.errors import UserError
-from ood_lab.evaluation.references import matching_rows, read_references
-from ood_lab.metrics.table import KIND
-from ood_lab.results import write_results
+from ood_lab.common.errors import UserError
+from ood_lab.evaluation.published_numbers import matching_rows, read_references
+from ood_lab.metrics.results_rows import KIND
+from ood_lab.schema.results import write_results
 from ood_lab.tasks.verify import Verify
 
 ROWS = read_references()

@@ -1,6 +1,6 @@
 """Trains one of the shipped CLIPs of the builtin scenes.
 
-``python -m ood_lab.builtin.clip.scenes FOLDER --size 96 --seed 0`` writes a folder that
+``python -m ood_lab.builtin.clip.scenes_clip FOLDER --size 96 --seed 0`` writes a folder that
 ``clip.name=local-dir:FOLDER`` loads: the shipped ``scenes_96`` and ``scenes_64`` were made by it.
 """
 
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from ood_lab.builtin.clip.training import ClipTraining, untrained_backbone
+from ood_lab.builtin.clip.contrastive_training import ClipTraining, untrained_backbone
 from ood_lab.builtin.scenes import THINGS, ScenesDataset
 from ood_lab.builtin.scenes.scene import RENDERER
-from ood_lab.builtin.vessels.augment import LightAugment
+from ood_lab.builtin.vessels.augmentation import LightAugment
 from ood_lab.builtin.vessels.scene import generator
 from ood_lab.clip import ClipBackbone, save_clip, zero_shot_weights
 
@@ -131,7 +131,7 @@ def train(folder: Path, size: int, seed: int, images: int, epochs: int) -> dict[
         metrics = accuracy(backbone)
         about = {
             "knows": "only things of the builtin scenes",
-            "command": "python -m ood_lab.builtin.clip.scenes FOLDER "
+            "command": "python -m ood_lab.builtin.clip.scenes_clip FOLDER "
             f"--size {size} --seed {seed} --images {images} --epochs {epochs}",
             "renderer": RENDERER,
             "metrics": {name: round(value, 4) for name, value in metrics.items()},

@@ -11,11 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.builtin.vessels.captions import style_captions
+from ood_lab.builtin.vessels.covariate_styles import STYLES, styles_of_level
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES
-from ood_lab.builtin.vessels.styles import STYLES, styles_of_level
 from ood_lab.clip import ClipModel
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.datamodules.base import OODDataModule
 
 _RETRIEVED_FROM = 512
 

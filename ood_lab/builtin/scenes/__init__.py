@@ -12,7 +12,8 @@ about: a colour, and a state or an action.
 a scene with given content, ``render`` its pixels, ``visible`` what can be seen of each object.
 """
 
-from ood_lab.builtin.scenes.coco import write_coco
+from ood_lab.builtin.scenes.coco_files import write_coco
+from ood_lab.builtin.scenes.covariate_styles import STYLES
 from ood_lab.builtin.scenes.dataset import (
     GRID,
     SHIFTS,
@@ -21,14 +22,13 @@ from ood_lab.builtin.scenes.dataset import (
     ScenesGrid,
     ShiftedScenes,
 )
-from ood_lab.builtin.scenes.levels import level_of, things_at
 from ood_lab.builtin.scenes.places import PLACES
-from ood_lab.builtin.scenes.render import Visible, render, visible
-from ood_lab.builtin.scenes.sampling import sample_scene
+from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import Item, Scene
-from ood_lab.builtin.scenes.styles import STYLES
+from ood_lab.builtin.scenes.scene_requests import Wanted
+from ood_lab.builtin.scenes.scene_sampling import sample_scene
+from ood_lab.builtin.scenes.semantic_levels import level_of, things_at
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.builtin.scenes.wishes import Wanted
 
 __all__ = [
     "GRID",

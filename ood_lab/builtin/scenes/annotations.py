@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ood_lab.builtin.scenes import ScenesDataset, write_coco
-from ood_lab.builtin.scenes.coco import IMAGES
+from ood_lab.builtin.scenes.coco_files import IMAGES
+from ood_lab.lvlm.annotations.annotation_files import absolute
+from ood_lab.lvlm.annotations.annotation_table import Annotations
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
-from ood_lab.lvlm.annotations.files import absolute
-from ood_lab.lvlm.annotations.table import Annotations
 
 
 @dataclass(frozen=True)

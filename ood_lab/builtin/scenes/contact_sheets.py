@@ -1,8 +1,9 @@
 """Contact sheets of the builtin scenes, to see what the benchmarks ask about.
 
-``python -m ood_lab.builtin.scenes.sheets FOLDER`` writes, as PNG and SVG: ``things`` (every thing
-in every state, large and small), ``places`` (a scene of each, with boxes, names and attributes),
-``breaks`` (scenes of semantic levels 1 to 5) and ``styles`` (one scene in every style).
+``python -m ood_lab.builtin.scenes.contact_sheets FOLDER`` writes, as PNG and SVG: ``things`` (every
+thing in every state, large and small), ``places`` (a scene of each, with boxes, names and
+attributes), ``breaks`` (scenes of semantic levels 1 to 5) and ``styles`` (one scene in every
+style).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ood_lab.builtin.scenes import PLACES, STYLES, THINGS, Scene, render, sample
 from ood_lab.builtin.scenes.sprite import Look, draw
 from ood_lab.builtin.vessels.scene import generator
 from ood_lab.report.figures.drawing import write_figure
-from ood_lab.report.figures.pictures import Box, Tile, annotated
+from ood_lab.report.figures.image_grid import Box, Tile, annotated
 from ood_lab.report.figures.style import rc
 
 #: Squares that a thing is drawn on in the sheet of things, pixels.

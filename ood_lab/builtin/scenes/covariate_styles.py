@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from ood_lab.builtin.vessels.backgrounds import rgb
-from ood_lab.builtin.vessels.sdf import Array
-from ood_lab.builtin.vessels.styles import STYLES as VESSEL_STYLES
-from ood_lab.builtin.vessels.styles import Layers, Painter, photo
+from ood_lab.builtin.vessels.covariate_styles import STYLES as VESSEL_STYLES
+from ood_lab.builtin.vessels.covariate_styles import Layers, Painter, photo
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
 
 #: What lies behind the objects: the place as it is, or its outlines on paper or in the dark.
 Ground = Literal["place", "paper", "dark"]

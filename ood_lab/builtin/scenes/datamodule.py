@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ood_lab.builtin.scenes import GRID, SHIFTS, ScenesDataset, ScenesGrid, ShiftedScenes
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 
 

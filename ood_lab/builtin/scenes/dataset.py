@@ -12,18 +12,18 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from ood_lab.axes import LEVELS
+from ood_lab.builtin.scenes.covariate_styles import STYLES, styles_of_level
 from ood_lab.builtin.scenes.places import PLACES
-from ood_lab.builtin.scenes.render import Visible, render, visible
-from ood_lab.builtin.scenes.sampling import sample_scene
+from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import RENDERER, Scene
-from ood_lab.builtin.scenes.styles import STYLES, styles_of_level
-from ood_lab.builtin.scenes.wishes import check_size
+from ood_lab.builtin.scenes.scene_requests import check_size
+from ood_lab.builtin.scenes.scene_sampling import sample_scene
 from ood_lab.builtin.vessels.scene import generator, pick
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.kept import KeptImages
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.data.sources.pixel_cache import KeptImages
+from ood_lab.schema.shift_axes import LEVELS
 
 _PLACES = tuple(PLACES)
 #: (semantic level, covariate level) of every scene but those in distribution.

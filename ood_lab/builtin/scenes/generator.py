@@ -11,15 +11,15 @@ import numpy as np
 from PIL import Image
 
 from ood_lab.builtin.scenes import PLACES, STYLES, THINGS, Scene, Wanted, render, sample_scene
-from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import RENDERER
-from ood_lab.builtin.scenes.wishes import check_size
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.lvlm.ode.compositions import Composition, Concept
-from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, Attribute
-from ood_lab.lvlm.ode.criteria import generator
-from ood_lab.lvlm.ode.generators.base import Attributes, Order
+from ood_lab.builtin.scenes.scene_requests import check_size
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import ENTITY, ENVIRONMENT, Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
+from ood_lab.lvlm.benchmarks.ode.generators.base import Attributes, Order
 
 #: Draws of a scene before its objects are said to find no room.
 _TRIES = 20
@@ -87,7 +87,7 @@ class SceneRenderer:
         return part
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         return [
             self._order(composition, number, style, seed)
             for composition in compositions
@@ -96,7 +96,7 @@ class SceneRenderer:
         ]
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         return [self._image(order) for order in orders]
 
     def _order(self, composition: Composition, number: int, style: str, seed: int) -> Order:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from ood_lab.builtin.scenes import backdrops
-from ood_lab.builtin.scenes.canvas import Canvas
+from ood_lab.builtin.scenes.drawings import backdrops
+from ood_lab.builtin.scenes.drawings.canvas import Canvas
 from ood_lab.builtin.scenes.things import Spot
 
 

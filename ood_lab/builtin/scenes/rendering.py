@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.builtin.scenes.canvas import Canvas
+from ood_lab.builtin.scenes.covariate_styles import STYLES
+from ood_lab.builtin.scenes.drawings.canvas import Canvas
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.scene import Item, Scene
-from ood_lab.builtin.scenes.styles import STYLES
-from ood_lab.builtin.vessels.backgrounds import rgb
-from ood_lab.builtin.vessels.sdf import Array
-from ood_lab.builtin.vessels.styles import Layers
-from ood_lab.builtin.vessels.texture import smooth
+from ood_lab.builtin.vessels.covariate_styles import Layers
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.builtin.vessels.drawings.texture import smooth
 
 #: Strength of outlines in drawings: of objects and their parts, and of the place behind.
 _LINES, _PLACE_LINES = 3.0, 0.9

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ood_lab.builtin.scenes.levels import level_of
+from ood_lab.builtin.scenes.covariate_styles import STYLES
+from ood_lab.builtin.scenes.semantic_levels import level_of
 from ood_lab.builtin.scenes.sprite import Look, Sprite, draw
-from ood_lab.builtin.scenes.styles import STYLES
 from ood_lab.builtin.scenes.things import THINGS
 
 #: Part of every data set's identity: raise it when the pixels or objects of any scene change.

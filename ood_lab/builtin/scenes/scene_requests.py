@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.covariate_styles import SIZES, STYLES
+from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.layout import SMALLEST
 from ood_lab.builtin.scenes.places import PLACES
-from ood_lab.builtin.scenes.styles import SIZES, STYLES
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 
 #: Fewest and most objects of a scene.
 OBJECTS = (2, 8)

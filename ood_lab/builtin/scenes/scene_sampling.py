@@ -10,12 +10,18 @@ from functools import cache
 import numpy as np
 
 from ood_lab.builtin.scenes.layout import SMALLEST, Layout
-from ood_lab.builtin.scenes.levels import things_at
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.scene import Scene, Setting
+from ood_lab.builtin.scenes.scene_requests import (
+    OBJECTS,
+    Wanted,
+    check_scene,
+    check_size,
+    check_wishes,
+)
+from ood_lab.builtin.scenes.semantic_levels import things_at
 from ood_lab.builtin.scenes.sprite import Look, extent
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.builtin.scenes.wishes import OBJECTS, Wanted, check_scene, check_size, check_wishes
 from ood_lab.builtin.vessels.scene import pick
 
 #: Share of the objects of a scene above semantic level 0 that are of that level, beyond the first.
@@ -49,7 +55,7 @@ def sample_scene(
         size: height and width of the image, pixels.
         place: key of ``PLACES``; None = any, all equally likely.
         style: key of ``STYLES``.
-        semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.levels.level_of`.
+        semantic_level: 0 to 5, see :func:`~ood_lab.builtin.scenes.semantic_levels.level_of`.
         wanted: objects that must be there.
         objects: fewest and most objects in all; as many as are wanted at least.
 

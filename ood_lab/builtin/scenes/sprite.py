@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.builtin.scenes.colours import tones
+from ood_lab.builtin.scenes.drawings.colours import tones
 from ood_lab.builtin.scenes.things import THINGS
-from ood_lab.builtin.vessels.figure import Proportions
-from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.drawings.figure import Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
 
 #: A pixel with less of an object than this is none of its own (ghosts of thin parts).
 _FAINT = 0.02

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ood_lab.builtin.scenes import household, living, outdoors
-from ood_lab.builtin.scenes.parts import PartsDrawer, on_plate, two_tone
-from ood_lab.builtin.vessels import archaic, nature
+from ood_lab.builtin.scenes.drawings import household_objects, living_things, outdoor_objects
+from ood_lab.builtin.scenes.drawings.painted_parts import PartsDrawer, on_plate, two_tone
+from ood_lab.builtin.vessels.drawings import archaic_vessels, nature
 
 #: What a thing rests on or hangs in, see :class:`ood_lab.builtin.scenes.places.Surface`.
 Spot = Literal["floor", "top", "wall", "sky", "water"]
@@ -77,45 +77,65 @@ _LIT = States(("lit", "unlit"))
 
 #: Things that have a home in some place. Their order numbers the categories.
 FAMILIAR: dict[str, Thing] = {
-    "mug": Thing("tableware", household.mug, ("top",), _ANY, bulk=0.8, group=0.35),
-    "bowl": Thing("tableware", household.bowl, ("top",), _POTTERY, _FULL, 0.9),
-    "teapot": Thing("tableware", household.teapot, ("top",), _POTTERY),
+    "mug": Thing("tableware", household_objects.mug, ("top",), _ANY, bulk=0.8, group=0.35),
+    "bowl": Thing("tableware", household_objects.bowl, ("top",), _POTTERY, _FULL, 0.9),
+    "teapot": Thing("tableware", household_objects.teapot, ("top",), _POTTERY),
     "bottle": Thing(
-        "tableware", household.bottle, ("top",), ("green", "brown", "blue", "red"), group=0.35
+        "tableware",
+        household_objects.bottle,
+        ("top",),
+        ("green", "brown", "blue", "red"),
+        group=0.35,
     ),
-    "wine glass": Thing("tableware", household.wine_glass, ("top",), (), _FULL, 0.9, 0.4),
+    "wine glass": Thing("tableware", household_objects.wine_glass, ("top",), (), _FULL, 0.9, 0.4),
     "apple": Thing(
         "food",
-        household.apple,
+        household_objects.apple,
         ("top", "floor"),
         ("red", "green", "yellow"),
         States(("bitten", "whole")),
         0.7,
         0.45,
     ),
-    "lamp": Thing("furniture", household.lamp, ("top",), (), _LIT),
-    "chair": Thing("furniture", household.chair, ("floor",), _ANY, bulk=1.3, group=0.35),
-    "stool": Thing("furniture", household.stool, ("floor",), _ANY),
-    "clock": Thing("furniture", household.clock, ("wall", "top"), _ANY),
-    "book": Thing("belongings", household.book, ("top",), _VIVID, _OPEN, 0.9, 0.35),
+    "lamp": Thing("furniture", household_objects.lamp, ("top",), (), _LIT),
+    "chair": Thing("furniture", household_objects.chair, ("floor",), _ANY, bulk=1.3, group=0.35),
+    "stool": Thing("furniture", household_objects.stool, ("floor",), _ANY),
+    "clock": Thing("furniture", household_objects.clock, ("wall", "top"), _ANY),
+    "book": Thing("belongings", household_objects.book, ("top",), _VIVID, _OPEN, 0.9, 0.35),
     "candle": Thing(
-        "furniture", household.candle, ("top",), ("white", "red", "blue", "green"), _LIT, 0.9, 0.35
+        "furniture",
+        household_objects.candle,
+        ("top",),
+        ("white", "red", "blue", "green"),
+        _LIT,
+        0.9,
+        0.35,
     ),
-    "television": Thing("furniture", household.television, ("top",), (), States(("on", "off"))),
+    "television": Thing(
+        "furniture", household_objects.television, ("top",), (), States(("on", "off"))
+    ),
     "guitar": Thing(
-        "belongings", household.guitar, ("floor",), ("orange", "red", "blue", "white"), bulk=1.2
+        "belongings",
+        household_objects.guitar,
+        ("floor",),
+        ("orange", "red", "blue", "white"),
+        bulk=1.2,
     ),
-    "bucket": Thing("tool", household.bucket, ("floor",), _VIVID),
-    "axe": Thing("tool", household.axe, ("floor", "top")),
-    "ladder": Thing("tool", household.ladder, ("floor",), ("brown", "yellow", "white"), bulk=1.5),
-    "bell": Thing("tool", household.bell, ("top",), ("yellow", "orange", "white"), bulk=0.8),
+    "bucket": Thing("tool", household_objects.bucket, ("floor",), _VIVID),
+    "axe": Thing("tool", household_objects.axe, ("floor", "top")),
+    "ladder": Thing(
+        "tool", household_objects.ladder, ("floor",), ("brown", "yellow", "white"), bulk=1.5
+    ),
+    "bell": Thing(
+        "tool", household_objects.bell, ("top",), ("yellow", "orange", "white"), bulk=0.8
+    ),
     "umbrella": Thing(
-        "belongings", household.umbrella, ("floor",), (*_VIVID, "black"), _OPEN, 1.2, 0.25
+        "belongings", household_objects.umbrella, ("floor",), (*_VIVID, "black"), _OPEN, 1.2, 0.25
     ),
-    "suitcase": Thing("belongings", household.suitcase, ("floor",), _ANY, _OPEN, 1.0, 0.3),
+    "suitcase": Thing("belongings", household_objects.suitcase, ("floor",), _ANY, _OPEN, 1.0, 0.3),
     "person": Thing(
         "person",
-        living.person,
+        living_things.person,
         ("floor",),
         (*_VIVID, "white"),
         States(("wave", "stand"), "action"),
@@ -124,25 +144,39 @@ FAMILIAR: dict[str, Thing] = {
         True,
     ),
     "cat": Thing(
-        "animal", living.cat, ("floor", "top"), _FUR, States(("sit", "lie"), "action"), upright=True
+        "animal",
+        living_things.cat,
+        ("floor", "top"),
+        _FUR,
+        States(("sit", "lie"), "action"),
+        upright=True,
     ),
     "dog": Thing(
-        "animal", living.dog, ("floor",), _FUR, States(("stand", "sit"), "action"), 1.1, 0.2, True
+        "animal",
+        living_things.dog,
+        ("floor",),
+        _FUR,
+        States(("stand", "sit"), "action"),
+        1.1,
+        0.2,
+        True,
     ),
     "bird": Thing(
         "animal",
-        living.bird,
+        living_things.bird,
         ("sky", "floor"),
         ("red", "yellow", "green", "blue", "white", "black", "brown"),
         States(("fly", "stand"), "action", spots={"stand": ("floor",)}),
         0.8,
         0.4,
     ),
-    "butterfly": Thing("animal", living.butterfly, ("sky", "wall"), _VIVID, bulk=0.6, group=0.35),
-    "fish": Thing("animal", living.fish, ("water", "top"), _VIVID, bulk=0.8, group=0.4),
+    "butterfly": Thing(
+        "animal", living_things.butterfly, ("sky", "wall"), _VIVID, bulk=0.6, group=0.35
+    ),
+    "fish": Thing("animal", living_things.fish, ("water", "top"), _VIVID, bulk=0.8, group=0.4),
     "tree": Thing(
         "plant",
-        living.tree,
+        living_things.tree,
         ("floor",),
         ("green", "orange", "pink"),
         States(("leafy", "bare"), colourless="bare"),
@@ -152,21 +186,30 @@ FAMILIAR: dict[str, Thing] = {
     ),
     "flower": Thing(
         "plant",
-        living.flower,
+        living_things.flower,
         ("floor", "top"),
         ("red", "orange", "blue", "purple", "pink", "white"),
         group=0.45,
         bulk=0.8,
     ),
     "mushroom": Thing(
-        "plant", living.mushroom, ("floor",), ("red", "orange", "brown"), bulk=0.7, group=0.45
+        "plant",
+        living_things.mushroom,
+        ("floor",),
+        ("red", "orange", "brown"),
+        bulk=0.7,
+        group=0.45,
     ),
-    "car": Thing("vehicle", outdoors.car, ("floor",), _ANY, bulk=1.5, group=0.35, upright=True),
-    "bicycle": Thing("vehicle", outdoors.bicycle, ("floor",), _VIVID, bulk=1.2, upright=True),
-    "boat": Thing("vehicle", outdoors.boat, ("water", "floor"), _ANY, bulk=1.3, group=0.35),
+    "car": Thing(
+        "vehicle", outdoor_objects.car, ("floor",), _ANY, bulk=1.5, group=0.35, upright=True
+    ),
+    "bicycle": Thing(
+        "vehicle", outdoor_objects.bicycle, ("floor",), _VIVID, bulk=1.2, upright=True
+    ),
+    "boat": Thing("vehicle", outdoor_objects.boat, ("water", "floor"), _ANY, bulk=1.3, group=0.35),
     "traffic light": Thing(
         "street furniture",
-        outdoors.traffic_light,
+        outdoor_objects.traffic_light,
         ("floor",),
         (),
         States(("red", "green"), by_colour=True),
@@ -175,25 +218,25 @@ FAMILIAR: dict[str, Thing] = {
     ),
     "house": Thing(
         "building",
-        outdoors.house,
+        outdoor_objects.house,
         ("floor",),
         ("yellow", "blue", "white", "pink", "green"),
         bulk=1.8,
         group=0.3,
         upright=True,
     ),
-    "tent": Thing("building", outdoors.tent, ("floor",), _VIVID, _OPEN, 1.4, upright=True),
-    "ball": Thing("toy", outdoors.ball, ("floor",), _VIVID, bulk=0.7, group=0.2),
-    "kite": Thing("toy", outdoors.kite, ("sky", "wall"), _VIVID, group=0.25),
+    "tent": Thing("building", outdoor_objects.tent, ("floor",), _VIVID, _OPEN, 1.4, upright=True),
+    "ball": Thing("toy", outdoor_objects.ball, ("floor",), _VIVID, bulk=0.7, group=0.2),
+    "kite": Thing("toy", outdoor_objects.kite, ("sky", "wall"), _VIVID, group=0.25),
 }
 #: Archaic vessels: things without a home anywhere (semantic level 4).
 UNFAMILIAR: dict[str, Thing] = {
     name: Thing("archaic vessel", two_tone(draw), ("top", "floor"), _POTTERY)
     for name, draw in (
-        ("hu", archaic.hu),
-        ("zun", archaic.zun),
-        ("jue", archaic.jue),
-        ("dou", archaic.dou),
+        ("hu", archaic_vessels.hu),
+        ("zun", archaic_vessels.zun),
+        ("jue", archaic_vessels.jue),
+        ("dou", archaic_vessels.dou),
     )
 }
 #: Patterns on a plate: not even things (semantic level 5).

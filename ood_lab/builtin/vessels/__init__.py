@@ -7,14 +7,14 @@ any number of workers. Semantic levels (0 ding and gui, 1 similar vessels, 2 con
 5 mosaic, neon, x-ray) are independent and known.
 """
 
-from ood_lab.builtin.vessels.augment import LightAugment
-from ood_lab.builtin.vessels.bronzes import SHAPES
+from ood_lab.builtin.vessels.augmentation import LightAugment
+from ood_lab.builtin.vessels.captioned_images import VesselsWorld
 from ood_lab.builtin.vessels.captions import caption_labels, caption_templates
-from ood_lab.builtin.vessels.dated import VesselsDataset
+from ood_lab.builtin.vessels.drawings.bronzes import SHAPES
+from ood_lab.builtin.vessels.id_vessels import VesselsDataset
+from ood_lab.builtin.vessels.ood_vessels import SHIFTS, ShiftedVessels, VesselsGrid
 from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES, DYNASTIES
-from ood_lab.builtin.vessels.places import OtherPlaces
-from ood_lab.builtin.vessels.shifted import SHIFTS, ShiftedVessels, VesselsGrid
-from ood_lab.builtin.vessels.world import VesselsWorld
+from ood_lab.builtin.vessels.place_backgrounds import OtherPlaces
 
 __all__ = [
     "CATEGORIES",

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.builtin.vessels.base import SceneDataset, check_counts, undated_columns
-from ood_lab.builtin.vessels.dated import draw_bronze
+from ood_lab.builtin.vessels.covariate_styles import STYLES, styles_of_level
+from ood_lab.builtin.vessels.id_vessels import draw_bronze
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES
+from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts, undated_columns
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
-from ood_lab.builtin.vessels.styles import STYLES, styles_of_level
 
 _BRONZE_SHARE = 0.5
 _ID_STYLE_SHARE = 0.4

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.vessels.backgrounds import BACKGROUNDS
+from ood_lab.builtin.vessels.covariate_styles import STYLES
+from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS
 from ood_lab.builtin.vessels.nouns import BRONZE_HYPERNYMS, NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
 from ood_lab.builtin.vessels.scene import Scene, pick
-from ood_lab.builtin.vessels.styles import STYLES
 
 _KIND_OF_SHARE = 0.35
 _HYPERNYM_SHARE = 0.12

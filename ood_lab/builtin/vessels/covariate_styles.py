@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ood_lab.builtin.vessels.backgrounds import hue, rgb
-from ood_lab.builtin.vessels.sdf import Array
-from ood_lab.builtin.vessels.texture import blur, edges, grain, pixelate, smooth
+from ood_lab.builtin.vessels.drawings.backgrounds import hue, rgb
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.builtin.vessels.drawings.texture import blur, edges, grain, pixelate, smooth
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,11 @@ class Layers:
         return int(self.alpha.shape[-1])
 
     def smooth(self, rng: np.random.Generator, cells: int) -> Array:
-        """Smooth noise of the image's size, see :func:`~ood_lab.builtin.vessels.texture.smooth`."""
+        """Smooth noise of the image's size, see ``smooth``."""
         return smooth(rng, cells, size=self.size)
 
     def grain(self, rng: np.random.Generator, amount: float) -> Array:
-        """White noise of the image's size, see :func:`~ood_lab.builtin.vessels.texture.grain`."""
+        """White noise of the image's size, see ``grain``."""
         return grain(rng, amount, self.size)
 
     def over(self, surface: Array) -> Array:

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 from annotated_types import Interval
 
-from ood_lab.arguments import Positive, Remedy, Seed
 from ood_lab.builtin.vessels import (
     SHIFTS,
     OtherPlaces,
@@ -16,9 +15,10 @@ from ood_lab.builtin.vessels import (
     VesselsGrid,
     VesselsWorld,
 )
-from ood_lab.data.background import Backgrounds
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.arguments import Positive, Remedy, Seed
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.transforms.background_replacement import Backgrounds
 
 #: Images of a set: each is described in a table before one is drawn.
 MOST = 1_000_000

@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.builtin.vessels.base import SceneDataset, check_counts
-from ood_lab.builtin.vessels.bronzes import SHAPES, Bronze, sample_bronze
+from ood_lab.builtin.vessels.covariate_styles import styles_of_level
+from ood_lab.builtin.vessels.drawings.bronzes import SHAPES, Bronze, sample_bronze
 from ood_lab.builtin.vessels.periods import CATEGORIES, CLASSES, DYNASTIES, PERIODS, PRIORS
+from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
-from ood_lab.builtin.vessels.styles import styles_of_level
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 _ID_STYLES = styles_of_level(0)
 _NAMES = {"level_0": DYNASTIES, "level_1": CLASSES, "category": CATEGORIES, "shape": SHAPES}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ood_lab.builtin.vessels import archaic, artefacts, nature
-from ood_lab.builtin.vessels.figure import Drawer
+from ood_lab.builtin.vessels.drawings import archaic_vessels, artefacts, nature
+from ood_lab.builtin.vessels.drawings.figure import Drawer
 
 _ARCHAIC = ("archaic vessel", "vessel", "artefact", "thing")
 _HOUSEHOLD = ("household vessel", "vessel", "artefact", "thing")
@@ -33,13 +33,13 @@ class Noun:
 
 
 NOUNS: dict[str, Noun] = {
-    "hu": Noun(1, _ARCHAIC, archaic.hu),
-    "zun": Noun(1, _ARCHAIC, archaic.zun),
-    "jue": Noun(1, _ARCHAIC, archaic.jue),
-    "dou": Noun(1, _ARCHAIC, archaic.dou),
-    "bowl": Noun(1, _HOUSEHOLD, archaic.bowl),
-    "teapot": Noun(1, _HOUSEHOLD, archaic.teapot),
-    "mug": Noun(1, _HOUSEHOLD, archaic.mug),
+    "hu": Noun(1, _ARCHAIC, archaic_vessels.hu),
+    "zun": Noun(1, _ARCHAIC, archaic_vessels.zun),
+    "jue": Noun(1, _ARCHAIC, archaic_vessels.jue),
+    "dou": Noun(1, _ARCHAIC, archaic_vessels.dou),
+    "bowl": Noun(1, _HOUSEHOLD, archaic_vessels.bowl),
+    "teapot": Noun(1, _HOUSEHOLD, archaic_vessels.teapot),
+    "mug": Noun(1, _HOUSEHOLD, archaic_vessels.mug),
     "bottle": Noun(2, _CONTAINER, artefacts.bottle),
     "goblet": Noun(2, _CONTAINER, artefacts.goblet),
     "bucket": Noun(2, _CONTAINER, artefacts.bucket),

@@ -7,12 +7,12 @@ from itertools import product
 
 import numpy as np
 
-from ood_lab.builtin.vessels.base import SceneDataset, check_counts, undated_columns
-from ood_lab.builtin.vessels.dated import cycle, draw_bronze
+from ood_lab.builtin.vessels.covariate_styles import styles_of_level
+from ood_lab.builtin.vessels.id_vessels import cycle, draw_bronze
 from ood_lab.builtin.vessels.nouns import CONTAINERS, nouns_of_level
+from ood_lab.builtin.vessels.rendered_dataset import SceneDataset, check_counts, undated_columns
 from ood_lab.builtin.vessels.scene import Scene, generator, pick, sample_scene
-from ood_lab.builtin.vessels.styles import styles_of_level
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from ood_lab.builtin.vessels.backgrounds import BACKGROUNDS
+from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS
 from ood_lab.builtin.vessels.scene import RENDERER
 
 #: Dated vessels stand in a studio or a museum; paper and the dark are for drawings and light.

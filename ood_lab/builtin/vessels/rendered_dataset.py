@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ood_lab.builtin.vessels.captions import caption
+from ood_lab.builtin.vessels.drawings.signed_distances import SIZE
 from ood_lab.builtin.vessels.scene import RENDERER, Scene, generator, mask, render
-from ood_lab.builtin.vessels.sdf import SIZE
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.kept import KeptImages
-from ood_lab.errors import UserError
+from ood_lab.data.sources.pixel_cache import KeptImages
 
 
 def check_counts(dataset: str, **counts: int) -> None:

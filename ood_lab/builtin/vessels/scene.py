@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.builtin.vessels.backgrounds import BACKGROUNDS, hue
-from ood_lab.builtin.vessels.bronzes import Bronze
-from ood_lab.builtin.vessels.figure import Figure, Proportions
-from ood_lab.builtin.vessels.motifs import MOTIFS
+from ood_lab.builtin.vessels.covariate_styles import STYLES, Layers
+from ood_lab.builtin.vessels.drawings.backgrounds import BACKGROUNDS, hue
+from ood_lab.builtin.vessels.drawings.bronzes import Bronze
+from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
+from ood_lab.builtin.vessels.drawings.motifs import MOTIFS
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, Pose, X, Y, coverage
+from ood_lab.builtin.vessels.drawings.texture import smooth
 from ood_lab.builtin.vessels.nouns import NOUNS
 from ood_lab.builtin.vessels.periods import CATEGORIES
-from ood_lab.builtin.vessels.sdf import Array, Pose, X, Y, coverage
-from ood_lab.builtin.vessels.styles import STYLES, Layers
-from ood_lab.builtin.vessels.texture import smooth
 
 #: Part of every data set's identity: raise it when the pixels of any scene change.
 RENDERER = "vessels-2"

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from ood_lab.builtin.vlm.scene_chats import SceneChats
-from ood_lab.errors import UserError
-from ood_lab.lvlm.training.chat_files import ChatFile
-from ood_lab.lvlm.training.data import Chats, Count
+from ood_lab.builtin.vlm.scene_conversations import SceneChats
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.training.conversation_files import ChatFile
+from ood_lab.lvlm.training.example_batches import Chats, Count
 
 
 class FileOrSceneChats(Chats):

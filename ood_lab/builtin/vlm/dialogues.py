@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ood_lab.builtin.scenes import PLACES, THINGS
-from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.vessels.captions import with_article
 
 #: Wordings of yes/no questions about presence: OODBench's (its two forms and those that ask for

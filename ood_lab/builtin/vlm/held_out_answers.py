@@ -12,11 +12,11 @@ import pandas as pd
 
 from ood_lab.builtin.scenes import PLACES, THINGS, ScenesDataset, visible
 from ood_lab.builtin.vlm.dialogues import SeenScene, attribute, compare, count
-from ood_lab.builtin.vlm.scene_chats import seen_scene
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.builtin.vlm.scene_conversations import seen_scene
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.metrics import wilson_interval
 
 #: Limits of "small" and "medium": visible pixels of the largest object of the kind.

@@ -9,7 +9,7 @@ from PIL import Image, ImageOps
 from torch.utils.data import Dataset
 
 from ood_lab.builtin.scenes import THINGS, ScenesDataset, Visible, visible
-from ood_lab.builtin.scenes.colours import COLOURS
+from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import Scene
 from ood_lab.builtin.vlm.dialogues import (
     Dialogue,

@@ -11,19 +11,19 @@ from torch.optim import Optimizer
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from ood_lab.builtin.vlm.grounding import Grounding
-from ood_lab.builtin.vlm.packed import Packed
-from ood_lab.builtin.vlm.reading import read_the_tower
+from ood_lab.builtin.vlm.packed_batches import Packed
+from ood_lab.builtin.vlm.tower_alignment import read_the_tower
 from ood_lab.lvlm.training.examples import Example
-from ood_lab.lvlm.training.module import VlmTuning
+from ood_lab.lvlm.training.tuning_module import VlmTuning
 
 
 class TinyVlmTuning(VlmTuning):
     """Teaches the tiny model from nothing, in three stages.
 
     First its tower learns to name what is where (:class:`Grounding`). Then the language model is
-    joined to it (:func:`~ood_lab.builtin.vlm.reading.read_the_tower`) and learns to answer while
-    tower and first layer of the projector rest: the tower sees every image once, its features are
-    kept in memory (46 KB an image). Then all learn together.
+    joined to it (:func:`~ood_lab.builtin.vlm.tower_alignment.read_the_tower`) and learns to answer
+    while tower and first layer of the projector rest: the tower sees every image once, its features
+    are kept in memory (46 KB an image). Then all learn together.
 
     Args:
         model: see :class:`VlmTuning`.

@@ -11,12 +11,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ood_lab.builtin.vlm.grounding import Grounding
-from ood_lab.builtin.vlm.scene_chats import WORDS
-from ood_lab.builtin.vlm.tiny import FEATURES, PATCH, SIZE, untrained_vlm
-from ood_lab.builtin.vlm.tuning import TinyVlmTuning
-from ood_lab.errors import UserError
-from ood_lab.lvlm.chat.model import ModelFolder
-from ood_lab.lvlm.training.module import VlmTuning
+from ood_lab.builtin.vlm.scene_conversations import WORDS
+from ood_lab.builtin.vlm.tiny_architecture import FEATURES, PATCH, SIZE, untrained_vlm
+from ood_lab.builtin.vlm.tiny_training import TinyVlmTuning
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.chat.model_folder import ModelFolder
+from ood_lab.lvlm.training.tuning_module import VlmTuning
 
 
 def vlm_tuning(

@@ -92,7 +92,7 @@ class Overlap:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """The result of :func:`~ood_lab.data.checks.check_data`; print it with rich.
+    """The result of :func:`~ood_lab.data.checks.dataset_checks.check_data`; print it with rich.
 
     Attributes:
         sets: one summary per set, in order.

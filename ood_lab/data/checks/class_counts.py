@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.splits import ID_SPLITS
 
 
 def count_by_class(data: ImageDataset) -> np.ndarray | None:

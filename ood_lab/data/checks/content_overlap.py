@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from ood_lab.data.check_report import Overlap
+from ood_lab.data.checks.check_report import Overlap
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.files import FileDataset
+from ood_lab.data.sources.image_files import FileDataset
 
 
 def shared_content(firsts: Iterable[ImageDataset], second: ImageDataset) -> list[Overlap]:

@@ -12,17 +12,17 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ood_lab.data.check_report import CheckReport, Finding, Overlap, SetSummary
-from ood_lab.data.class_counts import count_by_class
+from ood_lab.common.errors import UserError
+from ood_lab.common.random_streams import stream
+from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
+from ood_lab.data.checks.class_counts import count_by_class
+from ood_lab.data.checks.shortcuts import shares_of_formats, shortcuts
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.filefacts import Facts, file_facts
-from ood_lab.data.files import FileDataset, load_rgb, reason
-from ood_lab.data.formats import register_formats
-from ood_lab.data.shortcuts import shares_of_formats, shortcuts
-from ood_lab.data.splits import ID_SPLITS
-from ood_lab.data.stores import Store
-from ood_lab.errors import UserError
-from ood_lab.streams import stream
+from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.image_files import FileDataset, load_rgb, reason
+from ood_lab.data.sources.image_formats import register_formats
+from ood_lab.data.sources.image_stores import Store
 
 Mode = Literal["auto", "full", "headers", "off"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ood_lab.data.check_report import SetSummary
+from ood_lab.data.checks.check_report import SetSummary
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.splits import ID_SPLITS
 
 #: Images that are opened where the check of the data has opened none.
 SAMPLE = 32

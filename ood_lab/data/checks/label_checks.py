@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ood_lab.data.columns import CLASS_NAMES
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.errors import UserError
+from ood_lab.data.sources.table_columns import CLASS_NAMES
 
 
 def check_classes(classes: Sequence[str], source: str) -> None:

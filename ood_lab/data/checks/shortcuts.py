@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import pandas as pd
 
-from ood_lab.data.check_report import Finding
-from ood_lab.data.splits import ID_SPLITS
+from ood_lab.data.checks.check_report import Finding
+from ood_lab.data.datamodules.splits import ID_SPLITS
 
 #: Differences that are worth a line: share of images, ratio of median sides, AUROC of the size.
 SHARE, RATIO, SEPARATION = 0.2, 1.25, 0.8

@@ -15,22 +15,18 @@ from lightning.fabric.utilities.seed import pl_worker_init_function
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
-from ood_lab.arguments import Seed
-from ood_lab.data.background import Backgrounds
-from ood_lab.data.check_report import CheckReport, Finding, SetSummary
-from ood_lab.data.checks import check_data
-from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
-from ood_lab.data.files import FileDataset
-from ood_lab.data.graded import Graded
-from ood_lab.data.groups import check_groups
-from ood_lab.data.labelled import require_labels
-from ood_lab.data.labels import Labels
-from ood_lab.data.remarks import Remark
-from ood_lab.data.replacement import Replacement
-from ood_lab.data.sampling import EpochSampler, TrainingView, class_chances
-from ood_lab.data.sizes import ImageSize, id_size
-from ood_lab.data.splits import ID_SPLITS
-from ood_lab.data.steps import (
+from ood_lab.common.arguments import Seed
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.common.training_epoch import coming_epoch
+from ood_lab.data.checks.check_report import CheckReport, Finding, SetSummary
+from ood_lab.data.checks.dataset_checks import check_data
+from ood_lab.data.checks.image_sizes import ImageSize, id_size
+from ood_lab.data.checks.label_checks import require_labels
+from ood_lab.data.datamodules.class_labels import Labels
+from ood_lab.data.datamodules.epoch_sampler import EpochSampler, TrainingView, class_chances
+from ood_lab.data.datamodules.ood_groups import check_groups
+from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
     Checking,
     Cut,
@@ -40,10 +36,14 @@ from ood_lab.data.steps import (
     Loading,
     taken,
 )
-from ood_lab.data.unresized import without_resize
-from ood_lab.epochs import coming_epoch
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.data.datamodules.splits import ID_SPLITS
+from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.data.transforms.background_replacement import Backgrounds
+from ood_lab.data.transforms.background_settings import Replacement
+from ood_lab.data.transforms.native_size import without_resize
+from ood_lab.data.transforms.synthetic_ood import Graded
 
 Batch = dict[str, Any]
 

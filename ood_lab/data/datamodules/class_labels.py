@@ -6,8 +6,8 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.errors import UserError
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,8 @@ from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
-from ood_lab.errors import UserError
 
 
 class EpochSampler(Sampler[tuple[int, int]]):

@@ -12,23 +12,23 @@ from typing import Any
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
-from ood_lab.arguments import Seed
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.fewshot import ALL
-from ood_lab.data.files import FileDataset
-from ood_lab.data.hierarchy import add_levels, complete_levels, read_hierarchy
-from ood_lab.data.labelled import (
+from ood_lab.common.arguments import Seed
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.data.checks.label_checks import (
     check_classes,
     check_complete,
     check_consistent,
     missing_labels,
 )
-from ood_lab.data.naming import align_attributes, encode_names
-from ood_lab.data.sources import Given, Listed, Source, source_of
-from ood_lab.data.splits import ID_SPLITS, default_shares, stratified_split
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
+from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.label_names import align_attributes, encode_names
+from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
+from ood_lab.data.transforms.few_shot import ALL
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _LONGEST = 100
 
 
 class FolderDataModule(OODDataModule):
-    """ID and OOD images from anything that :func:`~ood_lab.data.sources.source_of` takes.
+    """ID and OOD images from anything that ``source_of`` takes.
 
     Args:
         id: sources of ``train``, ``val`` and ``test``. A missing val or test is split off train,
@@ -51,11 +51,12 @@ class FolderDataModule(OODDataModule):
             never evaluated, by its name; null = left out.
         name: of the data, for folders and tables.
         hierarchy: CSV or YAML file with the levels above the classes, see
-            :func:`~ood_lab.data.hierarchy.read_hierarchy`; it replaces columns ``level_<n>``.
+            :func:`~ood_lab.data.datamodules.label_hierarchy.read_hierarchy`; it replaces columns
+            ``level_<n>``.
         root: folder that relative paths in CSV, Parquet and lists start from; None = the folder
             of that file.
         split: shares of train, val and test when they are split, sum 1; None = see
-            :func:`~ood_lab.data.splits.default_shares`.
+            :func:`~ood_lab.data.datamodules.splits.default_shares`.
         split_seed: of the split.
         options: see :class:`OODDataModule`.
     """

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 import yaml
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
 
 #: The column of a hierarchy that holds the classes.
 CLASS = "class"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 
 #: A group's name becomes a part of the name of a metric: ``mean_near_auroc``.
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")

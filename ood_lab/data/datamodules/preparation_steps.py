@@ -14,16 +14,16 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from annotated_types import Ge
 
-from ood_lab.arguments import BatchSize, Seed, Workers
-from ood_lab.data.checks import Mode
+from ood_lab.common.arguments import BatchSize, Seed, Workers
+from ood_lab.common.errors import UserError
+from ood_lab.data.checks.content_overlap import shared_content
+from ood_lab.data.checks.dataset_checks import Mode
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.division import apply_levels, read_levels
-from ood_lab.data.fewshot import ALL, even_rows, few_shot, only_rows
-from ood_lab.data.files import FileDataset, Identify
-from ood_lab.data.overlap import shared_content
-from ood_lab.data.remarks import Tell
-from ood_lab.data.sources import Given, source_of
-from ood_lab.errors import UserError
+from ood_lab.data.sources.image_files import FileDataset, Identify
+from ood_lab.data.sources.level_tables import apply_levels, read_levels
+from ood_lab.data.sources.reading_warnings import Tell
+from ood_lab.data.sources.source_settings import Given, source_of
+from ood_lab.data.transforms.few_shot import ALL, even_rows, few_shot, only_rows
 
 _Part = TypeVar("_Part")
 #: Name of the set of :class:`Exposure`.
@@ -70,7 +70,8 @@ class Checking:
         check: ``auto``, ``full``, ``headers`` or ``off``, see :func:`check_data`.
         on_broken: ``stop`` at an unreadable image, or ``skip`` it.
         on_duplicates: ``warn`` of content shared by sets that must not, or ``stop``.
-        identify: ``content`` or ``stat``, see :class:`~ood_lab.data.files.FileDataset`.
+        identify: ``content`` or ``stat``, see
+            :class:`~ood_lab.data.sources.image_files.FileDataset`.
         cache_dir: folder that remembers facts of unchanged files; None = nothing is remembered.
     """
 
@@ -180,8 +181,9 @@ class Division:
     """Measured levels of shift.
 
     Args:
-        levels: file with those of the OOD sets, see :func:`~ood_lab.data.division.read_levels`;
-            None = those that the sets bring along.
+        levels: file with those of the OOD sets, see
+            :func:`~ood_lab.data.sources.level_tables.read_levels`; None = those that the sets bring
+            along.
     """
 
     levels: str | os.PathLike[str] | None = None

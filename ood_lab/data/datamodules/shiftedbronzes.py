@@ -10,17 +10,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.arguments import Seed
-from ood_lab.data.bronzes_table import COLOUR, read_annotations, read_boxes, read_splits
-from ood_lab.data.datamodule import OODDataModule
+from ood_lab.common.arguments import Seed
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.data.datamodules.base import OODDataModule
+from ood_lab.data.datamodules.label_hierarchy import add_levels
+from ood_lab.data.datamodules.splits import stratified_split
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.files import FileDataset
-from ood_lab.data.folders import instead, read_folder
-from ood_lab.data.hierarchy import add_levels
-from ood_lab.data.naming import encode_names
-from ood_lab.data.splits import stratified_split
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.data.sources.folders import instead, read_folder
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.label_names import encode_names
+from ood_lab.data.sources.shiftedbronzes_tables import (
+    COLOUR,
+    read_annotations,
+    read_boxes,
+    read_splits,
+)
 
 Tables = dict[str, pd.DataFrame]
 

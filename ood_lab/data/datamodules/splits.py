@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ood_lab.errors import UserError
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
 
 #: Names of the ID sets; every other name is an OOD set.
 ID_SPLITS = ("train", "val", "test")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 from torchvision.datasets.folder import default_loader
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
 
 
 class CUB:

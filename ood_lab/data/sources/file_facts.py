@@ -15,8 +15,8 @@ from lightning.pytorch.utilities import rank_zero_only
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ood_lab.data.stores import FILES, Store
-from ood_lab.io import write_table
+from ood_lab.common.files import write_table
+from ood_lab.data.sources.image_stores import FILES, Store
 
 Facts = dict[str, Any]
 _KEY = ["path", "bytes", "mtime_ns"]

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.formats import HEIF, READ_HEIF, image_extensions, passed_over
-from ood_lab.data.remarks import Remark, Tell, to_log
-from ood_lab.errors import UserError
+from ood_lab.data.sources.image_formats import HEIF, READ_HEIF, image_extensions, passed_over
+from ood_lab.data.sources.reading_warnings import Remark, Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)

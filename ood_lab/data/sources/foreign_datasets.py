@@ -13,12 +13,12 @@ import pandas as pd
 from PIL import Image
 from torch.utils.data import IterableDataset
 
-from ood_lab.axes import LEVELS
-from ood_lab.data.filefacts import Facts, file_facts
-from ood_lab.data.folders import NO_LABEL
-from ood_lab.data.naming import is_named
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.folders import NO_LABEL
+from ood_lab.data.sources.label_names import is_named
+from ood_lab.schema.shift_axes import LEVELS
 
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
 _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 
 _SAVED = ("state.json", "dataset_dict.json")
 

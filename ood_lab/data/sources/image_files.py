@@ -12,12 +12,12 @@ import numpy as np
 import pandas as pd
 from PIL import ExifTags, Image
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.data.formats import register_formats
-from ood_lab.data.naming import label_columns
-from ood_lab.data.stores import FILES, Store
-from ood_lab.errors import UserError
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.image_formats import register_formats
+from ood_lab.data.sources.image_stores import FILES, Store
+from ood_lab.data.sources.label_names import label_columns
 
 Identify = Literal["content", "stat"]
 

@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from ood_lab.data.columns import renamed
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import UNKNOWN, Transform
-from ood_lab.data.files import load_rgb, reason
-from ood_lab.data.formats import image_extensions
-from ood_lab.data.manifest import csv_separator, found_below
-from ood_lab.data.stores import FILES, Store
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.data.sources.image_files import load_rgb, reason
+from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_stores import FILES, Store
+from ood_lab.data.sources.manifest import csv_separator, found_below
+from ood_lab.data.sources.table_columns import renamed
 
 #: Endings of tables and lists.
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".txt", ".lst")
@@ -148,7 +148,7 @@ def read_paths(file: Path, root: str | os.PathLike[str] | None) -> Addresses:
     """The paths of a table or list, as they stand there: no file is looked for.
 
     Args:
-        file: see :func:`~ood_lab.data.manifest.read_manifest`, without labels.
+        file: see :func:`~ood_lab.data.sources.manifest.read_manifest`, without labels.
         root: folder that relative paths start from; None = that of the file.
 
     Raises:

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_integer_dtype
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
 
 _UNKNOWN_NAME = str(UNKNOWN)
 

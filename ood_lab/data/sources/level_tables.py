@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import LEVELS, cell_of_file
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.schema.shift_axes import LEVELS, cell_of_file
 
 
 def cell_lists(folder: Path) -> dict[tuple[int, int], Path]:

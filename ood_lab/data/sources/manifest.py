@@ -12,15 +12,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.data.columns import renamed, unread
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
-from ood_lab.data.division import cell_lists
-from ood_lab.data.folders import NO_LABEL, instead, read_folder
-from ood_lab.data.formats import image_extensions
-from ood_lab.data.naming import is_named
-from ood_lab.data.remarks import Tell, to_log
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
+from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.label_names import is_named
+from ood_lab.data.sources.level_tables import cell_lists
+from ood_lab.data.sources.reading_warnings import Tell, to_log
+from ood_lab.data.sources.table_columns import renamed, unread
 
 
 def read_manifest(
@@ -37,9 +37,10 @@ def read_manifest(
       without labels; hidden files and folders are left out;
     - a ``.csv``, ``.tsv`` or ``.parquet`` file with a column ``path`` and, where known, ``label``
       (class name or number, empty or -1 = unknown), ``category``, ``shape``, ``level_<n>`` (names
-      or numbers alike, see :func:`~ood_lab.data.naming.encode_names`), ``semantic_level``,
-      ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the file of the
-      object's mask) and any others; spaces around these names and capitals do not count;
+      or numbers alike, see :func:`~ood_lab.data.sources.label_names.encode_names`),
+      ``semantic_level``, ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the
+      file of the object's mask) and any others; spaces around these names and capitals do not
+      count;
     - a ``.txt`` list with a line ``path label`` an image, or ``path`` where labels are not needed;
       paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.splits import ID_SPLITS
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
 
 #: Folder of the photographs, which are in distribution.
 COLOUR = "colour"

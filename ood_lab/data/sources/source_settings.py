@@ -14,13 +14,13 @@ from typing import Any, NamedTuple, Protocol
 import pandas as pd
 import pyarrow as pa
 
-from ood_lab.data import huggingface
-from ood_lab.data.manifest import check_columns, encode_labels, missing_of, read_manifest
-from ood_lab.data.remarks import Tell
-from ood_lab.data.samples import Column, Samples, class_names
-from ood_lab.data.shards import are_shards, read_shards
-from ood_lab.data.stores import FILES, Store
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources import huggingface
+from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
+from ood_lab.data.sources.image_stores import FILES, Store
+from ood_lab.data.sources.manifest import check_columns, encode_labels, missing_of, read_manifest
+from ood_lab.data.sources.reading_warnings import Tell
+from ood_lab.data.sources.tar_shards import are_shards, read_shards
 
 #: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
 #: function that makes one.
@@ -33,7 +33,7 @@ class Listed(NamedTuple):
     """The images of a source.
 
     Attributes:
-        table: see :func:`~ood_lab.data.manifest.read_manifest`.
+        table: see :func:`~ood_lab.data.sources.manifest.read_manifest`.
         classes: position = label.
         store: where the images lie.
     """
@@ -54,7 +54,7 @@ class Source(Protocol):
         """What is not there, in words; empty if nothing is known to be missing."""
 
     def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
-        """See :func:`~ood_lab.data.manifest.read_manifest`."""
+        """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
 def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None) -> Source:
@@ -140,7 +140,7 @@ class OwnData:
         given: the data set, or a function without arguments that makes it, such as a ``partial`` of
             its class.
         key: of the configuration, for messages.
-        image: see :class:`~ood_lab.data.samples.Samples`.
+        image: see :class:`~ood_lab.data.sources.foreign_datasets.Samples`.
         label: the same.
     """
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from ood_lab.axes import LEVELS
-from ood_lab.data.remarks import Remark
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
+from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.schema.shift_axes import LEVELS
 
 #: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
 KNOWN = ("path", "label", "category", "shape", "mask", *LEVELS)

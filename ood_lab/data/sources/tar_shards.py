@@ -15,13 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from ood_lab.data.filefacts import Facts, file_facts
-from ood_lab.data.folders import NO_LABEL
-from ood_lab.data.formats import image_extensions
-from ood_lab.data.listing import texts_of
-from ood_lab.data.stores import Member, Members, ShardStore
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.data.sources.folders import NO_LABEL
+from ood_lab.data.sources.image_formats import image_extensions
+from ood_lab.data.sources.image_lists import texts_of
+from ood_lab.data.sources.image_stores import Member, Members, ShardStore
 
 _RANGE = re.compile(r"\{(\d+)\.\.(\d+)\}")
 _COMPRESSED = (".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
@@ -86,7 +86,7 @@ def read_shards(
         image: ending of the images (``jpg``); None = whatever can be opened.
         label: ending of the file with the label (``cls``), or ``json.KEY``; None = the first of
             ``cls, label, class, txt`` and ``json.label`` that is there, else the folder in the tar.
-        cache_dir: see :func:`~ood_lab.data.filefacts.file_facts`.
+        cache_dir: see :func:`~ood_lab.data.sources.file_facts.file_facts`.
 
     Returns:
         Columns ``path`` (``<shard>#<name>``) and ``label`` (text), and the store.

@@ -12,13 +12,13 @@ from typing import Protocol
 import numpy as np
 from PIL import Image, ImageOps
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.data.files import FileDataset, load_rgb
-from ood_lab.data.folders import instead, read_folder
-from ood_lab.data.kept import KeptImages
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.folders import instead, read_folder
+from ood_lab.data.sources.image_files import FileDataset, load_rgb
+from ood_lab.data.sources.pixel_cache import KeptImages
 
 
 class Backgrounds(Protocol):

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ood_lab.data.background import (
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.data.dataset import ImageDataset
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.transforms.background_replacement import (
     Backgrounds,
     FolderBackgrounds,
     ReplacedBackground,
     check_masks,
     mask_files,
 )
-from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.files import FileDataset
-from ood_lab.data.segmented import Segmenter, segmented_masks
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.words import counted
+from ood_lab.data.transforms.mask_files import Segmenter, segmented_masks
 
 Kind = Literal["origin", "replaced"]
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from ood_lab.data.corruptions import CORRUPTIONS, VERSION, corrupt
+from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.streams import stream
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, VERSION, corrupt
 
 #: What a row of a plan says: which image, and what is done to it.
 PLAN = ("source", "row", "corruption", "severity")

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.files import FileDataset
-from ood_lab.errors import UserError
+from ood_lab.data.sources.image_files import FileDataset
 
 #: ``shots`` that stands for every image.
 ALL = -1

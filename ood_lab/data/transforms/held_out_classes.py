@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.fewshot import SomeRows
-from ood_lab.data.files import FileDataset
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.streams import stream
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.transforms.few_shot import SomeRows
 
 #: For every class the labels above it, coarse to fine; empty tuples where there is no hierarchy.
 Above = list[tuple[int, ...]]

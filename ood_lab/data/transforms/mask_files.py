@@ -12,9 +12,9 @@ from lightning.pytorch.utilities import rank_zero_only
 from PIL import Image
 from rich.progress import track
 
-from ood_lab.data.files import FileDataset
-from ood_lab.errors import UserError
-from ood_lab.io import replaced
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced
+from ood_lab.data.sources.image_files import FileDataset
 
 
 class Segmenter(Protocol):

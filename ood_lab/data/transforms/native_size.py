@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from torchvision.transforms import CenterCrop, Compose, Resize
 
+from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import Transform
-from ood_lab.errors import UserError
 
 
 def without_resize(transform: Transform) -> Transform:

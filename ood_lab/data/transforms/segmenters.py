@@ -18,8 +18,8 @@ from torch import nn
 from torchvision.models.segmentation import DeepLabV3_ResNet50_Weights, deeplabv3_resnet50
 from torchvision.transforms.v2 import functional as T
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 

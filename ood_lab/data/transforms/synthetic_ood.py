@@ -10,12 +10,15 @@ import numpy as np
 import pandas as pd
 from annotated_types import Interval
 
-from ood_lab.arguments import Count, Seed
-from ood_lab.axes import LEVELS
-from ood_lab.data.corrupted import CorruptedImages
-from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.common.arguments import Count, Seed
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.common.random_streams import stream
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
-from ood_lab.data.held_out import (
+from ood_lab.data.transforms.corrupted_images import CorruptedImages
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES
+from ood_lab.data.transforms.held_out_classes import (
     Above,
     choose,
     distances,
@@ -24,10 +27,7 @@ from ood_lab.data.held_out import (
     named,
     without_classes,
 )
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.streams import stream
-from ood_lab.words import counted
+from ood_lab.schema.shift_axes import LEVELS
 
 SEMANTIC, COVARIATE = LEVELS
 #: Classes that a note names at most.
@@ -44,7 +44,7 @@ class Graded:
       level = severity.
     - ``classes``: the set ``held_out``, the ID test images of classes that are left out of train,
       val and test; in a hierarchy, semantic level = distance to the remaining classes, see
-      :func:`~ood_lab.data.held_out.distances`.
+      :func:`~ood_lab.data.transforms.held_out_classes.distances`.
     - ``both``: the set ``graded``, all pairs of these levels but (0, 0).
 
     A set with one level alone has no column of levels.

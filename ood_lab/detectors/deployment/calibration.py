@@ -9,8 +9,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, checked_score
-from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 #: The largest false alarm rate on ID images, where the user names none.

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.tensor_file import TensorFile
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.calibration import CalibratedDetector
-from ood_lab.errors import UserError
-from ood_lab.tensor_file import TensorFile
+from ood_lab.detectors.deployment.calibration import CalibratedDetector
 
 FILE = TensorFile(
     kind="detector file",

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced, share
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.calibration import CalibratedDetector
-from ood_lab.detectors.device import computing_on
-from ood_lab.errors import UserError
+from ood_lab.detectors.deployment.calibration import CalibratedDetector
+from ood_lab.detectors.support.compute_device import computing_on
 from ood_lab.features.bank import FeatureBank
-from ood_lab.io import replaced, share
 from ood_lab.models import Backbone, onnx_session, require_onnx
 
 #: Operators that PyTorch 2.8 and onnxruntime 1.20 both know.

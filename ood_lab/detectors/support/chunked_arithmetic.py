@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.device import on_device
+from ood_lab.detectors.support.compute_device import on_device
 
 #: Size of one float64 working array.
 CHUNK_BYTES = 64 * 2**20

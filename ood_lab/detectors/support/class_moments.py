@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.numeric import blocks
+from ood_lab.detectors.support.chunked_arithmetic import blocks
+from ood_lab.detectors.support.compute_device import on_device
 
 
 def second_moment(features: Tensor, center: Tensor, chosen: Tensor) -> Tensor:

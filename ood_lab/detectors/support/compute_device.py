@@ -17,7 +17,7 @@ from contextvars import ContextVar
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.features.bank import FeatureBank
 
 _CPU = torch.device("cpu")

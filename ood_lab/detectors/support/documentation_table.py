@@ -1,6 +1,7 @@
 """The tables of ``docs/detectors.md``, made from the classes and their YAML files.
 
-``python -m ood_lab.detectors.table`` writes them anew; a test compares them with the page.
+``python -m ood_lab.detectors.support.documentation_table`` writes them anew; a test compares them
+with the page.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any, cast, get_args
 
 import yaml
 
+from ood_lab.common.documentation_tables import with_table
 from ood_lab.detectors.base import Detector, Reads
-from ood_lab.doc_tables import with_table
 from ood_lab.scripts import CONF, conf_files
 
-PAGE = Path(__file__).parents[2] / "docs" / "detectors.md"
+PAGE = Path(__file__).parents[3] / "docs" / "detectors.md"
 #: Arguments that have a column of their own, or none.
 _NOT_SETTINGS = ("_target_", "fit_split", "force", "seed")
 _HEAD = "| key | score | fitted on | settings | source |\n|---|---|---|---|---|\n"

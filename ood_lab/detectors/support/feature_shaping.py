@@ -9,9 +9,9 @@ from pytorch_ood.detector import EnergyBased
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector
-from ood_lab.detectors.device import head_on_device
-from ood_lab.detectors.numeric import map_rows
-from ood_lab.detectors.requirements import require_non_negative
+from ood_lab.detectors.support.chunked_arithmetic import map_rows
+from ood_lab.detectors.support.compute_device import head_on_device
+from ood_lab.detectors.support.requirements import require_non_negative
 from ood_lab.features.bank import FeatureBank
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.layer_column import LayerColumn
+from ood_lab.detectors.support.layer_statistics import LayerColumn
 
 #: Floats worked on at a time on a CPU, so that all powers are computed within its cache.
 CACHE_FLOATS = 2**17

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.probe import channels_first, check_names, probe, stage_names
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.detectors.support.layer_probe import channels_first, check_names, probe, stage_names
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

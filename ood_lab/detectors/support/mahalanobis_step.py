@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.input_step import input_step, require_std, sign
-from ood_lab.detectors.layer_column import LayerColumn
-from ood_lab.detectors.numeric import squared_distances
-from ood_lab.detectors.probe import channels_first
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.detectors.support.chunked_arithmetic import squared_distances
+from ood_lab.detectors.support.input_step import input_step, require_std, sign
+from ood_lab.detectors.support.layer_probe import channels_first
+from ood_lab.detectors.support.layer_statistics import LayerColumn
+from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

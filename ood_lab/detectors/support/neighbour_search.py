@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.requirements import check_count
-from ood_lab.neighbours.speed import full_float32
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.requirements import check_count
+from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Queries and bank rows whose similarities are held at a time: 16 MiB of float32.
 QUERIES, BANK_ROWS = 1024, 4096

@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal, FitSplit
-from ood_lab.detectors.requirements import require_column
+from ood_lab.detectors.support.requirements import require_column
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 
 
 class NetworkDetector(Detector):

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import DetectorRefusal
-from ood_lab.detectors.layer_column import LayerColumn
-from ood_lab.detectors.probe import channels_first
+from ood_lab.detectors.support.layer_probe import channels_first
+from ood_lab.detectors.support.layer_statistics import LayerColumn
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

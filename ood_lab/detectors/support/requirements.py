@@ -7,10 +7,10 @@ from collections.abc import Iterable
 
 from torch import Tensor
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.errors import UserError
 from ood_lab.features.bank import FeatureBank
-from ood_lab.features.bank_column import BankColumn
+from ood_lab.features.extraction_hooks import BankColumn
 
 log = logging.getLogger(__name__)
 

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.device import on_device
-from ood_lab.detectors.requirements import check_count, check_positive
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.detectors.support.compute_device import on_device
+from ood_lab.detectors.support.requirements import check_count, check_positive
 
 
 def bin_edges(m: int) -> Tensor:

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.base import Detector, DetectorRefusal
-from ood_lab.detectors.device import compute_device, on_device
-from ood_lab.detectors.numeric import blocks, map_rows
-from ood_lab.detectors.requirements import require_finite
+from ood_lab.detectors.support.chunked_arithmetic import blocks, map_rows
+from ood_lab.detectors.support.compute_device import compute_device, on_device
+from ood_lab.detectors.support.requirements import require_finite
 from ood_lab.features.bank import FeatureBank
-from ood_lab.neighbours.speed import full_float32
+from ood_lab.neighbours.multiplication_speed import full_float32
 
 #: Residual, as a share of the features' distance from the origin, that is only rounding.
 RELATIVE_CUTOFF = 1e-7

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from typing import Protocol
 import numpy as np
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 
 #: Columns of an object's box, pixels from the upper left corner of the image.
 BOX = ("box_x", "box_y", "box_width", "box_height")

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path, suggestion
-from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path, suggestion
+from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 
 #: The 23 labels that OODBench keeps (arXiv 2602.18094), under their own names.
 LABELS = (

@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.checks import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, positions, read_json
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.annotations.coco_checks import (
     Boxes,
     check_boxes,
     check_names,
     check_sizes,
     check_unique,
 )
-from ood_lab.lvlm.annotations.files import absolute, check_images, positions, read_json
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
+from ood_lab.schema.shift_axes import LEVELS
 
 
 @dataclass(slots=True)
@@ -134,7 +134,7 @@ def check_categories(file: Path, categories: Sequence[Category]) -> dict[int, st
 
     Raises:
         UserError: an id or name that is used twice; see
-            :func:`ood_lab.lvlm.annotations.checks.check_names`.
+            :func:`ood_lab.lvlm.annotations.coco_checks.check_names`.
     """
     ids = [category.id for category in categories]
     names = [category.name for category in categories]

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from PIL import Image
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Pixels that a box may reach beyond its image. COCO's and LVIS' coordinates are those of outlines,
 #: rounded to two decimals, and other tools round to whole pixels on either side.

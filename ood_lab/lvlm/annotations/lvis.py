@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.checks import check_sizes
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.annotation_files import absolute, check_images, read_json
+from ood_lab.lvlm.annotations.annotation_table import Annotations
 from ood_lab.lvlm.annotations.coco import Category, Instance, check_categories, instances_table
-from ood_lab.lvlm.annotations.files import absolute, check_images, read_json
-from ood_lab.lvlm.annotations.table import Annotations
+from ood_lab.lvlm.annotations.coco_checks import check_sizes
 
 
 @dataclass(slots=True)

@@ -12,12 +12,18 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.annotations.annotation_files import (
+    absolute,
+    check_folder,
+    check_images,
+    need,
+    read_json,
+)
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
-from ood_lab.lvlm.annotations.files import absolute, check_folder, check_images, need, read_json
 from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
 
 _CAMERA = "CAM_FRONT"
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 
 #: The 22 names that OODBench keeps; questions ask for them in lower case.
 LABELS = {

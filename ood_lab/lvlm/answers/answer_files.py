@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ood_lab.append import append_lines, create_with, read_records
-from ood_lab.lvlm.replies import is_cut
+from ood_lab.common.line_files import append_lines, create_with, read_records
+from ood_lab.lvlm.answers.reply_text import is_cut
 
 log = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ood_lab.io import write_text
-from ood_lab.lvlm.answers import Answer, AnswerStore
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore
 
 
 def model_name(made_with: Mapping[str, Any]) -> str:

@@ -17,11 +17,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import Answer, AnswerStore, answer_key, server_of
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
+from ood_lab.lvlm.answers.request_progress import asking_progress
 from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.told import asking_progress
+from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.answers import Answer, Answers
+from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.reply_text import is_cut, read, without_reasoning
 from ood_lab.lvlm.parsers import parser_named, parser_of
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.replies import is_cut, read, without_reasoning
+from ood_lab.lvlm.questions.question_files import Question
 
 #: ``status`` of an answer: read, not readable, or never given.
 PARSED, UNPARSED, FAILED = "parsed", "unparsed", "failed"
@@ -33,7 +33,7 @@ def judge(
     """What every reply says, and whether it is right.
 
     A failed request, and a question without an answer, is ``failed``: it is never parsed. Of a
-    reply that was cut, see :func:`ood_lab.lvlm.replies.read`.
+    reply that was cut, see :func:`ood_lab.lvlm.answers.reply_text.read`.
 
     Args:
         questions: those that were asked.

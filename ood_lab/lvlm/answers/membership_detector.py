@@ -9,18 +9,18 @@ from typing import Any
 
 import pandas as pd
 
+from ood_lab.common.english import counted, listed
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.files import FileDataset
-from ood_lab.errors import UserError
-from ood_lab.io import replaced
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.judged import FAILED, PARSED, judge
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED, judge
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import wilson_interval
-from ood_lab.results import Kind
-from ood_lab.words import counted, listed
+from ood_lab.schema.results import Kind
 
 #: What a vision-language model says no to: share of the images of ID test and of each OOD set.
 KIND = Kind("said", "image", ("ood", "n_undecided"))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.answers import Answers
-from ood_lab.lvlm.judged import PARSED, UNPARSED, judge
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge
+from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.parsers import NO, PARSERS, YES, YES_NO_PARSERS, Parser
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.texts import TextModel
+from ood_lab.lvlm.questions.question_files import Question
 
 #: ``task.parser`` that has ``reader=...`` read the answers.
 READER = "reader"
@@ -40,10 +40,11 @@ def read_by_reader(
         model: reads texts only.
 
     Returns:
-        The table of :func:`~ood_lab.lvlm.judged.judge`, and ``matched_by`` (``reader``, or ``""``).
+        The table of :func:`~ood_lab.lvlm.answers.judgements.judge`, and ``matched_by`` (``reader``,
+        or ``""``).
 
     Raises:
-        UserError: see :meth:`~ood_lab.lvlm.texts.TextModel.replies`.
+        UserError: see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`.
     """
     judged = judge(questions, answers, "strict")
     yes_no = np.array([question.parser in YES_NO_PARSERS for question in questions], bool)
@@ -69,7 +70,7 @@ def matched(
     """A table in which a chat model has read some replies.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         rows: that it reads.
         texts: what it is asked about each of them.
         model: is asked.

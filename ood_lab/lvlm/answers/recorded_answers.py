@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ood_lab.append import read_records
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import Answer, is_text, model_of, read_answers
-from ood_lab.lvlm.asking import as_answer_to, messages_hashes
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.errors import UserError
+from ood_lab.common.line_files import read_records
+from ood_lab.lvlm.answers.answer_files import Answer, is_text, model_of, read_answers
+from ood_lab.lvlm.answers.answer_requests import as_answer_to, messages_hashes
+from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 

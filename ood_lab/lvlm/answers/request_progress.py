@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from rich import get_console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from ood_lab.common.progress import Pace
 from ood_lab.lvlm.chat.base import Reply
-from ood_lab.progress import Pace
 
 #: Cost of the tokens of a reply; None where it is unknown.
 CostOf = Callable[[Mapping[str, int]], float | None]

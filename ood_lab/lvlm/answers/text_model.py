@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.base import ChatModel
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 
 @dataclass(frozen=True)

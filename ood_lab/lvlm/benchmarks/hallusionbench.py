@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ood_lab.lvlm.judged import UNSURE
-from ood_lab.lvlm.published.source import entry, existing, image_in, read_json_list, yes_or_no
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.lvlm.answers.judgements import UNSURE
+from ood_lab.lvlm.benchmarks.published_files import (
+    entry,
+    existing,
+    image_in,
+    read_json_list,
+    yes_or_no,
+)
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 #: ``visual_input`` of a figure that was altered.
 _ALTERED = "2"

@@ -6,10 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.published.source import entry, existing, image_in, read_json_list, yes_or_no
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.published_files import (
+    entry,
+    existing,
+    image_in,
+    read_json_list,
+    yes_or_no,
+)
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 
 class QuestionSource(Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ood_lab.lvlm.shown import Scored, first_of_each, quoted, thumbnails_of
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.page import Section
+from ood_lab.lvlm.pages.benchmark_page import Scored, first_of_each, quoted, thumbnails_of
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.page import Section
 
 #: Metric, and what it is called in tables; in this order.
 CAPTIONS = {"chair": "CHAIR", "cover": "Cover", "hal": "Hal", "cog": "Cog"}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ood_lab.lvlm.captions.similarity import Association, Similarity
+from ood_lab.lvlm.captions.word_similarity import Association, Similarity
 
 
 class Words(Protocol):

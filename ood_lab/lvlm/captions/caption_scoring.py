@@ -9,16 +9,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.answers.reply_text import is_cut, without_reasoning
+from ood_lab.lvlm.captions.caption_rules import Rules
 from ood_lab.lvlm.captions.nouns import NounExtractor
-from ood_lab.lvlm.captions.rules import Rules
-from ood_lab.lvlm.captions.tasks import EXISTENCE, GENERATIVE, GROUPS
-from ood_lab.lvlm.judged import FAILED, PARSED, UNPARSED
+from ood_lab.lvlm.captions.question_kinds import EXISTENCE, GENERATIVE, GROUPS
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.replies import is_cut, without_reasoning
-from ood_lab.lvlm.scored import POOLED, estimate_rows, places, question_kind
-from ood_lab.metrics.clustered import Estimate, clustered, share
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows, places, question_kind
 from ood_lab.metrics.hallucination import (
     COUNTS,
     EXISTENCE_EPSILON,
@@ -27,8 +26,9 @@ from ood_lab.metrics.hallucination import (
     caption_metrics,
 )
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered, share
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
-from ood_lab.results import Kind
+from ood_lab.schema.results import Kind
 
 #: Column of what is resampled in place of images: a pair of concepts that several show.
 PAIR = "pair"
@@ -125,7 +125,7 @@ def result_rows(
 
     Args:
         captions: see :func:`caption_table`.
-        judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         finer: columns by which each set is divided further.
         ways: of treating unparsed answers.
@@ -162,7 +162,7 @@ def amber_table(
 
     Args:
         captions: see :func:`caption_table`.
-        judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         splits: names of the sets, in order.
         epsilons: of F1, by group; others have ODE's, 0.001.
 
@@ -231,7 +231,7 @@ def answer_counts(rows: pd.DataFrame, positive: str, way: Unparsed) -> NDArray[n
     """TP, FP, TN, FN of every answer and whether it is neither where the negative is right.
 
     Args:
-        rows: N answers, see :func:`ood_lab.lvlm.judged.judge`.
+        rows: N answers, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         positive: the positive class.
         way: of treating unparsed answers.
 

@@ -9,12 +9,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.captions.scoring import clusters_of
-from ood_lab.lvlm.captions.tasks import GROUPS
-from ood_lab.lvlm.judged import FAILED
-from ood_lab.metrics.clustered import Metrics, cluster_sums, clustered, contrast, share
+from ood_lab.lvlm.answers.judgements import FAILED
+from ood_lab.lvlm.captions.caption_scoring import clusters_of
+from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.metrics.hallucination import COUNTS, caption_metrics
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Metrics,
+    cluster_sums,
+    clustered,
+    contrast,
+    share,
+)
 
 #: Groups of yes/no questions whose accuracy is compared.
 COMPARED = ("existence", "attribute", "relation", "all")
@@ -36,15 +42,15 @@ def contrasts(
     are left out, and an unparsed answer is wrong.
 
     Args:
-        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         by: column that tells the groups apart, such as ``split``, ``covariate_level``, ``model``.
         draws: bootstrap resamples.
         seed: of the draws.
         first: compare this group with each other one only; None = all pairs.
 
     Returns:
-        See :func:`ood_lab.metrics.clustered.contrast`.
+        See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
     """
     names = pd.concat([captions[by], judged[by]]).drop_duplicates().tolist()
     options = {"draws": draws, "seed": seed}

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.english import english
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.questions.grammar import english
 
 _WORD = re.compile(r"[^\W_]+(?:['-][^\W_]+)*")
 

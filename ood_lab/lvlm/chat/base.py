@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 Message = Mapping[str, Any]
 """A message in OpenAI's form: ``{"role": ..., "content": text or list of parts}``.

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from ood_lab.append import append_lines, create_with, read_records
-from ood_lab.errors import Stopped, UserError
-from ood_lab.lvlm.chat.server import OpenAIServer
+from ood_lab.common.errors import Stopped, UserError
+from ood_lab.common.line_files import append_lines, create_with, read_records
+from ood_lab.lvlm.chat.server_connection import OpenAIServer
 
 log = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any
 
 from annotated_types import Ge, Le
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.recorded_answers import matcher
 from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.recorded import matcher
 
 Share = Annotated[float, Ge(0.0), Le(1.0)]
 
@@ -118,7 +118,7 @@ class Replay:
     Args:
         path: ``answers.jsonl`` of a run, or any file with ``question_id`` and ``response`` (or
             ``answer`` or ``text``, as POPE and LLaVA have it) a line; see
-            :func:`ood_lab.lvlm.recorded.matcher`.
+            :func:`ood_lab.lvlm.answers.recorded_answers.matcher`.
     """
 
     def __init__(self, path: str) -> None:

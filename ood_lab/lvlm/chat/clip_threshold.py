@@ -11,10 +11,10 @@ from annotated_types import Interval
 from PIL import Image
 
 from ood_lab.clip import ClipModel
-from ood_lab.device import chosen_device
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import label_features, template_of
 from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.chat.detectors import Found, by_image
-from ood_lab.lvlm.oric.space import label_features, template_of
+from ood_lab.lvlm.chat.object_detectors import Found, by_image
 
 
 class ClipThreshold:
@@ -24,7 +24,7 @@ class ClipThreshold:
         clip: the model.
         threshold: of the cosine.
         template: text with ``{}`` for the object; None = see
-            :func:`ood_lab.lvlm.oric.space.template_of`.
+            :func:`ood_lab.lvlm.benchmarks.oric.construction.clip_space.template_of`.
         device: None = the first GPU, else the CPU.
     """
 

@@ -4,7 +4,7 @@ What ``get_image_features`` returns for a batch of images is taken apart, one pa
 parts of any images are put together again. Families differ in what they return: one tensor with a
 row an image or a row a tile, a list with a tensor an image, further features of each layer. Nothing
 here knows families; whoever uses parts must compare what a model says with and without them
-(:mod:`ood_lab.lvlm.chat.ways`).
+(:mod:`ood_lab.lvlm.chat.inference_modes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: What ``generate`` knows images by; the other inputs of ``get_image_features`` say how they lie.
 PIXELS = ("pixel_values", "pixel_values_images", "image_patches")

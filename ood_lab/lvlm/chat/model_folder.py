@@ -15,10 +15,10 @@ import xxhash
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
 from ood_lab.lvlm.chat.base import Message
-from ood_lab.models.hub import model_folder
+from ood_lab.models.loading.hub_models import model_folder
 
 _SHIPPED = Path(__file__).parent.parent / "shipped"
 

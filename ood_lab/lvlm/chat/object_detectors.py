@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from PIL import Image
 
-from ood_lab.arguments import Share
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
+from ood_lab.common.arguments import Share
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.image_text.base import open_images
 from ood_lab.models.weights import weights_sha256

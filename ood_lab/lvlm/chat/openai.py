@@ -16,15 +16,15 @@ from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict
 from typing_extensions import TypedDict
 
-from ood_lab.arguments import Remedy
-from ood_lab.errors import Stopped, UserError
-from ood_lab.lvlm.answers import is_text
+from ood_lab.common.arguments import Remedy
+from ood_lab.common.errors import Stopped, UserError
+from ood_lab.lvlm.answers.answer_files import is_text
 from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.chat.batches import Batches
-from ood_lab.lvlm.chat.images import images_of, sendable, texts_of
-from ood_lab.lvlm.chat.server import OpenAIServer
+from ood_lab.lvlm.chat.batch_api import Batches
+from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
+from ood_lab.lvlm.chat.server_connection import OpenAIServer
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question, ReplyForm
+from ood_lab.lvlm.questions.question_files import Question, ReplyForm
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class OpenAIChat:
     """Asks a model behind ``base_url``, several requests at a time.
 
     Requests that fail for good, after the retries of
-    :class:`~ood_lab.lvlm.chat.server.OpenAIServer`, come back as replies with ``error``.
+    :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`, come back as replies with ``error``.
 
     Args:
         model: name of the model, as the server knows it.
@@ -81,13 +81,13 @@ class OpenAIChat:
             P(yes); None = none. Not every server gives them; the reply is the same.
         give_up_after: so many failures in a row end the asking.
         batch: send all requests through OpenAI's Batch API, see
-            :mod:`ood_lab.lvlm.chat.batches`: ``wait`` until they are answered, or ``stop`` once
+            :mod:`ood_lab.lvlm.chat.batch_api`: ``wait`` until they are answered, or ``stop`` once
             they are sent; repeating the call picks the replies up. None = one by one.
         http_client: for tests; None = the client's own.
 
     Raises:
         UserError: two settings exclude each other; see
-            :class:`~ood_lab.lvlm.chat.server.OpenAIServer`.
+            :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
     """
 
     def __init__(
@@ -248,7 +248,7 @@ class OpenAIChat:
 
         Raises:
             UserError: it is not known where to remember the batches; see
-                :meth:`~ood_lab.lvlm.chat.batches.Batches.replies`.
+                :meth:`~ood_lab.lvlm.chat.batch_api.Batches.replies`.
             Stopped: see there.
         """
         if self._beside is None:

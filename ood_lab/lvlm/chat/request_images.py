@@ -10,7 +10,7 @@ from typing import Any
 
 from PIL import Image
 
-from ood_lab.data.files import is_upright, load_rgb
+from ood_lab.data.sources.image_files import is_upright, load_rgb
 from ood_lab.lvlm.chat.base import Message
 
 #: What every server takes as it is.

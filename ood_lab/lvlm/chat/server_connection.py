@@ -10,10 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.progress import duration
-from ood_lab.secrets import check_secret
+from ood_lab.common.credentials import check_secret
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.common.progress import duration
 
 if TYPE_CHECKING:
     import openai

@@ -14,15 +14,15 @@ import torch
 from annotated_types import Ge
 from torch import Tensor
 
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request
-from ood_lab.lvlm.chat.features import PIXELS, ImagePart, features_of, joined
-from ood_lab.lvlm.chat.images import images_of, open_image
-from ood_lab.lvlm.chat.model import LoadedModel, ModelFolder, described
+from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
+from ood_lab.lvlm.chat.inference_modes import BatchKind, Way, same_scores
+from ood_lab.lvlm.chat.model_folder import LoadedModel, ModelFolder, described
 from ood_lab.lvlm.chat.openai import LONGEST
-from ood_lab.lvlm.chat.ways import BatchKind, Way, same_scores
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.chat.request_images import images_of, open_image
+from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class TransformersChat:
     Batches and features that are used again are for speed alone. Before either is trusted, up to
     four requests of the first batch of each kind are asked alone, too, with their image; where the
     scores of the first token differ by more than rounding, that kind is asked in the next slower
-    way (:class:`~ood_lab.lvlm.chat.ways.Way`), and a line says so.
+    way (:class:`~ood_lab.lvlm.chat.inference_modes.Way`), and a line says so.
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
     writing, over that of yes or no.
@@ -59,7 +59,7 @@ class TransformersChat:
         dtype: ``float32``, ``bfloat16``, ``float16``; None = float32 on a CPU, else the weights'.
         device: ``auto`` = a GPU if there is one.
         devices: how many of them; more than one = as many processes, each with a copy of the model
-            (:mod:`ood_lab.lvlm.chat.processes`).
+            (:mod:`ood_lab.lvlm.chat.worker_processes`).
         device_map: of accelerate, to spread a large model; None = all on ``device``.
         max_pixels: larger images are made smaller first; None = left to the processor.
         trust_remote_code: run code that lies beside the weights.
@@ -168,7 +168,7 @@ class TransformersChat:
         self.check()
         batches = self._batches(requests)
         if self._is_spread and len(batches) > 1:
-            from ood_lab.lvlm.chat.processes import replies_of_processes
+            from ood_lab.lvlm.chat.worker_processes import replies_of_processes
 
             yield from replies_of_processes(self, batches)
             return

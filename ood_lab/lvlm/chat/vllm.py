@@ -13,12 +13,12 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Interval
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.chat.images import sendable
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.openai import LONGEST, p_yes_of
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.chat.request_images import sendable
+from ood_lab.lvlm.questions.question_files import Question
 
 Count = Annotated[int, Ge(1)]
 

@@ -23,7 +23,7 @@ from lightning.pytorch.callbacks import BasePredictionWriter
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from torch.utils.data import DataLoader
 
-from ood_lab.errors import UserError, user_error_in
+from ood_lab.common.errors import UserError, user_error_in
 from ood_lab.lvlm.chat.base import Batch, CopiedModel, Reply
 
 #: Seconds after which a process that has ended is noticed.

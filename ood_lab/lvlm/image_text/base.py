@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.data.files import load_rgb
-from ood_lab.errors import UserError
-from ood_lab.progress import Pace
+from ood_lab.common.errors import UserError
+from ood_lab.common.progress import Pace
+from ood_lab.data.sources.image_files import load_rgb
 
 Scores = NDArray[np.float32]
 

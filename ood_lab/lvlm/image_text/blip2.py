@@ -11,8 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.arguments import BatchSize, Positive
-from ood_lab.device import chosen_device
+from ood_lab.common.arguments import BatchSize, Positive
+from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 from ood_lab.lvlm.image_text.transformers import load_pretrained
 from ood_lab.models.weights import weights_sha256

@@ -11,9 +11,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.arguments import BatchSize
 from ood_lab.clip import ClipModel
-from ood_lab.device import chosen_device
+from ood_lab.common.arguments import BatchSize
+from ood_lab.common.compute_device import chosen_device
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 
 

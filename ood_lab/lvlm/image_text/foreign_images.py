@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ood_lab.clip.load import folder_facts
-from ood_lab.clip.sources import shipped_folder
-from ood_lab.errors import UserError
+from ood_lab.clip.loading import folder_facts
+from ood_lab.clip.weight_sources import shipped_folder
+from ood_lab.common.errors import UserError
 
 _REAL = {
     "clip": "clip=vit_b32 (clip.download=true fetches it once)",

@@ -13,8 +13,8 @@ from timm.data import create_transform, resolve_model_data_config
 from torch import Tensor
 
 from ood_lab.clip import ClipModel
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import in_batches
 
 _BATCH = 32

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ood_lab.device import chosen_device
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.progress import Pace
 from ood_lab.lvlm.image_text.base import Scores, open_images, texts_of
-from ood_lab.progress import Pace
 
 #: Confidences are kept this far from 0 and 1, so that their log-odds are finite.
 _EDGE = 1e-6
@@ -51,7 +51,7 @@ class DetectorScores:
 
     @cached_property
     def _model(self) -> Any:
-        from ood_lab.synthesis.loading import load_transformers
+        from ood_lab.synthesis.model_loading import load_transformers
 
         return load_transformers(
             "zero-shot-object-detection", "image_text.detector.path", self.path, self.device

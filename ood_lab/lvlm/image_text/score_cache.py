@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.io import read_table, write_table
+from ood_lab.common.files import read_table, write_table
 from ood_lab.lvlm.annotations import Annotations
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
 

@@ -14,9 +14,9 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.arguments import BatchSize
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
+from ood_lab.common.arguments import BatchSize
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.image_text.base import Scores, in_batches, texts_of
 from ood_lab.models.weights import weights_sha256
 

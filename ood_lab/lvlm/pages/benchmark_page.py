@@ -11,18 +11,26 @@ from typing import Any, NamedTuple
 import pandas as pd
 from PIL import Image
 
-from ood_lab.lvlm.judged import PARSED
-from ood_lab.report.blocks import Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.lvlm.answers.judgements import PARSED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.heatmap import level_cells
 from ood_lab.report.figures.lines import level_lines
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.p_values import P_NOTE, p_text
-from ood_lab.report.page import Page, Section
-from ood_lab.report.pictures import Pictures as Images
-from ood_lab.report.protocol import MISSING
-from ood_lab.report.table import Cell, Group, Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.results import PART, whole, why_missing
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.p_values import P_NOTE, p_text
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    estimate_cell,
+    name_cell,
+)
+from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.schema.results import PART, whole, why_missing
 
 _SHOWN = 6  # pictures of a set
 
@@ -146,7 +154,7 @@ def difference_table(
 
     Args:
         caption: of the table.
-        table: see :func:`ood_lab.metrics.clustered.contrast`.
+        table: see :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
         names: group → what it is called; others are called what they are.
         metrics: metric → what it is called; others are not shown.
         sets: set of questions → what it is called, where the groups are compared on several. Of two
@@ -188,7 +196,7 @@ def form_table(
     """What a chain of thought changes, by set of questions, and by parts of the first set.
 
     Args:
-        table: see :func:`ood_lab.lvlm.differences.contrasts_by`.
+        table: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         sets: set of questions → what it is called; in this order.
         metrics: metric → what it is called.
         other: the run that was asked in the other form; None = both forms were asked in this one.
@@ -354,7 +362,7 @@ def wrong_answers(
     """The first wrong answers of every set with their images, and the pictures.
 
     Args:
-        judged: yes/no answers, see :func:`ood_lab.lvlm.judged.judge`.
+        judged: yes/no answers, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         names: set and what it is called; in this order.
         source: folder that relative paths of images start from.
     """

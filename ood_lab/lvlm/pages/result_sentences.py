@@ -7,13 +7,21 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ood_lab.lvlm.judged import FAILED, UNPARSED
-from ood_lab.lvlm.kept import model_name
-from ood_lab.lvlm.scored import POOLED
-from ood_lab.lvlm.shown import Scored
-from ood_lab.report.answer import EACH, at, compared, listing, noted, spread_of, values_of
-from ood_lab.results import PART
-from ood_lab.words import counted, listed
+from ood_lab.common.english import counted, listed
+from ood_lab.lvlm.answers.answer_locations import model_name
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
+from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.scoring.scored_results import POOLED
+from ood_lab.report.rendering.sentences import (
+    EACH,
+    at,
+    compared,
+    listing,
+    noted,
+    spread_of,
+    values_of,
+)
+from ood_lab.schema.results import PART
 
 #: Half-width of an interval above which it is called wide.
 _WIDE = 0.05

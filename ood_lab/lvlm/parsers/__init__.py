@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.lvlm.parsers import others, ours
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.parsers import own_rules, published_rules
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, Parser
 
 __all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_named", "parser_of"]
@@ -19,16 +19,16 @@ __all__ = ["NO", "OURS", "PARSERS", "YES", "YES_NO_PARSERS", "Parser", "parser_n
 PARSERS: Mapping[str, Parser] = {
     parser.name: parser
     for parser in (
-        ours.default,
-        ours.strict,
-        others.pope,
-        others.amber,
-        others.ode,
-        others.lmms_pope,
-        others.lmms_mme,
-        others.vlmeval,
-        others.mmbench,
-        ours.number,
+        own_rules.default,
+        own_rules.strict,
+        published_rules.pope,
+        published_rules.amber,
+        published_rules.ode,
+        published_rules.lmms_pope,
+        published_rules.lmms_mme,
+        published_rules.vlmeval,
+        published_rules.mmbench,
+        own_rules.number,
     )
 }
 #: Those that read yes or no, and may stand for each other.

@@ -1,6 +1,7 @@
 """The tables of parsers in ``docs/lvlm.md``, made from the parsers and 300 replies.
 
-``python -m ood_lab.lvlm.parsers.table`` writes them anew; a test compares them with the page.
+``python -m ood_lab.lvlm.parsers.documentation_table`` writes them anew; a test compares them with
+the page.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ood_lab.doc_tables import with_table
+from ood_lab.common.documentation_tables import with_table
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS
 
 _ROOT = Path(__file__).parents[3]
 PAGE = _ROOT / "docs" / "lvlm.md"
 #: Invented replies; what a person reads in them (``means``), and what every rule says of them.
-REPLIES = _ROOT / "tests" / "lvlm" / "parser_replies.jsonl"
+REPLIES = _ROOT / "tests" / "lvlm" / "parsers" / "parser_replies.jsonl"
 _READER = (
     "| `reader` | ours | what the chat model of `reader=...` says that the answer means | "
     "unparsed: it says unclear |"

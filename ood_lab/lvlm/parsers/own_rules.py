@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from ood_lab.lvlm.english import english
 from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, words_of
+from ood_lab.lvlm.questions.grammar import english
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
 #: What says a number where no number stands: "no car", "a car".

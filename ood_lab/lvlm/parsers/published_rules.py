@@ -1,7 +1,7 @@
 """Rules of benchmarks and of other packages, to the letter.
 
 What each of them says of 300 replies has been found by running the source itself
-(``tests/lvlm/parser_replies.jsonl``).
+(``tests/lvlm/parsers/parser_replies.jsonl``).
 """
 
 from __future__ import annotations

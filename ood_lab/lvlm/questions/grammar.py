@@ -6,7 +6,7 @@ import importlib.util
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 if TYPE_CHECKING:
     import inflect

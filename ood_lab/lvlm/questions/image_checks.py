@@ -8,9 +8,9 @@ from pathlib import Path
 
 from PIL import Image
 
-from ood_lab.data.filefacts import Facts, file_facts
-from ood_lab.errors import UserError
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.file_facts import Facts, file_facts
+from ood_lab.lvlm.questions.question_files import Question
 
 _SHARE = 8  # of each side: a JPEG that is decoded so small is read to its end all the same
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.data.division import read_levels
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.errors import UserError
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.level_tables import read_levels
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.schema.shift_axes import LEVELS
 
 Levels = dict[str, int]
 

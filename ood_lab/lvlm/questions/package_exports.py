@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
 from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ _LMMS_UTILS = '''\
 from PIL import Image, ImageOps
 
 from ood_lab.lvlm.parsers import parser_named
-from ood_lab.lvlm.replies import read
+from ood_lab.lvlm.answers.reply_text import read
 
 #: By metric: kinds of questions of a group that must all be answered right for it to count.
 NEEDS = {needs}

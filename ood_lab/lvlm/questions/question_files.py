@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
 
 #: ``parser`` of captions, which are read in another way.
 _CAPTION = "caption"

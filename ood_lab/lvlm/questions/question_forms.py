@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import pandas as pd
 
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.lvlm.answers import model_of
-from ood_lab.lvlm.moved import with_images_found
-from ood_lab.lvlm.questions import Question, read_questions
-from ood_lab.results import PART, Kind
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.lvlm.answers.answer_files import model_of
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.relocated_images import with_images_found
+from ood_lab.schema.results import PART, Kind
 
 Form = Literal["plain", "cot"]
 #: What a run asks: one of the forms, or each question in both.
@@ -185,7 +185,7 @@ def with_forms(
         kind: of the results.
         first: results of the first form.
         second: those of the chain of thought; None = another run has them.
-        found: see :func:`ood_lab.lvlm.differences.contrasts_by`.
+        found: see :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
     """
     tables = [first]
     if second is not None:

@@ -8,8 +8,8 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from ood_lab.io import read_json
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.files import read_json
+from ood_lab.lvlm.questions.question_files import Question
 
 
 def with_images_found(questions: Sequence[Question], folder: Path) -> list[Question]:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.lvlm.judged import PARSED, sizes_of
-from ood_lab.lvlm.kept import model_name
-from ood_lab.lvlm.scored import Place
-from ood_lab.metrics.significance import holm
-from ood_lab.results import PART
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.lvlm.answers.answer_locations import model_name
+from ood_lab.lvlm.answers.judgements import PARSED, sizes_of
+from ood_lab.lvlm.scoring.scored_results import Place
+from ood_lab.metrics.resampling.significance import holm
+from ood_lab.schema.results import PART
 
 
 def same_questions(judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -61,11 +61,12 @@ def contrasts_by(
 
     Args:
         places: sets of answers, with a column ``model`` that tells the groups apart.
-        contrast: between the groups, see :func:`ood_lab.metrics.clustered.contrast`.
+        contrast: between the groups, see
+            :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Returns:
         The columns of ``contrast``, the keys of the places, and how many answers of both groups
-        there are (:data:`~ood_lab.lvlm.judged.SIZES`). Empty where no two groups can be
+        there are (:data:`~ood_lab.lvlm.answers.judgements.SIZES`). Empty where no two groups can be
         compared.
     """
     tables = []

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table
-from ood_lab.metrics.clustered import Estimate, clustered, share
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered, share
 
 #: What a person may write into the column ``verdict``; nothing is no verdict.
 ACCEPT, REJECT = "accept", "reject"

@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table
-from ood_lab.lvlm.differences import runs_by_model, same_questions
-from ood_lab.lvlm.forms import (
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.question_forms import (
     WORDS,
     Form,
     Forms,
@@ -24,8 +24,8 @@ from ood_lab.lvlm.forms import (
     questions_of,
     run_of_other_form,
 )
-from ood_lab.lvlm.questions import Question, read_questions
-from ood_lab.results import RESULTS
+from ood_lab.lvlm.scoring.answer_differences import runs_by_model, same_questions
+from ood_lab.schema.results import RESULTS
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Against:
             cache: remembers contents of files.
 
         Raises:
-            UserError: see :func:`~ood_lab.lvlm.forms.counterparts`.
+            UserError: see :func:`~ood_lab.lvlm.questions.question_forms.counterparts`.
         """
         if not self.runs or not self.identity:
             return None

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.lvlm.judged import PARSED, SIZES, sizes_of
-from ood_lab.metrics.clustered import Estimate
-from ood_lab.results import PART, Kind
+from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
+from ood_lab.metrics.resampling.clustered_bootstrap import Estimate
+from ood_lab.schema.results import PART, Kind
+from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of all sets together: pooled counts, not a mean of the sets.
 POOLED = "pooled"
@@ -81,7 +81,8 @@ def estimate_rows(
         place: keys of the rows.
         found: estimates by metric.
         n: units that were resampled.
-        asked: the questions behind them, answered or not; see :func:`ood_lab.lvlm.judged.judge`.
+        asked: the questions behind them, answered or not; see
+            :func:`ood_lab.lvlm.answers.judgements.judge`.
     """
     common = {**place, "n": n, **sizes_of(asked)}
     return [

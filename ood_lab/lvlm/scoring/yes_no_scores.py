@@ -10,16 +10,22 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import LEVELS
-from ood_lab.lvlm.judged import FAILED, UNPARSED
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED
+from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.parsers import YES
-from ood_lab.lvlm.scored import POOLED, any_read, estimate_rows, places
-from ood_lab.lvlm.shown import Scored, metric_table
-from ood_lab.metrics.clustered import Metrics, cluster_sums, clustered, contrast, share
+from ood_lab.lvlm.scoring.scored_results import POOLED, any_read, estimate_rows, places
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Metrics,
+    cluster_sums,
+    clustered,
+    contrast,
+    share,
+)
 from ood_lab.metrics.yes_no import outcome_counts, yes_no_metrics
-from ood_lab.report.table import Table
-from ood_lab.results import whole
+from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import whole
+from ood_lab.schema.shift_axes import LEVELS
 
 WORDS = {
     "drop_pair": "an unparsed answer removes its pair",
@@ -87,7 +93,7 @@ def yes_no_rows(
     answer could be read.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         splits: names of the sets, in order.
         first: the way of treating unparsed answers that comes first.
         positive: the positive class of precision, recall and F1.
@@ -147,7 +153,7 @@ def pair_table(judged: pd.DataFrame, unparsed: Unparsed) -> pd.DataFrame:
     """Counts of every question pair.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         unparsed: what becomes of an answer that cannot be read.
 
     Returns:
@@ -191,7 +197,7 @@ def model_contrasts(
     """How models differ on the same yes/no questions, all of them together.
 
     Pairs that any model was not asked whole (a failed request) are left out; an unparsed answer is
-    wrong. See :func:`~ood_lab.metrics.clustered.contrast`.
+    wrong. See :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Args:
         judged: the answers of all models, with ``model``.

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.statistics.findings import Draws
-from ood_lab.metrics.clustered import resampled_sums
+from ood_lab.lvlm.statistics.statistic_tables import Draws
+from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 Counts = NDArray[np.int64]

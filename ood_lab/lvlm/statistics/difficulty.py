@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
-from ood_lab.lvlm.statistics.findings import Draws
+from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 

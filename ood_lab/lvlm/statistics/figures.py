@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.lvlm.statistics.findings import Draws
-from ood_lab.report.blocks import Folded, PlannedFigure
+from ood_lab.lvlm.statistics.statistic_tables import Draws
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import add_legend, panels, short_names, wrapped
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH
-from ood_lab.report.p_values import p_text
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure
+from ood_lab.report.rendering.p_values import p_text
 
 _METRICS = {
     "accuracy": "accuracy",
@@ -55,7 +55,7 @@ def statistics_figures(
 
     Args:
         tables: by the name of their file.
-        draws: see :attr:`~ood_lab.lvlm.statistics.findings.Findings.draws`.
+        draws: see :attr:`~ood_lab.lvlm.statistics.statistic_tables.Findings.draws`.
         ood: what the OOD split is called.
     """
     planned = [
@@ -165,8 +165,8 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
     """How many models get a question wrong; and each model's errors, with the union so far.
 
     Args:
-        counts: see :func:`~ood_lab.lvlm.statistics.comparison.wrong_counts`.
-        models: see :func:`~ood_lab.lvlm.statistics.comparison.shared_errors`.
+        counts: see :func:`~ood_lab.lvlm.statistics.model_comparison.wrong_counts`.
+        models: see :func:`~ood_lab.lvlm.statistics.model_comparison.shared_errors`.
         ood: what the OOD split is called.
     """
     most = max(len(counts), len(models))
@@ -193,7 +193,7 @@ def error_bars(counts: pd.DataFrame, models: pd.DataFrame, ood: str) -> Figure:
 
 
 def error_cells(table: pd.DataFrame, ood: str) -> Figure:
-    """See :func:`~ood_lab.lvlm.statistics.comparison.errors_together`."""
+    """See :func:`~ood_lab.lvlm.statistics.model_comparison.errors_together`."""
     models = list(dict.fromkeys(table["model"]))
     share, chance = (
         100 * table.pivot(index="model", columns="other", values=name).loc[models, models]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist, pdist
 
-from ood_lab.lvlm.statistics.findings import Draws
+from ood_lab.lvlm.statistics.statistic_tables import Draws
 
 Floats = NDArray[np.float64]
 #: Distances of so many pairs at most make the median heuristic.

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from ood_lab.metrics import holm
-from ood_lab.metrics.clustered import resampled_sums
+from ood_lab.metrics.resampling.clustered_bootstrap import resampled_sums
 
 Wrong = NDArray[np.bool_]
 

@@ -9,21 +9,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.statistics.comparison import (
+from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
+from ood_lab.lvlm.statistics.difficulty import (
+    correlation_test,
+    resampling_test,
+    shared_pairs,
+    spread_test,
+)
+from ood_lab.lvlm.statistics.model_comparison import (
     Wrong,
     compare_models,
     errors_together,
     shared_errors,
     wrong_counts,
 )
-from ood_lab.lvlm.statistics.degradation import Eta, degradation, signature, signature_tost
-from ood_lab.lvlm.statistics.findings import Findings
-from ood_lab.lvlm.statistics.hard import (
-    correlation_test,
-    resampling_test,
-    shared_pairs,
-    spread_test,
-)
+from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 Counts = NDArray[np.int64]

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.oodbench.page import SPLITS
-from ood_lab.lvlm.statistics.findings import Findings
-from ood_lab.report.answer import ALPHA, listing, noted, spread_of, values_of
-from ood_lab.report.blocks import Folded, PlannedFigure, Text
-from ood_lab.report.p_values import p_text
-from ood_lab.report.page import Page, Section
-from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Head, Table
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
+from ood_lab.lvlm.statistics.statistic_tables import Findings
+from ood_lab.report.rendering.blocks import Folded, PlannedFigure, Text
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.p_values import p_text
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.sentences import ALPHA, listing, noted, spread_of, values_of
+from ood_lab.report.rendering.table import Cell, Head, Table
 
 #: Draws behind the tables.
 DRAWS = "draws.parquet"

@@ -14,10 +14,10 @@ import yaml
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import read_table
-from ood_lab.lvlm.statistics.coverage import naming
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.statistics.training_coverage import naming
 
 #: Category → its other names.
 Synonyms = Mapping[str, Sequence[str]]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from scipy.stats import beta
 
-from ood_lab.lvlm.english import english
+from ood_lab.lvlm.questions.grammar import english
 
 
 class Bounds(NamedTuple):

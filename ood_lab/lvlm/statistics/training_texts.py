@@ -13,11 +13,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.clip import ClipModel
-from ood_lab.errors import UserError
-from ood_lab.io import read_table
-from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
-from ood_lab.lvlm.statistics.findings import Findings
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.statistics.statistic_tables import Findings
 from ood_lab.lvlm.statistics.synonyms import Synonyms, nearest_phrases, read_synonyms
+from ood_lab.lvlm.statistics.training_coverage import (
+    bayes_interval,
+    clopper_pearson,
+    semantic_overlap,
+)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from ood_lab.data.files import load_rgb
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.lvlm.training.examples import Conversation, Example
 
 _ROLES = {

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.lvlm.chat.model import encoded
+from ood_lab.lvlm.chat.model_folder import encoded
 
 #: Label of a token that is not learned.
 IGNORED = -100

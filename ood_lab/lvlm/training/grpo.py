@@ -16,14 +16,14 @@ from annotated_types import Ge
 from PIL import Image
 from torch import Tensor
 
-from ood_lab.arguments import Count
-from ood_lab.lvlm.chat.features import PIXELS, features_of, joined
-from ood_lab.lvlm.chat.model import encoded, image_inputs
-from ood_lab.lvlm.chat.ways import same_scores
+from ood_lab.common.arguments import Count
+from ood_lab.lvlm.chat.image_features import PIXELS, features_of, joined
+from ood_lab.lvlm.chat.inference_modes import same_scores
+from ood_lab.lvlm.chat.model_folder import encoded, image_inputs
 from ood_lab.lvlm.training.grpo_loss import Ratio, advantages, grpo_loss, token_log_probs
-from ood_lab.lvlm.training.module import VlmTuning
-from ood_lab.lvlm.training.oric_data import Prompt
+from ood_lab.lvlm.training.oric_questions import Prompt
 from ood_lab.lvlm.training.rewards import Reward, accuracy_reward
+from ood_lab.lvlm.training.tuning_module import VlmTuning
 
 
 class _Replies(NamedTuple):

@@ -12,13 +12,13 @@ from annotated_types import Ge, Lt
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from ood_lab.data.files import load_rgb
-from ood_lab.data.sampling import EpochSampler
-from ood_lab.epochs import coming_epoch
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.lvlm.oric.files import Item, problem_of, read_train
-from ood_lab.lvlm.oric.wording import plain_text
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.common.training_epoch import coming_epoch
+from ood_lab.data.datamodules.epoch_sampler import EpochSampler
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, read_train
+from ood_lab.lvlm.benchmarks.oric.wording import plain_text
 
 
 class Prompt(NamedTuple):

@@ -13,8 +13,8 @@ import transformers
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ood_lab.errors import UserError
-from ood_lab.io import share
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import share
 from ood_lab.lvlm.training.examples import IGNORED, Example, Rows
 
 #: Parts of most models of this kind, by the names that their parameters begin with.

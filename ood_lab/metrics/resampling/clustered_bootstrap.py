@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.metrics.intervals import percentile_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.significance import bootstrap_p_values, holm
+from ood_lab.metrics.resampling.intervals import percentile_interval
+from ood_lab.metrics.resampling.significance import bootstrap_p_values, holm
 
 #: Counts ``[..., C]`` of any shape → metrics ``[...]`` by name.
 Metrics = Callable[[NDArray[Any]], Mapping[str, Floats]]
@@ -109,9 +109,9 @@ def contrast(names: Sequence[Any], found: Clustered, first: Any = None) -> pd.Da
     """The differences between M groups that share their clusters.
 
     The p-values are two-sided, a normal approximation with the bootstrap's standard error, see
-    :func:`~ood_lab.metrics.significance.bootstrap_p_values`, and Holm-corrected over the pairs of a
-    metric. The tails are not known from B draws, so that none is below ``1 / (B + 1)`` before the
-    correction.
+    :func:`~ood_lab.metrics.resampling.significance.bootstrap_p_values`, and Holm-corrected over the
+    pairs of a metric. The tails are not known from B draws, so that none is below ``1 / (B + 1)``
+    before the correction.
 
     Args:
         names: of the groups.

@@ -9,16 +9,16 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics.best_set import JointEstimate, drawn_means, mean_aurocs, turned
-from ood_lab.metrics.evaluation import Evaluation
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.record import FPR95, metric_of
-from ood_lab.metrics.significance import (
+from ood_lab.metrics.resampling.significance import (
     best_group,
     bootstrap_p_values,
     delong,
     delong_p_values,
     holm,
 )
+from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.metrics.verdict import CHANCE
 
 

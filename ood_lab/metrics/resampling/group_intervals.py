@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.metrics.intervals import (
+from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.record import Rule
+from ood_lab.metrics.resampling.intervals import (
     FEWEST,
     auroc_interval,
     bootstrap_interval,
@@ -15,8 +17,6 @@ from ood_lab.metrics.intervals import (
     is_rare,
     percentile_interval,
 )
-from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.record import Rule
 
 Ends = tuple[Floats, Floats]
 # Of means over groups: in so small a group the draws spread too little, whatever the metric.
@@ -33,11 +33,11 @@ def group_ends(
 ) -> Ends:
     """Both ends of the 95% intervals on one group, ``[D]`` each.
 
-    - ``auroc``: :func:`~ood_lab.metrics.intervals.auroc_interval`.
+    - ``auroc``: :func:`~ood_lab.metrics.resampling.intervals.auroc_interval`.
     - ``threshold_*`` (FPR95): the percentiles of the draws; those of order statistics and
-      proportions (:func:`~ood_lab.metrics.intervals.exceedance_interval`) where a group has fewer
-      than 100 images, or the draws are all the same; NaN there for copies of one photograph, of
-      which order statistics know nothing.
+      proportions (:func:`~ood_lab.metrics.resampling.intervals.exceedance_interval`) where a group
+      has fewer than 100 images, or the draws are all the same; NaN there for copies of one
+      photograph, of which order statistics know nothing.
     - ``percentile`` (AUPR): the percentiles of the draws; NaN where a group has fewer than 100
       images.
 

@@ -1,8 +1,8 @@
 """Confidence intervals from bootstrap draws, of proportions, and where the bootstrap fails.
 
 A bootstrap knows no score beyond those it was given. It fails where a sample is small, and where
-hardly an image is on the wrong side of the others; ``tests/metrics/test_coverage.py`` simulates
-where. There, intervals rest on order statistics and on proportions, or there is none.
+hardly an image is on the wrong side of the others; ``tests/metrics/resampling/test_coverage.py``
+simulates where. There, intervals rest on order statistics and on proportions, or there is none.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import scipy  # loads scipy.special when it is used
 from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling import score_matrix
+from ood_lab.metrics.resampling.stratified_bootstrap import score_matrix
 
 
 def delong(

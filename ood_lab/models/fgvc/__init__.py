@@ -3,7 +3,7 @@
 from ood_lab.models.fgvc.akg import AKG, AKGNet
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
 from ood_lab.models.fgvc.hrn import HRN, HRNNet
-from ood_lab.models.fgvc.labels import LabelSpace
+from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.nts import NTS, NTSNet
 from ood_lab.models.fgvc.p2p import P2P, P2PNet
 from ood_lab.models.fgvc.sps import SPS, SPSNet

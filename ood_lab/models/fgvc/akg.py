@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
-from ood_lab.models.fgvc.blocks import Branch, known_cross_entropy
-from ood_lab.models.fgvc.graph import (
+from ood_lab.models.fgvc.graph_losses import (
     GraphLosses,
     focal_binary_cross_entropy,
     focal_cross_entropy,
 )
-from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.fgvc.label_tree import Hierarchy
+from ood_lab.models.fgvc.layers import Branch, known_cross_entropy
 from ood_lab.models.output import Output
 
 

@@ -11,13 +11,13 @@ from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.classifier import Classifier
-from ood_lab.models.contract import check_contract
-from ood_lab.models.fgvc.labels import LabelSpace
+from ood_lab.models.fgvc.label_sizes import LabelSpace
 from ood_lab.models.fgvc.trunk import channels_first, pyramid
-from ood_lab.models.transform import set_transform, transform_options
+from ood_lab.models.head_check import check_contract
+from ood_lab.models.image_transforms import set_transform, transform_options
+from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.weights import load_weights
 
 

@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torchvision.ops import sigmoid_focal_loss
 
-from ood_lab.models.fgvc.blocks import UNKNOWN
-from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.fgvc.label_tree import Hierarchy
+from ood_lab.models.fgvc.layers import UNKNOWN
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
-from ood_lab.models.fgvc.blocks import UNKNOWN, Branch, known_cross_entropy
-from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.fgvc.label_tree import Hierarchy
+from ood_lab.models.fgvc.layers import UNKNOWN, Branch, known_cross_entropy
 from ood_lab.models.output import Output
 
 

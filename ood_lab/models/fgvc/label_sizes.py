@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: What a method may ask for, and how the user provides it.
 REMEDIES = {

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ood_lab.errors import UserError
-from ood_lab.models.fgvc.blocks import UNKNOWN
-from ood_lab.models.fgvc.labels import LabelSpace
+from ood_lab.common.errors import UserError
+from ood_lab.models.fgvc.label_sizes import LabelSpace
+from ood_lab.models.fgvc.layers import UNKNOWN
 
 
 class Hierarchy:

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
-from ood_lab.models.fgvc.parts import PartProposals, rank_loss
+from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
 from ood_lab.models.output import Output
 
 

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ood_lab.models.fgvc.alignment import PoseMemory
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet, fused_head
-from ood_lab.models.fgvc.blocks import BasicConv, elu_mlp
-from ood_lab.models.fgvc.parts import PartProposals, rank_loss
+from ood_lab.models.fgvc.discriminative_parts import PartProposals, rank_loss
+from ood_lab.models.fgvc.layers import BasicConv, elu_mlp
+from ood_lab.models.fgvc.part_alignment import PoseMemory
 from ood_lab.models.output import Output
 
 

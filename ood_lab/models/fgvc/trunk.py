@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.models.build import create_timm
+from ood_lab.common.errors import UserError
+from ood_lab.models.loading.timm_networks import create_timm
 from ood_lab.models.weights import load_weights
 
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from ood_lab.models.fgvc.base import FGVCModule, FGVCNet
-from ood_lab.models.fgvc.blocks import elu_mlp, known_cross_entropy
-from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.fgvc.label_tree import Hierarchy
+from ood_lab.models.fgvc.layers import elu_mlp, known_cross_entropy
 from ood_lab.models.output import Output
 
 

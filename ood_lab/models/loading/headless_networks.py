@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.models.contract import evaluating, random_batch
+from ood_lab.common.errors import UserError
+from ood_lab.models.head_check import evaluating, random_batch
 
 #: Inverse strength of the penalty of :func:`linear_head`, the default of scikit-learn.
 C = 1.0

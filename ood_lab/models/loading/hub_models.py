@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import constants
 from huggingface_hub.utils import get_session
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Seconds to wait for an answer.
 TIMEOUT = 10

@@ -13,12 +13,12 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.models.build import module_backbone
-from ood_lab.models.contract import linear_layers_giving_logits, random_batch
-from ood_lab.models.headless import FITTED
-from ood_lab.models.hub import model_folder
-from ood_lab.models.wrapped import WrappedBackbone
+from ood_lab.common.errors import UserError
+from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.loading.headless_networks import FITTED
+from ood_lab.models.loading.hub_models import model_folder
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: Files that say what an image processor does.
 _PROCESSORS = ("preprocessor_config.json", "processor_config.json")

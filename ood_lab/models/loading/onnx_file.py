@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.models.build import module_backbone
-from ood_lab.models.contract import random_batch
-from ood_lab.models.transform import TransformSettings
-from ood_lab.models.wrapped import WrappedBackbone
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.models.head_check import random_batch
+from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: The type of a tensor of float32 in ONNX.
 _FLOAT = 1
@@ -42,7 +42,7 @@ def onnx_backbone(
             the graph says.
         num_classes: expected number of outputs, checked.
         image_size: width and height that all images of the data share.
-        transform: see :class:`~ood_lab.models.transform.TransformSettings`; the size is the
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; the size is the
             file's own where it fixes one.
 
     Raises:

@@ -14,19 +14,19 @@ import torch
 from timm.data import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, resolve_model_data_config
 from torch import nn
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
-from ood_lab.models.contract import check_contract, linear_layers_giving_logits, random_batch
-from ood_lab.models.headless import FITTED, WithHead
-from ood_lab.models.hub import one_attempt
-from ood_lab.models.transform import (
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
+from ood_lab.models.head_check import check_contract, linear_layers_giving_logits, random_batch
+from ood_lab.models.image_transforms import (
     TransformSettings,
     set_transform,
     stamp_mismatch,
     transform_options,
 )
+from ood_lab.models.loading.headless_networks import FITTED, WithHead
+from ood_lab.models.loading.hub_models import one_attempt
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.weights import load_weights, saved_outputs
-from ood_lab.models.wrapped import WrappedBackbone
 
 # Resize to 256, crop 224: what most networks trained on ImageNet saw.
 _IMAGENET = {
@@ -71,7 +71,7 @@ def timm_backbone(
         data_config: transform settings of the checkpoint that will be loaded next.
         head: fit this head on the model's features, in place of its own.
         classes: of the fitted head.
-        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
     Raises:
         UserError: unknown name, weights not to be had, a transform other than the weights expect,
@@ -148,8 +148,8 @@ def module_backbone(
         image_size: width and height that all images of the data share, up to 512 pixels.
         classes: of a head that is fitted.
         name: what messages call the network; its class by default.
-        transform: see :class:`~ood_lab.models.transform.TransformSettings`; ``crop_pct`` is 1 where
-            only the size is known.
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`; ``crop_pct`` is
+            1 where only the size is known.
 
     Raises:
         UserError: no such layer, other weights, another number of classes, or logits that are not

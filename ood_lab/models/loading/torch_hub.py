@@ -10,12 +10,12 @@ from typing import Any, Literal, Unpack
 import torch.hub
 from torch import nn
 
-from ood_lab.errors import UserError
-from ood_lab.models.build import module_backbone
-from ood_lab.models.contract import linear_layers_giving_logits, random_batch
-from ood_lab.models.headless import FITTED
-from ood_lab.models.transform import TransformSettings
-from ood_lab.models.wrapped import WrappedBackbone
+from ood_lab.common.errors import UserError
+from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.headless_networks import FITTED
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: Branches that torch.hub takes where none is named.
 _BRANCHES = ("main", "master")
@@ -52,7 +52,7 @@ def torch_hub_backbone(
         data_config: transform settings of the checkpoint that will be loaded next.
         image_size: width and height that all images of the data share.
         classes: of a head that is fitted.
-        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
     Raises:
         UserError: code or weights are not here, no such function, or a network without a head.

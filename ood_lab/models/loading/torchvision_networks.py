@@ -13,13 +13,13 @@ import torchvision.models as zoo
 from torch import nn
 from torchvision.models import WeightsEnum
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.models.build import module_backbone
-from ood_lab.models.contract import linear_layers_giving_logits, random_batch
-from ood_lab.models.transform import TransformSettings
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import suggestion
+from ood_lab.models.head_check import linear_layers_giving_logits, random_batch
+from ood_lab.models.image_transforms import TransformSettings
+from ood_lab.models.loading.timm_networks import module_backbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.weights import saved_outputs
-from ood_lab.models.wrapped import WrappedBackbone
 
 
 def torchvision_backbone(
@@ -47,7 +47,7 @@ def torchvision_backbone(
         new_head: with ``weights``: keep a fresh head, for fine-tuning to other classes.
         allow_transform_mismatch: accept other settings than those of the weights.
         data_config: transform settings of the checkpoint that will be loaded next.
-        transform: see :class:`~ood_lab.models.transform.TransformSettings`.
+        transform: see :class:`~ood_lab.models.image_transforms.TransformSettings`.
 
     Raises:
         UserError: an unknown name, weights not to be had, or logits that are not those of one

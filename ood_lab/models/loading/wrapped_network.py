@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import nearest
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.output import Output
 

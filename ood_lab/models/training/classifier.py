@@ -14,10 +14,10 @@ from torch.optim import Optimizer
 from torchmetrics import Metric
 from torchmetrics.classification import MulticlassAccuracy
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.losses import CrossEntropy, Loss
 from ood_lab.models.output import Output
+from ood_lab.models.training.losses import CrossEntropy, Loss
 
 
 class Exposed(NamedTuple):
@@ -50,7 +50,7 @@ class Classifier(LightningModule):
         channels_last: the weights lie as ``[C, H, W, C_in]`` in memory: convolutional networks
             train up to 1.5 times faster, transformers as fast. It moves the last digits of every
             step, and so is a setting of the run and not chosen by measurement.
-        loss: see :mod:`ood_lab.models.losses`; None = cross-entropy.
+        loss: see :mod:`ood_lab.models.training.losses`; None = cross-entropy.
     """
 
     not_saved: tuple[str, ...] = ("backbone", "optimizer", "scheduler", "loss")

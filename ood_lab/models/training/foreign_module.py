@@ -10,8 +10,8 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 from torchmetrics.classification import MulticlassAccuracy
 
-from ood_lab.errors import UserError
-from ood_lab.models.wrapped import WrappedBackbone
+from ood_lab.common.errors import UserError
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 #: What a module must define to train itself.
 NEEDED = ("training_step", "configure_optimizers")

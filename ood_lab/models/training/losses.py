@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from annotated_types import Ge
 from torch import Tensor
 
-from ood_lab.arguments import Count, Positive
+from ood_lab.common.arguments import Count, Positive
 
 
 class Loss(Protocol):

@@ -10,10 +10,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.utils.data import DataLoader
 
+from ood_lab.common.english import counted
+from ood_lab.common.progress import Pace, duration
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.threads import times_of_a_step
-from ood_lab.progress import Pace, duration
-from ood_lab.words import counted
+from ood_lab.models.training.cpu_threads import times_of_a_step
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,8 @@ _LINES = 50
 class TrainingLog(Callback):
     """Logs lines before, during and after a training, on the main process.
 
-    Lines about progress go to the logger ``ood_lab.progress``; a terminal has a bar for them.
+    Lines about progress go to the logger ``ood_lab.common.progress``; a terminal has a bar for
+    them.
 
     Args:
         name: of what is trained.

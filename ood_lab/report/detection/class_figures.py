@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, draw_bars, draw_marks, name_rows
 from ood_lab.report.figures.heatmap import draw_cells, shades
 from ood_lab.report.figures.layout import (

@@ -11,28 +11,36 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.axes import AXES, Axis
+from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, metric_of
-from ood_lab.metrics.copies import photographs
+from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
-from ood_lab.report.blocks import Block, FigureFile, Folded, Text
-from ood_lab.report.dating import dating_notes, dating_tables
-from ood_lab.report.fields import DATING, level_blocks, of_section
-from ood_lab.report.how_far import Measured, sections_of
-from ood_lab.report.mistakes import Thumbnails, mistake_blocks
-from ood_lab.report.page import Page, Section
-from ood_lab.report.pictures import LoadImage, Pictures
-from ood_lab.report.protocol import (
+from ood_lab.report.detection.hierarchy_tables import dating_notes, dating_tables
+from ood_lab.report.detection.level_curves import DATING, level_blocks, of_section
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
     finding_sentences,
     fpr95_sentence,
     percent,
     star_sentence,
 )
-from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.misclassified_images import Thumbnails, mistake_blocks
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    name_cell,
+    number_cell,
+)
+from ood_lab.report.rendering.thumbnails import LoadImage, Pictures
+from ood_lab.report.results_lookup import UNGROUPED, Estimate, RunView
+from ood_lab.report.shift.distance_page import Measured, sections_of
 from ood_lab.report.verdict import Verdict
-from ood_lab.report.view import UNGROUPED, Estimate, RunView
-from ood_lab.words import counted, listed
+from ood_lab.schema.shift_axes import AXES, Axis
 
 #: Detectors of each kind that a short table has.
 _OF_EACH = 2
@@ -118,7 +126,7 @@ def write_report(
         path: the file to write; replaced as a whole.
         results: a results table of one model and seed.
         scores: scores table, higher = more OOD.
-        figures: what :func:`ood_lab.report.run_figures.write_figures` returned; embedded.
+        figures: what :func:`ood_lab.report.detection.run_figures.write_figures` returned; embedded.
         manifest: versions, identities, hyperparameters; nested mappings become dotted keys,
             and the lists ``findings`` (of the check of the data) and ``warnings`` are shown first
             on the page; sets with findings are marked.

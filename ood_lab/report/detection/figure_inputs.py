@@ -11,8 +11,8 @@ import pandas as pd
 
 from ood_lab.report.figures.lines import Line, curve
 from ood_lab.report.figures.style import style
-from ood_lab.report.protocol import fpr95_sentence
-from ood_lab.report.view import RunView
+from ood_lab.report.rendering.metric_definitions import fpr95_sentence
+from ood_lab.report.results_lookup import RunView
 
 #: Lines above this number are not told apart: the best ones stand out, the rest is grey.
 _MAX_HIGHLIGHTED = 6

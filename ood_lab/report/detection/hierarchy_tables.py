@@ -8,8 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Group, Head, Table
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 _ALL = "all"
 Row = Mapping[Any, Any]

@@ -8,9 +8,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.blocks import Block, FigureFile, Folded, Links, Menu, Text
-from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.view import Estimate, RunView
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Links, Menu, Text
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    name_cell,
+    number_cell,
+)
+from ood_lab.report.results_lookup import Estimate, RunView
 
 #: First parts of the names of the figures by level, and the name of that of the dating.
 _CURVES, _MAPS, DATING = "levels_", "heatmap_", "dating"

@@ -15,19 +15,27 @@ import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from ood_lab.common.english import counted, listed
 from ood_lab.metrics import wilson_interval
-from ood_lab.report.blocks import Block, Folded, Menu, Picture, Pictures, PlannedFigure, Text
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.scatter import styles_of
 from ood_lab.report.figures.style import SOFT
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.p_values import p_text
-from ood_lab.report.page import Page, Section
-from ood_lab.report.pictures import LoadImage
-from ood_lab.report.pictures import Pictures as Images
-from ood_lab.report.table import Cell, Head, Table, count_cell, name_cell, number_cell
-from ood_lab.words import counted, listed
+from ood_lab.report.rendering.blocks import (
+    Block,
+    Folded,
+    Menu,
+    Picture,
+    Pictures,
+    PlannedFigure,
+    Text,
+)
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.p_values import p_text
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.report.rendering.thumbnails import Pictures as Images
 
 #: The most and the least unusual, each.
 EXTREMES = 12

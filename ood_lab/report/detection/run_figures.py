@@ -10,11 +10,17 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.axes import LEVELS
-from ood_lab.report.blocks import FigureFile, PlannedFigure
-from ood_lab.report.class_figures import confusion, recall_by_category
-from ood_lab.report.fields import DATING
-from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.detection.class_figures import confusion, recall_by_category
+from ood_lab.report.detection.figure_inputs import FigureInputs
+from ood_lab.report.detection.level_curves import DATING
+from ood_lab.report.detection.score_figures import (
+    best_of,
+    dad_against_fpr95,
+    densities,
+    fpr95_bars,
+    risk_curves,
+    roc,
+)
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.heatmap import cell_panels, shades
 from ood_lab.report.figures.layout import (
@@ -27,16 +33,10 @@ from ood_lab.report.figures.scatter import (
     draw_clouds,
 )
 from ood_lab.report.figures.style import COLOURS, ID_COLOUR, Style
-from ood_lab.report.protocol import MISSING, star_sentence
-from ood_lab.report.score_figures import (
-    best_of,
-    dad_against_fpr95,
-    densities,
-    fpr95_bars,
-    risk_curves,
-    roc,
-)
-from ood_lab.report.view import RunView
+from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
+from ood_lab.report.rendering.metric_definitions import MISSING, star_sentence
+from ood_lab.report.results_lookup import RunView
+from ood_lab.schema.shift_axes import LEVELS
 
 _MAX_POINTS = 400
 
@@ -122,7 +122,7 @@ def write_figures(
         results: long results table of one model and seed.
         scores: scores table, higher = more OOD.
         fpr95_positive: the positive class of FPR95; every figure that shows FPR95 says it.
-        significance: see :func:`ood_lab.report.detection.detection_blocks`.
+        significance: see :func:`ood_lab.report.detection.detection_page.detection_blocks`.
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores`` and ``features``.

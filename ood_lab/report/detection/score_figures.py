@@ -13,7 +13,7 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 
 from ood_lab.metrics import risk_coverage, roc_curve
-from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.detection.figure_inputs import FigureInputs
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import density, limits_of
 from ood_lab.report.figures.layout import (
@@ -23,13 +23,13 @@ from ood_lab.report.figures.layout import (
     wrapped,
 )
 from ood_lab.report.figures.lines import curve, draw_lines
+from ood_lab.report.figures.panel_sheet import Words, joined, new_sheet, write_words
 from ood_lab.report.figures.scatter import (
     styles_of,
 )
-from ood_lab.report.figures.sheet import Words, joined, new_sheet, write_words
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, WIDTH, style
-from ood_lab.report.protocol import percent
-from ood_lab.report.view import RunView
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.results_lookup import RunView
 
 _TICKS = (-1000, -100, -10, -1, 0, 1, 10, 100, 1000, 10_000)
 _NEAR = 4.0  # percentage points: marks of equal DAD that are nearer would cover each other

@@ -13,7 +13,7 @@ from matplotlib.transforms import ScaledTranslation
 
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.style import COLOURS, INK, SOFT, Style
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.rendering.metric_definitions import MISSING
 
 
 class Bar(NamedTuple):

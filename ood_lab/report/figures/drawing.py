@@ -12,10 +12,10 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from PIL import Image
 
-from ood_lab.cores import on_all_cores
-from ood_lab.report.blocks import FigureFile, PlannedFigure
+from ood_lab.common.cpu_cores import on_all_cores
 from ood_lab.report.figures.style import rc
-from ood_lab.report.optional import optional
+from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
+from ood_lab.report.rendering.output_failures import optional
 
 
 def write(figure: PlannedFigure, folder: Path) -> bool:

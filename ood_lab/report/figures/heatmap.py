@@ -16,10 +16,10 @@ from matplotlib.colors import Colormap, LogNorm, Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.axes import LEVELS
-from ood_lab.report.figures.sheet import Words, new_sheet, write_words
+from ood_lab.report.figures.panel_sheet import Words, new_sheet, write_words
 from ood_lab.report.figures.style import INK, text_on
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.schema.shift_axes import LEVELS
 
 _EMPTY = "#EFEFEF"
 _HEIGHT = 0.29  # inches, of a cell of a grid of levels

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 from matplotlib.path import Path
 from numpy.typing import NDArray
 
-from ood_lab.axes import LEVELS
 from ood_lab.report.figures.layout import add_legend, label_ends, new_figure, panels
-from ood_lab.report.figures.sheet import joined
+from ood_lab.report.figures.panel_sheet import joined
 from ood_lab.report.figures.style import GREY, Style, style
+from ood_lab.schema.shift_axes import LEVELS
 
 _QUIET = "#777777"  # of the name of a grey line
 

@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json
-from ood_lab.report.answer import ALPHA, EACH, INTERVALS, listing, tested, value_of
-from ood_lab.report.blocks import Links, Text
-from ood_lab.report.leaderboard import MEAN
-from ood_lab.report.page import Page, Section
-from ood_lab.report.protocol import MISSING
-from ood_lab.report.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
-from ood_lab.results import RESULTS, read_results, whole, why_missing
-from ood_lab.words import counted, listed
+from ood_lab.common.english import counted, listed
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json
+from ood_lab.report.leaderboard.long_table import MEAN
+from ood_lab.report.rendering.blocks import Links, Text
+from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.sentences import ALPHA, EACH, INTERVALS, listing, tested, value_of
+from ood_lab.report.rendering.table import Cell, Head, Table, count_cell, estimate_cell, name_cell
+from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
 
 #: What the runs of one table have in common: they were asked the very same questions.
 _ALIKE = ["benchmark", "data", "asked"]

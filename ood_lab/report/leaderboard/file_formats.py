@@ -6,19 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ood_lab.io import write_text
-from ood_lab.report.blocks import Block, FigureFile, Folded, Text
-from ood_lab.report.leaderboard import Leaderboard
-from ood_lab.report.leaderboard_dating import dating_rows, dating_wide
-from ood_lab.report.leaderboard_table import wide_table
-from ood_lab.report.leaderboard_verdict import BoardVerdict
-from ood_lab.report.optional import optional
-from ood_lab.report.page import Page, Section
-from ood_lab.report.paper import latex, markdown
-from ood_lab.report.protocol import definitions_of, fpr95_sentence, star_sentence
-from ood_lab.report.shots import shots_rows, write_shots_figure
-from ood_lab.report.table import Cell, Head, Table
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.files import write_text
+from ood_lab.report.leaderboard.hierarchy_table import dating_rows, dating_wide
+from ood_lab.report.leaderboard.long_table import Leaderboard
+from ood_lab.report.leaderboard.shots_page import shots_rows, write_shots_figure
+from ood_lab.report.leaderboard.verdict import BoardVerdict
+from ood_lab.report.leaderboard.wide_table import wide_table
+from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
+from ood_lab.report.rendering.metric_definitions import (
+    definitions_of,
+    fpr95_sentence,
+    star_sentence,
+)
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.paper_tables import latex, markdown
+from ood_lab.report.rendering.table import Cell, Head, Table
 
 _TERMINAL_ROWS = 20
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json, read_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json, read_table
 from ood_lab.metrics import at_chance
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.report.view import RunView
-from ood_lab.results import of_kind, read_results
+from ood_lab.schema.results import of_kind, read_results
 
 _NEEDED = ("fpr95_positive", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.

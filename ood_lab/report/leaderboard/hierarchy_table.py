@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.leaderboard import aggregate, once
-from ood_lab.report.leaderboard_best import mark_best
-from ood_lab.report.leaderboard_names import differing, trainings
-from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Group, Head, Table
+from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.long_table import aggregate, once
+from ood_lab.report.leaderboard.run_names import differing, trainings
+from ood_lab.report.leaderboard.significance import mark_best
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 _ALL = "all"
 _DERIVED = "†"
@@ -27,7 +27,7 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     """Overall accuracies of runs with a dating table, seeds of one configuration together.
 
     ``best``: within noise of the best of its level and subset, by the rule of
-    :func:`~ood_lab.report.leaderboard_best.mark_best`. Empty when no run has such a table.
+    :func:`~ood_lab.report.leaderboard.significance.mark_best`. Empty when no run has such a table.
     """
     single = pd.DataFrame(row for run in runs for row in _rows_of(run))
     if single.empty:

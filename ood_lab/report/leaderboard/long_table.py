@@ -8,11 +8,11 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.leaderboard_best import Pairs, mark_best
-from ood_lab.report.leaderboard_names import trainings
-from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.protocol import finding_sentences, percent
-from ood_lab.report.view import Estimate
+from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.run_names import trainings
+from ood_lab.report.leaderboard.significance import Pairs, mark_best
+from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
+from ood_lab.report.results_lookup import Estimate
 
 MEAN = "mean"
 COLUMNS = [

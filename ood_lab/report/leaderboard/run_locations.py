@@ -6,7 +6,7 @@ import glob
 from collections.abc import Sequence
 from pathlib import Path
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 
 def finished_runs(

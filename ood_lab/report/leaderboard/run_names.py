@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.page import flatten
+from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.rendering.page import flatten
 
 #: What a network is made of and trained with, the most telling first. The CLIP and the preset only
 #: say how shift is measured, or which of these values are the default.

@@ -20,7 +20,7 @@ def shots_figure(rows: pd.DataFrame) -> Figure:
 
     Args:
         rows: ``model, background, detector, metric, shots, value, seed_std, n_seeds``, see
-            :func:`ood_lab.report.shots.shots_rows`.
+            :func:`ood_lab.report.leaderboard.shots_page.shots_rows`.
     """
     maps = list(rows.groupby(["metric", "detector"], sort=False))
     maps.sort(key=lambda each: each[0][0] != "id_accuracy")

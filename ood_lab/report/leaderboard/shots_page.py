@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.report.blocks import FigureFile
-from ood_lab.report.leaderboard import MEAN, Leaderboard
+from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
+from ood_lab.report.rendering.blocks import FigureFile
 
 log = logging.getLogger(__name__)
 COLUMNS = ["model", "background", "detector", "metric", "shots", "value", "seed_std", "n_seeds"]
@@ -64,7 +64,7 @@ def write_shots_figure(folder: Path, name: str, rows: pd.DataFrame) -> FigureFil
     """
     from ood_lab.report.figures.drawing import write_figure  # drawing is slow to load
     from ood_lab.report.figures.style import rc
-    from ood_lab.report.shots_figure import shots_figure
+    from ood_lab.report.leaderboard.shots_figure import shots_figure
 
     caption = (
         "ID accuracy, and AUROC as the mean over all OOD sets, against the training images of each "

@@ -10,15 +10,15 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.report.blocks import Block, Folded, Text
-from ood_lab.report.leaderboard import MEAN, Leaderboard, aggregate
-from ood_lab.report.leaderboard_best import mark_best
-from ood_lab.report.leaderboard_names import labels, short_names, trainings
-from ood_lab.report.leaderboard_runs import FinishedRun
-from ood_lab.report.protocol import DAGGER, fpr95_sentence, percent
-from ood_lab.report.table import Cell, Head, Table, name_cell, plain_table
+from ood_lab.common.english import counted, listed
+from ood_lab.report.leaderboard.finished_runs import FinishedRun
+from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard, aggregate
+from ood_lab.report.leaderboard.run_names import labels, short_names, trainings
+from ood_lab.report.leaderboard.significance import mark_best
+from ood_lab.report.rendering.blocks import Block, Folded, Text
+from ood_lab.report.rendering.metric_definitions import DAGGER, fpr95_sentence, percent
+from ood_lab.report.rendering.table import Cell, Head, Table, name_cell, plain_table
 from ood_lab.report.verdict import WEAK, some
-from ood_lab.words import counted, listed
 
 #: Rows on a terminal, its width, and the fewest letters of a name there.
 _ROWS, _WIDTH, _LETTERS = 10, 80, 16

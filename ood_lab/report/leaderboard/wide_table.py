@@ -11,11 +11,11 @@ import numpy as np
 import pandas as pd
 
 from ood_lab.metrics import metric_of
-from ood_lab.report.leaderboard import MEAN, Leaderboard
-from ood_lab.report.leaderboard_best import RULE
-from ood_lab.report.leaderboard_names import short_names
-from ood_lab.report.protocol import MISSING, fpr95_sentence, percent
-from ood_lab.report.table import Cell, Group, Head, Table
+from ood_lab.report.leaderboard.long_table import MEAN, Leaderboard
+from ood_lab.report.leaderboard.run_names import short_names
+from ood_lab.report.leaderboard.significance import RULE
+from ood_lab.report.rendering.metric_definitions import MISSING, fpr95_sentence, percent
+from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 _KEY = ["run", "detector"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
-from ood_lab.report.table import Table
+from ood_lab.report.rendering.table import Table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

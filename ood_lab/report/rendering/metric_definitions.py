@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.metrics import known_metrics, metric_of
 
 FPR95 = {

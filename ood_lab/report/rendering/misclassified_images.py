@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from ood_lab.report.blocks import Folded, Picture, Pictures
-from ood_lab.report.pictures import Pictures as Images
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures
+from ood_lab.report.rendering.thumbnails import Pictures as Images
 
 _SIDE = 112
 _SHOWN = 6

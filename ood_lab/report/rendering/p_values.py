@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ood_lab.report.protocol import MISSING
+from ood_lab.report.rendering.metric_definitions import MISSING
 
 #: What the p-values of contrasts are.
 P_NOTE = (

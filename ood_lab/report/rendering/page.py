@@ -13,8 +13,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ood_lab.io import read_json, write_text
-from ood_lab.report.blocks import (
+from ood_lab.common.files import read_json, write_text
+from ood_lab.report.rendering.blocks import (
     Block,
     FigureFile,
     Folded,
@@ -24,7 +24,7 @@ from ood_lab.report.blocks import (
     Text,
     Words,
 )
-from ood_lab.report.table import Cell, Group, Head, Table
+from ood_lab.report.rendering.table import Cell, Group, Head, Table
 
 #: What a run shows first, on its page and in the terminal, is kept beside its results.
 SUMMARY = "summary.json"
@@ -203,7 +203,7 @@ def _block(found: dict[str, Any]) -> Table | Text:
 def page_template(name: str = "page.html.j2") -> Any:
     """A template of this package, to be rendered with all of its variables."""
     environment = Environment(
-        loader=PackageLoader("ood_lab.report", "."),
+        loader=PackageLoader("ood_lab.report.rendering", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ood_lab.report.table import Cell, Table, spans_of
+from ood_lab.report.rendering.table import Cell, Table, spans_of
 
 _LATEX = {
     "\\": r"\textbackslash{}",

@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.io import read_json
-from ood_lab.report.blocks import Text
-from ood_lab.report.detection import detection_blocks
-from ood_lab.report.page import SUMMARY, read_summary, write_summary
-from ood_lab.report.protocol import finding_sentences, percent
-from ood_lab.report.table import Head, Table, count_cell, name_cell, number_cell
-from ood_lab.report.terminal import print_blocks
+from ood_lab.common.files import read_json
+from ood_lab.report.detection.detection_page import detection_blocks
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.metric_definitions import finding_sentences, percent
+from ood_lab.report.rendering.page import SUMMARY, read_summary, write_summary
+from ood_lab.report.rendering.table import Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.terminal import print_blocks
 from ood_lab.report.verdict import Verdict
-from ood_lab.results import RESULTS, read_results
+from ood_lab.schema.results import RESULTS, read_results
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def show_accuracies(
     """Prints what a model that was trained or measured gets right, and keeps it.
 
     Args:
-        results: a results table of :data:`~ood_lab.results.ACCURACY`.
+        results: a results table of :data:`~ood_lab.schema.results.ACCURACY`.
         title: of the table.
         folder: of the run.
         show: value → text.

@@ -9,11 +9,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import AXES
-from ood_lab.report.protocol import percent
-from ood_lab.report.shift_tables import ID_TEST, rows_of
-from ood_lab.results import why_missing
-from ood_lab.words import counted, listed
+from ood_lab.common.english import counted, listed
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.shift.shift_tables import ID_TEST, rows_of
+from ood_lab.schema.results import why_missing
+from ood_lab.schema.shift_axes import AXES
 
 #: Sets that a sentence names.
 _NAMED = 6
@@ -96,7 +96,8 @@ def compared(
     """What is better and what is worse in words that follow "it is", and what has no test.
 
     Args:
-        rows: of :func:`~ood_lab.metrics.clustered.contrast`, with ``on``: what it is held against.
+        rows: of :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`, with ``on``: what
+            it is held against.
         lower: less is better.
         draws: of the bootstrap.
         than: before what it is better or worse than.

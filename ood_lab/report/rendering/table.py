@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
-from ood_lab.report.protocol import MISSING, percent
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
 
 Direction = Literal["ascending", "descending"]
 

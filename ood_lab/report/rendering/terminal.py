@@ -8,10 +8,18 @@ from dataclasses import dataclass, replace
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text as RichText
 
-from ood_lab.report.blocks import Block, Text
-from ood_lab.report.columns import Column, beside, break_name, build, numbers, pack, width_of
-from ood_lab.report.page import printed
-from ood_lab.report.table import Cell, Span, Table, spans_of
+from ood_lab.report.rendering.blocks import Block, Text
+from ood_lab.report.rendering.page import printed
+from ood_lab.report.rendering.table import Cell, Span, Table, spans_of
+from ood_lab.report.rendering.terminal_columns import (
+    Column,
+    beside,
+    break_name,
+    build,
+    numbers,
+    pack,
+    width_of,
+)
 
 _MAX_HEADER_LINES = 6
 _SHORT = 6  # letters of a name that need no number instead

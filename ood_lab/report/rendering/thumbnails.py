@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from PIL import Image, ImageOps
 
-from ood_lab.words import counted
+from ood_lab.common.english import counted
 
 log = logging.getLogger(__name__)
 

@@ -12,22 +12,22 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.axes import AXES
+from ood_lab.common.english import ordinal
 from ood_lab.metrics import BASELINE, KEPT, Following, miss_rates, missed, wilson_interval
-from ood_lab.metrics.intervals import Contrast
-from ood_lab.report.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.metrics.resampling.intervals import Contrast
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
 from ood_lab.report.figures.lines import Line, draw_lines
-from ood_lab.report.figures.rulers import draw_ruler
 from ood_lab.report.figures.scatter import styles_of
+from ood_lab.report.figures.shift_scales import draw_ruler
 from ood_lab.report.figures.style import COLOURS, GREY, style
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.page import Section
-from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, label_of
-from ood_lab.report.shift_tables import ID_TEST, summary_tables
-from ood_lab.report.table import Group, Head, Table, name_cell, number_cell
-from ood_lab.words import ordinal
+from ood_lab.report.rendering.blocks import Block, Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.page import Section
+from ood_lab.report.rendering.table import Group, Head, Table, name_cell, number_cell
+from ood_lab.report.shift.shift_figures import ShiftInputs, build_shift_figures, label_of
+from ood_lab.report.shift.shift_tables import ID_TEST, summary_tables
+from ood_lab.schema.shift_axes import AXES
 
 _ID_SHOWN = 3
 _DRAWN = 3000
@@ -41,7 +41,7 @@ class Measured:
 
     Attributes:
         degrees: one row per image: ``dataset, index`` and the columns of ``axes``.
-        summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
+        summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         axes: column of ``degrees`` → its words.
         detector: whose misses are looked at; None = nobody's.
         facts: ``by``, ``k`` and ``rulers``; ``unsplit`` where meaning and looks are not told apart.

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ood_lab.axes import Axis
+from ood_lab.schema.shift_axes import Axis
 
 
 class NearestFarthest(NamedTuple):

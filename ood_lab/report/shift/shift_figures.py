@@ -13,20 +13,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ood_lab.axes import AXES, Axis
-from ood_lab.report.blocks import PlannedFigure
 from ood_lab.report.figures.bars import Bar, draw_marks, name_rows
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.heatmap import draw_cells, shades
+from ood_lab.report.figures.image_grid import SIDE, Strip, contact_sheet
 from ood_lab.report.figures.layout import add_legend, new_figure, panels, wrapped
-from ood_lab.report.figures.pictures import SIDE, Strip, contact_sheet
-from ood_lab.report.figures.rulers import draw_ruler
 from ood_lab.report.figures.scatter import component_labels, draw_clouds, styles_of
+from ood_lab.report.figures.shift_scales import draw_ruler
 from ood_lab.report.figures.style import GREY, INK, MARKERS, WIDTH, Style
-from ood_lab.report.nearest_farthest import nearest_farthest
-from ood_lab.report.pictures import Pictures
-from ood_lab.report.protocol import MISSING
-from ood_lab.report.shift_tables import (
+from ood_lab.report.rendering.blocks import PlannedFigure
+from ood_lab.report.rendering.metric_definitions import MISSING
+from ood_lab.report.rendering.thumbnails import Pictures
+from ood_lab.report.shift.extreme_images import nearest_farthest
+from ood_lab.report.shift.shift_tables import (
     DEGREE,
     ID_NAME,
     ID_TEST,
@@ -35,6 +34,7 @@ from ood_lab.report.shift_tables import (
     rows_of,
     same_as_next,
 )
+from ood_lab.schema.shift_axes import AXES, Axis
 
 _NAMES = {axis: name.replace("D_", "$D_{") + "}$" for axis, name in DEGREE.items()}
 _WAYS = {"": "LAID", "_pca": "PCA", "_clip": "CLIP, undecomposed"}
@@ -50,9 +50,10 @@ class ShiftInputs:
 
     Attributes:
         degrees: one row per image: ``dataset, semantic, covariate`` and ``<axis>_<baseline>``.
-        summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
+        summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         footer: stands below every figure.
-        rulers: scales in units of ID data, see :func:`~ood_lab.report.figures.rulers.draw_ruler`.
+        rulers: scales in units of ID data, see
+            :func:`~ood_lab.report.figures.shift_scales.draw_ruler`.
     """
 
     degrees: pd.DataFrame
@@ -252,7 +253,7 @@ class Space(NamedTuple):
     Attributes:
         points: name → coordinates ``[n, 2]``; ``id`` first.
         shares: of the variance, by component.
-        table: see :func:`ood_lab.report.shift_tables.separability_table`.
+        table: see :func:`ood_lab.report.shift.shift_tables.separability_table`.
     """
 
     points: Mapping[str, NDArray[np.float64]]

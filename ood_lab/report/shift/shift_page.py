@@ -9,18 +9,23 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import AXES
-from ood_lab.report.blocks import Folded, Picture, Pictures, PlannedFigure, Text
-from ood_lab.report.mistakes import Thumbnails
-from ood_lab.report.nearest_farthest import nearest_farthest
-from ood_lab.report.page import Page, Section
-from ood_lab.report.pictures import LoadImage
-from ood_lab.report.pictures import Pictures as Images
-from ood_lab.report.protocol import finding_sentences
-from ood_lab.report.shift_figures import ShiftInputs, build_shift_figures, image_sheet, label_of
-from ood_lab.report.shift_tables import rows_of
-from ood_lab.report.table import Table
-from ood_lab.words import ordinal
+from ood_lab.common.english import ordinal
+from ood_lab.report.rendering.blocks import Folded, Picture, Pictures, PlannedFigure, Text
+from ood_lab.report.rendering.metric_definitions import finding_sentences
+from ood_lab.report.rendering.misclassified_images import Thumbnails
+from ood_lab.report.rendering.page import Page, Section
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.thumbnails import LoadImage
+from ood_lab.report.rendering.thumbnails import Pictures as Images
+from ood_lab.report.shift.extreme_images import nearest_farthest
+from ood_lab.report.shift.shift_figures import (
+    ShiftInputs,
+    build_shift_figures,
+    image_sheet,
+    label_of,
+)
+from ood_lab.report.shift.shift_tables import rows_of
+from ood_lab.schema.shift_axes import AXES
 
 _SHOWN = 6  # images at each end
 #: Files of a run folder that the page links to, where they are.
@@ -86,7 +91,7 @@ def write_shift_page(
         folder: run folder.
         degrees: one row per image: ``dataset, index, path``, ``semantic`` and ``covariate``, and
             ``<axis>_pca``, ``<axis>_clip`` by the baselines.
-        summary: see :func:`ood_lab.report.shift_tables.summary_tables`.
+        summary: see :func:`ood_lab.report.shift.shift_tables.summary_tables`.
         blocks: what the terminal shows, too.
         load_image: gives the image of a set by its row; None or an error where it is gone.
         manifest: ``title``, ``clip``, ``k``, ``id_images`` and ``rulers`` are read; all is shown.

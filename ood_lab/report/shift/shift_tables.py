@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import AXES, Axis
-from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Group, Head, Table, count_cell, name_cell, number_cell
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.table import (
+    Cell,
+    Group,
+    Head,
+    Table,
+    count_cell,
+    name_cell,
+    number_cell,
+)
+from ood_lab.schema.shift_axes import AXES, Axis
 
 #: What D of an axis is called.
 DEGREE = {"semantic": "D_sem", "covariate": "D_cov"}
@@ -134,7 +142,7 @@ def agreement_table(found: pd.DataFrame) -> Table:
     """Rank correlations of degrees with known levels: a row a decomposition of a set.
 
     Args:
-        found: see :func:`ood_lab.shift.agreement.agreement`.
+        found: see :func:`ood_lab.shift.level_agreement.agreement`.
     """
     pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
     values = found.set_index(["ood", "decomposition", "degree", "level"])

@@ -12,36 +12,43 @@ from typing import Any, ClassVar, Literal
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import read_json, write_csv, write_table
-from ood_lab.lvlm.against import Against, Twin, of_models
-from ood_lab.lvlm.answers import Answer, Answers
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.differences import together
-from ood_lab.lvlm.exports import Format, Whole, export
-from ood_lab.lvlm.forms import COT, WORDS, Forms, apart, check_same_model, with_forms
-from ood_lab.lvlm.found import Told, found_sentences
-from ood_lab.lvlm.judged import judge, with_unsure
-from ood_lab.lvlm.kept import model_name, store_of, write_answers
-from ood_lab.lvlm.levelled import with_levels
-from ood_lab.lvlm.moved import with_images_found
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json, write_csv, write_table
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.answers.answer_files import Answer, Answers
+from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.judgements import judge, with_unsure
+from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
+from ood_lab.lvlm.answers.recorded_answers import recorded_answers
+from ood_lab.lvlm.answers.reply_text import is_cut
+from ood_lab.lvlm.answers.text_model import TextModel
+from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, difference_table, form_table
+from ood_lab.lvlm.pages.result_sentences import Told, found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
-from ood_lab.lvlm.reader import READER, read_by_reader
-from ood_lab.lvlm.recorded import recorded_answers
-from ood_lab.lvlm.replies import is_cut
-from ood_lab.lvlm.shown import Headline, Scored, difference_table, form_table
-from ood_lab.lvlm.texts import TextModel
-from ood_lab.lvlm.whole import check_whole
-from ood_lab.report.blocks import Text
-from ood_lab.report.optional import optional
-from ood_lab.report.page import Page, write_summary
-from ood_lab.report.shown import show_warnings
-from ood_lab.report.table import Table
-from ood_lab.report.terminal import print_blocks
-from ood_lab.results import PART, Kind, write_results
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.lvlm.questions.image_checks import check_whole
+from ood_lab.lvlm.questions.image_levels import with_levels
+from ood_lab.lvlm.questions.package_exports import Format, Whole, export
+from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
+from ood_lab.lvlm.questions.question_forms import (
+    COT,
+    WORDS,
+    Forms,
+    apart,
+    check_same_model,
+    with_forms,
+)
+from ood_lab.lvlm.questions.relocated_images import with_images_found
+from ood_lab.lvlm.scoring.answer_differences import together
+from ood_lab.lvlm.scoring.run_comparison import Against, Twin, of_models
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.output_failures import optional
+from ood_lab.report.rendering.page import Page, write_summary
+from ood_lab.report.rendering.run_summary import show_warnings
+from ood_lab.report.rendering.table import Table
+from ood_lab.report.rendering.terminal import print_blocks
+from ood_lab.run.building.workspace import Task, Workspace
+from ood_lab.schema.results import PART, Kind, write_results
 
 log = logging.getLogger(__name__)
 
@@ -85,7 +92,8 @@ class Benchmark(Task):
     against: Sequence[str]
     #: Its numbers where several benchmarks are shown.
     headlines: ClassVar[Sequence[Headline]]
-    #: Metrics that are told in sentences, see :func:`~ood_lab.lvlm.found.found_sentences`.
+    #: Metrics that are told in sentences, see
+    #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
     told: ClassVar[Sequence[Told]]
     #: What sets are called there, if not by their name; "" = they are not told.
     told_as: ClassVar[Mapping[str, str]] = {}
@@ -226,9 +234,9 @@ class Benchmark(Task):
         """The answers of another run, or those of the chat model; images lie in ``folder``.
 
         Raises:
-            UserError: see :func:`~ood_lab.lvlm.recorded.recorded_answers`,
-                :func:`~ood_lab.lvlm.whole.check_whole` and
-                :func:`~ood_lab.lvlm.asking.answers_to`.
+            UserError: see :func:`~ood_lab.lvlm.answers.recorded_answers.recorded_answers`,
+                :func:`~ood_lab.lvlm.questions.image_checks.check_whole` and
+                :func:`~ood_lab.lvlm.answers.answer_requests.answers_to`.
         """
         if self.answers is not None:
             ws.manifest["answers"] = self.answers
@@ -365,7 +373,7 @@ class Benchmark(Task):
         return "default" if self.parser in (None, READER) else str(self.parser)
 
     def read(self, ws: Workspace, questions: Sequence[Question], answers: Answers) -> pd.DataFrame:
-        """What every reply says by ``task.parser``, see :func:`ood_lab.lvlm.judged.judge`."""
+        """What every reply says by ``task.parser``, see ``judge``."""
         if self.parser != READER:
             return with_unsure(judge(questions, answers, self.parser))
         made_with = ws.reader.made_with
@@ -396,13 +404,13 @@ class Benchmark(Task):
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """How models differ; the tables hold the answers of all, with a column ``model``.
 
-        See :func:`ood_lab.metrics.clustered.contrast`.
+        See :func:`ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
         """
 
     def form_contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """How two forms differ, by set; as :meth:`contrasts`, with the form for the model.
 
-        See :func:`ood_lab.lvlm.differences.contrasts_by`.
+        See :func:`ood_lab.lvlm.scoring.answer_differences.contrasts_by`.
         """
         return self.contrasts(ws, judged)
 

@@ -9,17 +9,17 @@ from typing import ClassVar
 
 import pandas as pd
 
-from ood_lab.lvlm.answers import Answers
+from ood_lab.lvlm.answers.answer_files import Answers
+from ood_lab.lvlm.captions.caption_page import COMPARED
+from ood_lab.lvlm.captions.caption_rules import Rules, Words
+from ood_lab.lvlm.captions.caption_scoring import Unparsed, caption_table
 from ood_lab.lvlm.captions.comparison import contrasts
 from ood_lab.lvlm.captions.nouns import NounExtractor
-from ood_lab.lvlm.captions.page import COMPARED
-from ood_lab.lvlm.captions.rules import Rules, Words
-from ood_lab.lvlm.captions.scoring import Unparsed, caption_table
-from ood_lab.lvlm.captions.similarity import Similarity
-from ood_lab.lvlm.captions.tasks import GENERATIVE
-from ood_lab.lvlm.questions import Question
-from ood_lab.run.workspace import Workspace
-from ood_lab.tasks._benchmark import Benchmark
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE
+from ood_lab.lvlm.captions.word_similarity import Similarity
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.run.building.benchmark_task import Benchmark
+from ood_lab.run.building.workspace import Workspace
 
 
 @dataclass(frozen=True, kw_only=True)

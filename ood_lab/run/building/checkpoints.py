@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ood_lab.errors import UserError
-from ood_lab.hints import nearest
-from ood_lab.io import read_config, read_json
-from ood_lab.run.compose import composed_again, parsed
-from ood_lab.run.internals import apply
-from ood_lab.run.keys import advice, has
-from ood_lab.run.values import key_of
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json
+from ood_lab.common.hints import nearest
+from ood_lab.run.commandline.composition import composed_again, parsed
+from ood_lab.run.commandline.hydra_internals import apply
+from ood_lab.run.commandline.key_suggestions import advice, has
+from ood_lab.run.commandline.override_values import key_of
 
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer

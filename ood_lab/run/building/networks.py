@@ -13,8 +13,9 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_object
 from omegaconf import DictConfig
 
-from ood_lab.data.datamodule import OODDataModule
-from ood_lab.errors import UserError
+from ood_lab.common.english import counted, listed
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.evaluation.id_accuracy import warn_of_size
 from ood_lab.models import (
     Backbone,
@@ -26,11 +27,10 @@ from ood_lab.models import (
     saved_labels,
     train_transform,
 )
-from ood_lab.models.own_training import NEEDED
-from ood_lab.run import checkpoints, nodes
-from ood_lab.run.compose import plain, running_overrides
-from ood_lab.run.values import key_of
-from ood_lab.words import counted, listed
+from ood_lab.models.training.foreign_module import NEEDED
+from ood_lab.run.building import checkpoints, nodes
+from ood_lab.run.commandline.composition import plain, running_overrides
+from ood_lab.run.commandline.override_values import key_of
 
 if TYPE_CHECKING:
     from ood_lab.clip import ClipModel
@@ -47,9 +47,9 @@ FEW_PHOTOS = 5_000
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
     """Warns if the network was made for images unlike those of the data."""
     if backbone.text_head:
-        from ood_lab.evaluation import encoder  # loads open_clip
+        from ood_lab.evaluation import shift_encoder  # loads open_clip
 
-        encoder.warn_if_foreign(cast("ClipModel", backbone.clip), data)
+        shift_encoder.warn_if_foreign(cast("ClipModel", backbone.clip), data)
     else:
         warn_of_size(backbone, data.image_size)
 

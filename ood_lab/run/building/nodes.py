@@ -11,8 +11,8 @@ from hydra.errors import HydraException
 from hydra.utils import get_object, instantiate
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.errors import UserError
-from ood_lab.run.identity import leaves
+from ood_lab.common.errors import UserError
+from ood_lab.run.job.run_identity import leaves
 
 _OF_HYDRA = ("_target_", "_partial_", "_recursive_", "_convert_", "_args_")
 
@@ -79,7 +79,8 @@ def check_nodes(settings: Any, key: str = "") -> None:
     The settings are resolved; if they are only a part, ``key`` says where it belongs.
 
     Raises:
-        UserError: see :func:`~ood_lab.arguments.check_values`; or a ``_target_`` is not a name.
+        UserError: see :func:`~ood_lab.common.arguments.check_values`; or a ``_target_`` is not a
+            name.
     """
     for place, node in _objects(settings, key):
         name = node["_target_"]
@@ -89,7 +90,7 @@ def check_nodes(settings: Any, key: str = "") -> None:
             target = get_object(name)
         except (HydraException, ImportError):  # reported when it is built
             continue
-        from ood_lab.arguments import check_values  # pydantic takes its time
+        from ood_lab.common.arguments import check_values  # pydantic takes its time
 
         # Values that are filled in later are null until then.
         left_open = bool(node.get("_partial_"))

@@ -16,18 +16,18 @@ from lightning.pytorch.callbacks import ProgressBar
 from omegaconf import DictConfig
 from rich import get_console
 
-from ood_lab.cores import usable_cores
-from ood_lab.errors import UserError
-from ood_lab.features.progress import ExtractionLog, ExtractionProgressBar
+from ood_lab.common.cpu_cores import usable_cores
+from ood_lab.common.errors import UserError
+from ood_lab.features.extraction_progress import ExtractionLog, ExtractionProgressBar
 from ood_lab.models import epochs_for
-from ood_lab.run import checkpoints, nodes
-from ood_lab.run.compose import plain
+from ood_lab.run.building import checkpoints, nodes
+from ood_lab.run.commandline.composition import plain
 from ood_lab.scripts import command
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
-    from ood_lab.data.datamodule import OODDataModule
+    from ood_lab.data.datamodules.base import OODDataModule
 
 #: Devices for detectors; ``auto`` is the Trainer's GPU, or the CPU if it has none.
 DETECTOR_DEVICES = ("auto", "cpu", "cuda")

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, write_text
-from ood_lab.run import checkpoints, inputs, nodes, synthetic
-from ood_lab.run.compose import plain, running_overrides, trains
-from ood_lab.run.folder import RunFolder, environment
-from ood_lab.run.process import is_main
-from ood_lab.run.values import key_of
-from ood_lab.stages import Stages
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, write_text
+from ood_lab.common.stage_times import Stages
+from ood_lab.run.building import checkpoints, nodes, synthetic_datasets
+from ood_lab.run.commandline.composition import plain, running_overrides, trains
+from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.job import input_files
+from ood_lab.run.job.process_start import is_main
+from ood_lab.run.job.run_directory import RunFolder, environment
 
 if TYPE_CHECKING:
     import lightning as L
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
 
     from ood_lab.clip import ClipModel
-    from ood_lab.data.check_report import Finding
-    from ood_lab.data.datamodule import OODDataModule
+    from ood_lab.data.checks.check_report import Finding
+    from ood_lab.data.datamodules.base import OODDataModule
     from ood_lab.detectors import Detector
-    from ood_lab.evaluation.tuning import Tuning
+    from ood_lab.evaluation.detector_tuning import Tuning
     from ood_lab.lvlm.annotations import Annotations
     from ood_lab.lvlm.chat.base import ChatModel
     from ood_lab.lvlm.image_text.base import ImageTextModel
@@ -156,7 +157,7 @@ class Workspace:
         """Identity and addresses of the images that ``ckpt`` was trained on; None if unknown."""
         ckpt = self.cfg.get("ckpt")
         run = checkpoints.run_of(Path(ckpt)) if ckpt else None
-        return inputs.training_images(run) if run else None
+        return input_files.training_images(run) if run else None
 
     @property
     def folder(self) -> Path:
@@ -231,7 +232,7 @@ class Workspace:
     @cached_property
     def graded(self) -> DictConfig | None:
         """The node that makes OOD sets of ID test; None without one."""
-        return synthetic.graded_of(self.settings)
+        return synthetic_datasets.graded_of(self.settings)
 
     @cached_property
     def sets(self) -> OODDataModule:
@@ -242,7 +243,7 @@ class Workspace:
     @made_of("data", "graded")
     def data(self) -> OODDataModule:
         """The DataModule, set up, printed, and recorded in the run folder."""
-        from ood_lab.printing import print_whole
+        from ood_lab.common.console import print_whole
 
         data = self.sets
         if self.is_main:
@@ -264,10 +265,14 @@ class Workspace:
         """The backbone with its weights, for the classes of the data.
 
         Raises:
-            UserError: see :func:`~ood_lab.run.networks.load_backbone`; or it knows the classes that
-                are held out.
+            UserError: see :func:`~ood_lab.run.building.networks.load_backbone`; or it knows the
+                classes that are held out.
         """
-        from ood_lab.run.networks import check_trained_without, knows_held_out, warn_if_foreign
+        from ood_lab.run.building.networks import (
+            check_trained_without,
+            knows_held_out,
+            warn_if_foreign,
+        )
 
         check_trained_without(self.cfg.ckpt, self.data.held_out)
         backbone = self.load_backbone(self.data.classes)
@@ -293,11 +298,11 @@ class Workspace:
         return self._load_backbone(self.cfg, classes, fit)
 
     def _load_backbone(self, cfg: DictConfig, classes: Sequence[str], fit: bool = True) -> Backbone:
-        from ood_lab.run.networks import load_backbone
+        from ood_lab.run.building.networks import load_backbone
 
         backbone = load_backbone(cfg, classes, lambda: self.data)
         if fit and backbone.fitted_head and not cfg.ckpt:
-            from ood_lab.evaluation.head import fit_head
+            from ood_lab.evaluation.fitted_head import fit_head
 
             facts = fit_head(backbone, self.extractor, self.data, self.features_root)
             self.manifest.setdefault("fitted_head", facts)
@@ -382,7 +387,7 @@ class Workspace:
     @made_of("tuning")
     def tuning(self) -> Tuning:
         """The way detector settings are chosen."""
-        from ood_lab.evaluation.tuning import Tuning
+        from ood_lab.evaluation.detector_tuning import Tuning
 
         settings = self.settings["tuning"]
         if settings["mode"] == "val_ood" and not settings["sets"]:
@@ -396,7 +401,7 @@ class Workspace:
         """Experiment loggers; their files are in the run folder."""
         if not (self.is_main and self.cfg.logger):
             return []
-        from ood_lab.run.tracking import make_loggers
+        from ood_lab.run.tracking.experiment_loggers import make_loggers
 
         return make_loggers(self.cfg, self.run_folder)
 
@@ -404,7 +409,7 @@ class Workspace:
     def trainer(self) -> L.Trainer:
         """The Trainer for fitting; its checkpoints lie in the run folder."""
         from ood_lab.models import EpochSeed
-        from ood_lab.run.trainers import fitting_trainer
+        from ood_lab.run.building.trainers import fitting_trainer
 
         callbacks: list[L.Callback] = [EpochSeed(self.seed), self.training_log]
         callbacks += [self.own_training] if self.own_training else []
@@ -413,7 +418,7 @@ class Workspace:
     @made_of("trainer", "callbacks")
     def extractor(self) -> L.Trainer:
         """The Trainer for extracting features: same devices, no logger, no checkpoints."""
-        from ood_lab.run.trainers import extracting_trainer
+        from ood_lab.run.building.trainers import extracting_trainer
 
         return extracting_trainer(self.cfg)
 
@@ -424,7 +429,7 @@ class Workspace:
         Processes that start together find what the main one does, which may yet have to set an
         older run aside.
         """
-        from ood_lab.features.processes import agreed, join
+        from ood_lab.features.process_agreement import agreed, join
 
         found = checkpoints.to_resume(self.folder)
         join(self.trainer)
@@ -434,7 +439,7 @@ class Workspace:
     def training_log(self) -> TrainingLog:
         """The callback that reports on the training."""
         from ood_lab.models import TrainingLog
-        from ood_lab.run.networks import FINE_TUNING, RANDOM, weights_origin
+        from ood_lab.run.building.networks import FINE_TUNING, RANDOM, weights_origin
 
         enough, origin = (
             self.settings.get("auto_length", {}).get("min_steps", 0),
@@ -461,7 +466,7 @@ class Workspace:
         else:  # objects that are never built need not be loaded to be checked
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
-            from ood_lab.run.trainers import (
+            from ood_lab.run.building.trainers import (
                 check_length,
                 check_machine,
                 check_processes,
@@ -473,11 +478,11 @@ class Workspace:
                 check_length(settings["trainer"])
             check_processes(dry_trainer(self.cfg))
         if "detectors" in self.uses:
-            from ood_lab.run.trainers import check_detector_device
+            from ood_lab.run.building.trainers import check_detector_device
 
             check_detector_device(str(settings["detector_device"]))
         if self.is_main and settings["logger"]:
-            from ood_lab.run.tracking import check_login
+            from ood_lab.run.tracking.experiment_loggers import check_login
 
             check_login(settings["logger"])
 
@@ -501,18 +506,20 @@ class Workspace:
         if self.run_folder.done:
             return
         write_text(OmegaConf.to_yaml(self.cfg, resolve=True), self.folder / "config.yaml")
-        if not (self.folder / inputs.FILE).exists():
+        if not (self.folder / input_files.FILE).exists():
             self._note_inputs({})
 
     def _note_inputs(self, identities: Mapping[str, str]) -> None:
-        inputs.note(self.folder, self.settings, self.code, identities)
+        input_files.note(self.folder, self.settings, self.code, identities)
 
     @cached_property
     def changes(self) -> list[str]:
         """Descriptions of everything that has changed since the run folder was made from it."""
         if self.cfg.force:  # it is run again, whatever has changed
             return []
-        return inputs.changes_of(self.run_folder, self.settings, self.code, lambda: self._unread)
+        return input_files.changes_of(
+            self.run_folder, self.settings, self.code, lambda: self._unread
+        )
 
     @property
     def done(self) -> bool:
@@ -522,7 +529,7 @@ class Workspace:
     @property
     def finished(self) -> bool:
         """Shows a run that is :attr:`done` instead of repeating it; False for any other."""
-        from ood_lab.report.shown import show_run
+        from ood_lab.report.rendering.run_summary import show_run
 
         if not self.done:
             return False
@@ -533,7 +540,7 @@ class Workspace:
 
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
-        from ood_lab.run.networks import make_classifier
+        from ood_lab.run.building.networks import make_classifier
 
         module, own_training = make_classifier(self.cfg, self.data, self.is_main)
         self.share(own_training=own_training)
@@ -564,7 +571,7 @@ class Workspace:
         with self._computing():
             results = task.run(self)
         if self.is_main and results is not None:
-            from ood_lab.run.tracking import log_results
+            from ood_lab.run.tracking.experiment_loggers import log_results
 
             log_results(loggers, self.folder)
 
@@ -572,7 +579,7 @@ class Workspace:
         """Makes detectors compute on ``detector_device``, which the manifest records."""
         if "detectors" not in self.uses:
             return nullcontext()
-        from ood_lab.detectors.device import computing_on
+        from ood_lab.detectors.support.compute_device import computing_on
 
         device = str(self.cfg.detector_device)
         if device == "auto":

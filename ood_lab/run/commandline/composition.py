@@ -19,8 +19,8 @@ from hydra.core.override_parser.types import Override
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ood_lab.run.internals import apply
-from ood_lab.run.values import quote, values_of
+from ood_lab.run.commandline.hydra_internals import apply
+from ood_lab.run.commandline.override_values import quote, values_of
 from ood_lab.scripts import CONF, command, conf_folders, is_group
 
 
@@ -140,7 +140,8 @@ def composed(script: str, overrides: Sequence[str]) -> DictConfig:
     takes nearly all of the time, and the jobs of a sweep share them.
 
     Raises:
-        HydraException: see :func:`parsed`, :func:`chosen` and :func:`~ood_lab.run.internals.apply`.
+        HydraException: see :func:`parsed`, :func:`chosen` and
+            :func:`~ood_lab.run.commandline.hydra_internals.apply`.
     """
     given = parsed(overrides)
     cfg = chosen(script, [str(o.input_line) for o in given if is_choice(o)])

@@ -8,7 +8,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from ood_lab.hints import nearest as nearest_names
+from ood_lab.common.hints import nearest as nearest_names
 from ood_lab.scripts import conf_files
 
 #: Below these, users invent the names: those of sets (`data.ood.mine=DIR`) ...

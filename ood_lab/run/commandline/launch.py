@@ -15,24 +15,30 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from hydra.types import RunMode
 
-from ood_lab.errors import UserError
-from ood_lab.run import checkpoints
-from ood_lab.run.compose import composed
-from ood_lab.run.keys import OPEN_KEYS
-from ood_lab.run.line import (
+from ood_lab.common.errors import UserError
+from ood_lab.run.building import checkpoints
+from ood_lab.run.commandline.composition import composed
+from ood_lab.run.commandline.key_suggestions import OPEN_KEYS
+from ood_lab.run.commandline.line_checks import (
     check_headers,
     check_overrides,
     check_secrets,
     read_arguments,
 )
-from ood_lab.run.pipeline import run_stages, stages_of, validate_stages
-from ood_lab.run.process import quick_exit
-from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.sigterm import Terminated
-from ood_lab.run.sweep import run_sweep
-from ood_lab.run.terminal import configure_logging, fail, interrupted, one_line, terminated
-from ood_lab.run.validate import asks_for_validation, validate
-from ood_lab.run.values import key_of, paths_of, quoted, trimmed
+from ood_lab.run.commandline.override_values import key_of, paths_of, quoted, trimmed
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.commandline.staged_experiments import run_stages, stages_of, validate_stages
+from ood_lab.run.commandline.sweeps import run_sweep
+from ood_lab.run.commandline.terminal_output import (
+    configure_logging,
+    fail,
+    interrupted,
+    one_line,
+    terminated,
+)
+from ood_lab.run.job.preflight import asks_for_validation, validate
+from ood_lab.run.job.process_start import quick_exit
+from ood_lab.run.job.sigterm import Terminated
 from ood_lab.scripts import CONF, OWN_CONF, find_own_classes, script_main
 
 #: Holds the script and overrides of the running job, for the other ranks of a DDP job.

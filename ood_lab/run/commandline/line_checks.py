@@ -15,15 +15,15 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
-from ood_lab.run import keys
-from ood_lab.run.compose import chosen, is_choice, parsed
-from ood_lab.run.identity import leaves
-from ood_lab.run.internals import apply, flag_parser
-from ood_lab.run.values import values_of
+from ood_lab.common.credentials import check_secret
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
+from ood_lab.run.commandline import key_suggestions
+from ood_lab.run.commandline.composition import chosen, is_choice, parsed
+from ood_lab.run.commandline.hydra_internals import apply, flag_parser
+from ood_lab.run.commandline.override_values import values_of
+from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
-from ood_lab.secrets import check_secret
 
 #: Dotted names with an optional sign before and package after, as in ``+group@package``.
 _KEY = re.compile(r"(\+\+|\+|~)?[A-Za-z_$][\w$./@:-]*", re.ASCII)
@@ -67,7 +67,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
 
 def check_set_name(key: str) -> None:
     """Raises :class:`UserError` if a key names a set of images in a way that Hydra cannot read."""
-    beginning = next((start for start in keys.OF_SETS if key.startswith(start)), None)
+    beginning = next((start for start in key_suggestions.OF_SETS if key.startswith(start)), None)
     if beginning is None:
         return
     name, _, inside = key.removeprefix(beginning).partition(".")
@@ -125,7 +125,7 @@ def check_secrets(overrides: Sequence[str]) -> None:
     """Refuses API keys and passwords before any of them is written anywhere.
 
     Raises:
-        UserError: see :func:`~ood_lab.secrets.check_secret`.
+        UserError: see :func:`~ood_lab.common.credentials.check_secret`.
     """
     for override in map(_parsed, overrides):
         values = [override.value()]
@@ -183,9 +183,9 @@ def _check_line(script: str, overrides: Sequence[str]) -> None:
     for override in given:
         if override not in choices:
             _check_value(override, cfg)
-    for key in keys.RENAMED:
-        if keys.has(cfg, key):  # from a file of the user's own, or added with a plus
-            raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
+    for key in key_suggestions.RENAMED:
+        if key_suggestions.has(cfg, key):  # from a file of the user's own, or added with a plus
+            raise UserError(f"unknown key '{key}'. {key_suggestions.advice(key, cfg)}")
 
 
 def _check_choice(override: Override) -> None:
@@ -210,7 +210,9 @@ def _check_choice(override: Override) -> None:
             known = ", ".join(options)
             raise UserError(f"{group}=null is not a choice: leave it out, or choose from {known}")
         if str(choice) not in options:
-            raise UserError(f"{group}={choice} is unknown. {keys.nearest(str(choice), options)}")
+            raise UserError(
+                f"{group}={choice} is unknown. {key_suggestions.nearest(str(choice), options)}"
+            )
 
 
 def _twice(override: Override) -> list[Any]:
@@ -238,10 +240,10 @@ def _check_value(override: Override, cfg: DictConfig) -> None:
     key = override.key_or_group
     # Below a node from which an object is built, its class decides what it takes.
     added = "." in key and (override.is_add() or override.is_force_add())
-    if not (added or keys.has(cfg, key)):
-        raise UserError(f"unknown key '{key}'. {keys.advice(key, cfg)}")
+    if not (added or key_suggestions.has(cfg, key)):
+        raise UserError(f"unknown key '{key}'. {key_suggestions.advice(key, cfg)}")
     if override.is_delete():
-        _check_deletion(key, keys.parent_of(cfg, key))
+        _check_deletion(key, key_suggestions.parent_of(cfg, key))
     try:
         apply(cfg, [override])
     except Exception as error:  # from OmegaConf, which has a class for every kind of mismatch

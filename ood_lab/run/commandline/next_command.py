@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ood_lab.detectors.calibration import DEFAULT_ALPHA, least_held_out
-from ood_lab.run.compose import command_line, running_overrides
-from ood_lab.run.values import key_of
+from ood_lab.detectors.deployment.calibration import DEFAULT_ALPHA, least_held_out
+from ood_lab.run.commandline.composition import command_line, running_overrides
+from ood_lab.run.commandline.override_values import key_of
 
 #: Overrides that a prediction does not read; those of OOD datasets name images that it does not
 #: need, and synthetic ones are made of ID test images. Experiments that bring a task of their own

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ood_lab.hints import suggestion
+from ood_lab.common.hints import suggestion
 from ood_lab.scripts import conf_files, evaluate, train
 from ood_lab.version import __version__
 
@@ -70,7 +70,7 @@ def tasks() -> None:
 
 def detectors() -> None:
     """Prints every detector with what it reads and its source."""
-    from ood_lab.detectors.table import sources
+    from ood_lab.detectors.support.documentation_table import sources
 
     rows = [("detector", "reads", "source"), *sources()]
     widths = [max(len(row[i]) for row in rows) for i in range(2)]
@@ -85,7 +85,7 @@ def doctor() -> None:
 
 
 def _machine() -> Iterator[tuple[str, str]]:
-    yield "ood_lab", f"{__version__}, {Path(__file__).resolve().parents[1]}"
+    yield "ood_lab", f"{__version__}, {Path(__file__).resolve().parents[2]}"
     yield "python", f"{platform.python_version()}, {sys.executable}"
     yield "system", f"{platform.platform()}, {os.cpu_count()} cores"
     for package in _PACKAGES:

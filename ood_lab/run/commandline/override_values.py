@@ -9,7 +9,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Keys of paths; below each of ``_PATHS_BELOW``, every key is one.
 _PATHS = ("ckpt", "data.root", "data.levels", "data.hierarchy", "data.outliers", "task.images")

@@ -23,8 +23,8 @@ from submitit.core.core import Job
 from submitit.core.utils import JobPaths
 from submitit.slurm.slurm import SlurmExecutor, SlurmInfoWatcher, SlurmJob
 
-from ood_lab.errors import UserError
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
 
 #: States of jobs that will not run again; others, as COMPLETING, may be on their way to a requeue.
 _ENDED = (

@@ -31,16 +31,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json
-from ood_lab.run.compose import composed, jobs_of, parsed, plain, shell_word
-from ood_lab.run.folder import RunFolder
-from ood_lab.run.line import check_overrides
-from ood_lab.run.prepare import prepare
-from ood_lab.run.sigterm import TERMINATED
-from ood_lab.run.terminal import INTERRUPTED
-from ood_lab.run.validate import validate
-from ood_lab.run.values import key_of, quote, quoted, values_of
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.run.commandline.composition import composed, jobs_of, parsed, plain, shell_word
+from ood_lab.run.commandline.line_checks import check_overrides
+from ood_lab.run.commandline.override_values import key_of, quote, quoted, values_of
+from ood_lab.run.commandline.terminal_output import INTERRUPTED
+from ood_lab.run.job.preflight import validate
+from ood_lab.run.job.preparation import prepare
+from ood_lab.run.job.run_directory import RunFolder
+from ood_lab.run.job.sigterm import TERMINATED
 
 log = logging.getLogger(__name__)
 

@@ -14,15 +14,15 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.append import append_lines, create_with
-from ood_lab.errors import UserError
-from ood_lab.report.protocol import percent
-from ood_lab.report.view import RunView
-from ood_lab.results import read_results, whole
-from ood_lab.run.compose import composed, jobs_of
-from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import JobRow, fail, interrupted, one_line, print_jobs
-from ood_lab.words import counted
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.common.line_files import append_lines, create_with
+from ood_lab.report.rendering.metric_definitions import percent
+from ood_lab.report.results_lookup import RunView
+from ood_lab.run.commandline.composition import composed, jobs_of
+from ood_lab.run.commandline.terminal_output import JobRow, fail, interrupted, one_line, print_jobs
+from ood_lab.run.job.preparation import prepare
+from ood_lab.schema.results import read_results, whole
 
 log = logging.getLogger(__name__)
 #: The jobs that failed and how to repeat them, beside the run folders of one name.
@@ -66,7 +66,7 @@ def run_sweep(main: Callable[[], Any], script: str, overrides: Sequence[str]) ->
 def _reasons(error: Exception, jobs: int) -> list[str]:
     """Why each of the jobs has no results, if it has none."""
     if type(error).__module__.startswith("submitit."):
-        from ood_lab.run import slurm
+        from ood_lab.run.commandline import slurm_jobs as slurm
 
         if len(told := slurm.reasons(error)) == jobs:
             return told
@@ -75,7 +75,7 @@ def _reasons(error: Exception, jobs: int) -> list[str]:
 
 def _going_on() -> str:
     """What is said of jobs on a cluster, which a Ctrl-C here does not end; empty without any."""
-    slurm = sys.modules.get("ood_lab.run.slurm")
+    slurm = sys.modules.get("ood_lab.run.commandline.slurm_jobs")
     return slurm.going_on() if slurm else ""
 
 

@@ -18,14 +18,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ood_lab.errors import UserError
-from ood_lab.printing import print_line, print_whole
-from ood_lab.run.compose import differences
-from ood_lab.run.sigterm import ENDED, TERMINATED, Terminated
-from ood_lab.words import counted
+from ood_lab.common.console import print_line, print_whole
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.run.commandline.composition import differences
+from ood_lab.run.job.sigterm import ENDED, TERMINATED, Terminated
 
 #: Logger of progress lines for long work. On a terminal, bars replace them.
-PROGRESS = "ood_lab.progress"
+PROGRESS = "ood_lab.common.progress"
 #: Exit status of a command that the user has stopped (128 + SIGINT), as in shells.
 INTERRUPTED = 130
 #: Columns of a table of jobs that hold words; numbers are right-aligned.

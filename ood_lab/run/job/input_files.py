@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from ood_lab.io import read_table, write_table
-from ood_lab.run import checkpoints
-from ood_lab.run.folder import RunFolder
-from ood_lab.run.identity import leaves, telling
+from ood_lab.common.files import read_table, write_table
+from ood_lab.run.building import checkpoints
+from ood_lab.run.job.run_directory import RunFolder
+from ood_lab.run.job.run_identity import leaves, telling
 
 if TYPE_CHECKING:
-    from ood_lab.data.datamodule import OODDataModule
+    from ood_lab.data.datamodules.base import OODDataModule
 
 log = logging.getLogger(__name__)
 

@@ -13,14 +13,14 @@ from omegaconf import OmegaConf
 from rich.console import Console
 from rich.progress import track
 
-from ood_lab.errors import UserError
-from ood_lab.run import checkpoints
-from ood_lab.run.compose import composed, jobs_of
-from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import JobRow, print_jobs
-from ood_lab.run.workspace import Workspace
+from ood_lab.common.english import counted
+from ood_lab.common.errors import UserError
+from ood_lab.run.building import checkpoints
+from ood_lab.run.building.workspace import Workspace
+from ood_lab.run.commandline.composition import composed, jobs_of
+from ood_lab.run.commandline.terminal_output import JobRow, print_jobs
+from ood_lab.run.job.preparation import prepare
 from ood_lab.scripts import CONF
-from ood_lab.words import counted
 
 
 def asks_for_validation(override: str) -> bool:

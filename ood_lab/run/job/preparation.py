@@ -18,17 +18,17 @@ from omegaconf.errors import (
     OmegaConfBaseException,
 )
 
-from ood_lab.errors import UserError
-from ood_lab.hints import missing_path
-from ood_lab.run import checkpoints, nodes
-from ood_lab.run.compose import plain, trains
-from ood_lab.run.folder import RunFolder
-from ood_lab.run.identity import config_hash, leaves
-from ood_lab.run.synthetic import graded_of
-from ood_lab.run.values import key_of
-from ood_lab.run.workspace import Workspace, ignored_groups
+from ood_lab.common.credentials import check_secret
+from ood_lab.common.errors import UserError
+from ood_lab.common.hints import missing_path
+from ood_lab.run.building import checkpoints, nodes
+from ood_lab.run.building.synthetic_datasets import graded_of
+from ood_lab.run.building.workspace import Workspace, ignored_groups
+from ood_lab.run.commandline.composition import plain, trains
+from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.job.run_directory import RunFolder
+from ood_lab.run.job.run_identity import config_hash, leaves
 from ood_lab.scripts import CONF
-from ood_lab.secrets import check_secret
 
 #: Batches of every set in a debug run.
 DEBUG_BATCHES = 2

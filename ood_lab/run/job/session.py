@@ -19,18 +19,18 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from ood_lab.errors import Stopped, UserError
-from ood_lab.run.commandline import JOB_VARIABLE
-from ood_lab.run.compose import running_overrides
-from ood_lab.run.prepare import check_places, prepare
-from ood_lab.run.process import is_main, loading
-from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.sigterm import Terminated, terminable
-from ood_lab.run.sweep import FAILURES, record_failure
-from ood_lab.run.synthetic import MADE, chosen_unasked
-from ood_lab.run.terminal import configure_logging, fail, log_file
-from ood_lab.run.values import key_of
-from ood_lab.run.workspace import OF_TRAINING, Workspace
+from ood_lab.common.errors import Stopped, UserError
+from ood_lab.run.building.synthetic_datasets import MADE, chosen_unasked
+from ood_lab.run.building.workspace import OF_TRAINING, Workspace
+from ood_lab.run.commandline.composition import running_overrides
+from ood_lab.run.commandline.launch import JOB_VARIABLE
+from ood_lab.run.commandline.override_values import key_of
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.commandline.sweeps import FAILURES, record_failure
+from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file
+from ood_lab.run.job.preparation import check_places, prepare
+from ood_lab.run.job.process_start import is_main, loading
+from ood_lab.run.job.sigterm import Terminated, terminable
 from ood_lab.scripts import find_own_classes
 
 log = logging.getLogger(__name__)
@@ -100,9 +100,9 @@ def _open(cfg: DictConfig) -> Workspace:
         check_places(this)
         with loading():
             if this.is_main and this.cfg.logger:
-                from ood_lab.run import tracking
+                from ood_lab.run.tracking import experiment_loggers
 
-                tracking.begin(this.settings["logger"])
+                experiment_loggers.begin(this.settings["logger"])
             this.check_settings()
         if this.builds:
             import lightning as L

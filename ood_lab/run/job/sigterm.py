@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 
 #: Exit status of a command that SIGTERM has ended (128 + SIGTERM), as in shells.
 TERMINATED = 143

@@ -16,17 +16,17 @@ import pandas as pd
 import wandb
 from omegaconf import DictConfig
 
-from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json
 from ood_lab.metrics import metric_of
+from ood_lab.report.results_lookup import RunView
 from ood_lab.report.verdict import Verdict
-from ood_lab.report.view import RunView
-from ood_lab.results import RESULTS, read_results, whole
-from ood_lab.run import nodes
-from ood_lab.run.compose import plain
-from ood_lab.run.folder import RunFolder
-from ood_lab.run.terminal import one_line
+from ood_lab.run.building import nodes
+from ood_lab.run.commandline.composition import plain
+from ood_lab.run.commandline.terminal_output import one_line
+from ood_lab.run.job.run_directory import RunFolder
+from ood_lab.schema.results import RESULTS, read_results, whole
+from ood_lab.schema.shift_axes import LEVELS
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger, WandbLogger

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import wandb
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, write_text
-from ood_lab.report.page import flatten
-from ood_lab.report.view import RunView
-from ood_lab.results import read_results
-from ood_lab.run.folder import RunFolder
-from ood_lab.run.tracking import charts, refusals_explained
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, write_text
+from ood_lab.report.rendering.page import flatten
+from ood_lab.report.results_lookup import RunView
+from ood_lab.run.job.run_directory import RunFolder
+from ood_lab.run.tracking.experiment_loggers import charts, refusals_explained
+from ood_lab.schema.results import read_results
 
 if TYPE_CHECKING:
     from wandb_workspaces.reports.v2 import Report
@@ -139,7 +139,7 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
 
 
 def _custom(key: str, chart: wandb.plot.CustomChart) -> Any:
-    """The panel of a chart of :func:`~ood_lab.run.tracking.charts`, over all runs shown."""
+    """The panel of a chart of ``charts``, over all runs shown."""
     from wandb_workspaces.reports import v2 as wr
 
     chart.set_key(key)

@@ -8,13 +8,13 @@ from pictures import folders, picture, truncate
 from PIL import Image
 from rich.console import Console
 
-from ood_lab.data import checks
-from ood_lab.data.checks import check_data
+from ood_lab.common.errors import UserError
+from ood_lab.data.checks import dataset_checks
+from ood_lab.data.checks.dataset_checks import check_data
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.files import FileDataset
-from ood_lab.data.manifest import read_manifest
-from ood_lab.data.stores import Files
-from ood_lab.errors import UserError
+from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.image_stores import Files
+from ood_lab.data.sources.manifest import read_manifest
 
 
 class Drawn(ImageDataset):
@@ -181,8 +181,8 @@ def test_training_images_of_another_size_than_those_of_test_are_one_finding(sets
 
 def test_large_sets_are_sampled_and_it_is_said(sets, monkeypatch):
     root, read = sets
-    monkeypatch.setattr(checks, "FULL_UP_TO", 60)
-    monkeypatch.setattr(checks, "SAMPLE", 20)
+    monkeypatch.setattr(dataset_checks, "FULL_UP_TO", 60)
+    monkeypatch.setattr(dataset_checks, "SAMPLE", 20)
     for file in root.rglob("*.jpg"):
         truncate(file)
     first = check_data(read(), on_broken="skip", seed=1)
@@ -200,8 +200,8 @@ def test_the_second_check_decodes_nothing(sets, monkeypatch):
     truncate(root / "val/cat/000.jpg")
     cold = check_data(read(), cache_dir=root / "cache", on_broken="skip")
     looked = []
-    load = checks.load_rgb
-    monkeypatch.setattr(checks, "load_rgb", lambda p, *s: looked.append(p) or load(p, *s))
+    load = dataset_checks.load_rgb
+    monkeypatch.setattr(dataset_checks, "load_rgb", lambda p, *s: looked.append(p) or load(p, *s))
     warm = check_data(read(), cache_dir=root / "cache", on_broken="skip")
     assert looked == [str(root / "val/cat/000.jpg")]  # failures are looked at again
     assert warm == cold

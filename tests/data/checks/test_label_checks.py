@@ -6,9 +6,9 @@ import pytest
 from pictures import folders, picture
 from PIL import Image
 
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources.manifest import read_manifest
 
 
 @pytest.fixture

@@ -12,15 +12,15 @@ from hydra.utils import instantiate
 from pictures import folders, picture, truncate
 from torchvision import transforms
 
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.manifest import read_manifest
-from ood_lab.data.sizes import ImageSize
-from ood_lab.data.splits import default_shares, stratified_split
-from ood_lab.errors import UserError
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.checks.image_sizes import ImageSize
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.datamodules.splits import default_shares, stratified_split
+from ood_lab.data.sources.manifest import read_manifest
+from ood_lab.run.commandline.resolvers import register_resolvers
 
-CONF = Path(__file__).parents[2] / "conf"
+CONF = Path(__file__).parents[3] / "conf"
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 from pictures import folders, picture
 
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.hierarchy import read_hierarchy
-from ood_lab.data.sources import source_of
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.datamodules.label_hierarchy import read_hierarchy
+from ood_lab.data.sources.source_settings import source_of
 
 CSV = "class,kingdom,family\ncat,fur,cats\ndog,fur,dogs\nowl,feather,owls\nyak,fur,cows\n"
 

@@ -13,7 +13,7 @@ from source_kinds import HUGGING_FACE, MOSAIC, kinds, write_kinds
 from tiny_net import TinyNet
 from torchvision.transforms.functional import pil_to_tensor
 
-from ood_lab.data.folder_module import FolderDataModule
+from ood_lab.data.datamodules.folder import FolderDataModule
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_two_processes_train_with_outliers_to_the_weights_of_one(root, tmp_path)
     sizes = ("trainer.max_epochs=2", "trainer=ddp_cpu", "data.num_workers=0", "detector=[msp]")
     line = (f"data.id.train={root}/train", f"data.ood.mine={root}/test", *net, *sizes)
     quiet = ("logger=none", "task.report=false", "metrics.draws=20", "task=score")
-    places = f"{ROOT}:{ROOT}/tests:{Path(__file__).parent}"
+    places = f"{ROOT}:{ROOT}/tests:{Path(__file__).parents[1]}"
     sources = {
         "one": (1, f"{root}/far"),
         "shards": (2, f"{root}/shards/far/part-{{000..002}}.tar"),

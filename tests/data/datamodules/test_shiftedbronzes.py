@@ -9,8 +9,8 @@ import pytest
 from cli import call
 from pictures import picture
 
-from ood_lab.data.bronzes_module import BronzesDataModule
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.shiftedbronzes import BronzesDataModule
 
 PERIODS = {"late Shang": "Shang", "early Shang": "Shang", "early Western Zhou": "Western Zhou"}
 ORDER = ["early Shang", "late Shang", "early Western Zhou", "late Western Zhou"]

@@ -9,10 +9,10 @@ import pytest
 from pictures import folders, picture, truncate
 from PIL import Image
 
-from ood_lab.data.filefacts import content_hashes, file_facts
-from ood_lab.data.files import FileDataset, load_rgb
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.file_facts import content_hashes, file_facts
+from ood_lab.data.sources.image_files import FileDataset, load_rgb
+from ood_lab.data.sources.manifest import read_manifest
 
 
 def pixels(path):

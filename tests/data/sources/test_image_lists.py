@@ -8,9 +8,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ood_lab.data.listing import read_paths
-from ood_lab.errors import UserError
-from ood_lab.evaluation.images import list_images, read_images
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_lists import read_paths
+from ood_lab.evaluation.unlabelled_images import list_images, read_images
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import pytest
 from pictures import picture
 from PIL import Image
 
-from ood_lab.data.files import load_rgb
-from ood_lab.data.manifest import read_manifest
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.sources.manifest import read_manifest
 
 
 @pytest.fixture
@@ -307,7 +307,7 @@ def test_links_to_folders_elsewhere_are_followed(tmp_path):
 
 
 def test_files_that_cannot_be_opened_are_counted(photos, monkeypatch):
-    monkeypatch.setattr("ood_lab.data.folders.image_extensions", lambda: {".png", ".jpg"})
+    monkeypatch.setattr("ood_lab.data.sources.folders.image_extensions", lambda: {".png", ".jpg"})
     for name in ("1.heic", "2.HEIC", "3.svg", "IMG_4", "notes.txt", ".hidden"):
         (photos / "train" / "2" / name).write_text("x")
     table, _, ((text, doubtful),) = told(photos / "train")

@@ -5,8 +5,8 @@ import random
 import pytest
 from odd_inputs import draw
 
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
 
 CASES = 40
 

@@ -26,12 +26,12 @@ from torch.utils.data import IterableDataset
 from torchvision.datasets import CIFAR10, SVHN
 from torchvision.transforms.functional import pil_to_tensor
 
-from ood_lab.data import huggingface
-from ood_lab.data.cub import CUB
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.shards import read_shards
-from ood_lab.errors import UserError
-from ood_lab.evaluation.images import read_images
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources import huggingface
+from ood_lab.data.sources.cub import CUB
+from ood_lab.data.sources.tar_shards import read_shards
+from ood_lab.evaluation.unlabelled_images import read_images
 
 
 @pytest.fixture(scope="module")
@@ -303,7 +303,7 @@ def test_a_mixed_run_has_the_digits_of_the_folders(root, tmp_path):
     mixed = [
         f"data.id.train={{_target_:pictures.Pictures,root:{root}/train,kind:array}}",
         f"data.id.test={root}/shards/test",
-        f"data.ood.far={{_target_:ood_lab.data.huggingface.load,path:{root}/hf/far}}",
+        f"data.ood.far={{_target_:ood_lab.data.sources.huggingface.load,path:{root}/hf/far}}",
     ]
     _, expected = scored(root, tmp_path / "plain", *plain)
     folder, found = scored(root, tmp_path / "mixed", *mixed)
@@ -363,12 +363,12 @@ def test_two_processes_have_the_digits_of_one(root, tmp_path):
         "shards": f"{root}/shards/far",
         "own": f"{{_target_:pictures.Pictures,root:{root}/far}}",
         "saved": f"{root}/hf/far",
-        "parquet": f"{{_target_:ood_lab.data.huggingface.load,path:{root}/parquet/far}}",
+        "parquet": f"{{_target_:ood_lab.data.sources.huggingface.load,path:{root}/parquet/far}}",
     }
     id_sets = [f"data.id.{name}={root}/shards/{name}" for name in ("train", "test")]
     sets = [*id_sets, *(f"data.ood.{name}={source}" for name, source in far.items())]
     line = ["data=folder", *sets, *SMALL, *QUIET, "task.report=false"]
-    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{Path(__file__).parent}"}
+    environment = os.environ | {"PYTHONPATH": f"{ROOT}:{Path(__file__).parents[1]}"}
     found = []
     for run, (processes, starter) in enumerate([(1, []), (2, []), (2, torchrun)]):
         outputs = tmp_path / str(run)

@@ -9,10 +9,10 @@ from pictures import folders, picture
 from PIL import Image
 
 from ood_lab.builtin.vessels import OtherPlaces
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.segmenters import DeepLab, Rembg
-from ood_lab.errors import UserError
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.transforms.segmenters import DeepLab, Rembg
 
 pytestmark = pytest.mark.integration  # whole networks of a library
 

@@ -10,8 +10,8 @@ import torchvision.transforms.v2.functional as F
 from PIL import Image
 from scipy import ndimage, stats
 
-from ood_lab.data import corruptions as c
-from ood_lab.data.corruptions import CORRUPTIONS, SEVERITIES, SIZES, corrupt
+from ood_lab.data.transforms import corruptions as c
+from ood_lab.data.transforms.corruptions import CORRUPTIONS, SEVERITIES, SIZES, corrupt
 
 
 def rng(seed=0):

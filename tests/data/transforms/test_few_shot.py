@@ -6,10 +6,10 @@ from lightning.pytorch import seed_everything
 from pictures import folders
 
 from ood_lab.builtin.vessels import VesselsDataset
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.data.fewshot import few_shot
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.errors import UserError
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.transforms.few_shot import few_shot
 
 
 @pytest.fixture(scope="module")

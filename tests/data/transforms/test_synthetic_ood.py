@@ -9,15 +9,15 @@ import pytest
 from pictures import folders, truncate
 from PIL import Image
 
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.data.corrupted import _reduced
-from ood_lab.data.corruptions import CORRUPTIONS
-from ood_lab.data.fewshot import SomeRows
-from ood_lab.data.files import load_rgb
-from ood_lab.data.folder_module import FolderDataModule
-from ood_lab.data.graded import Graded
-from ood_lab.data.held_out import choose, distances
-from ood_lab.errors import UserError
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.transforms.corrupted_images import _reduced
+from ood_lab.data.transforms.corruptions import CORRUPTIONS
+from ood_lab.data.transforms.few_shot import SomeRows
+from ood_lab.data.transforms.held_out_classes import choose, distances
+from ood_lab.data.transforms.synthetic_ood import Graded
 
 LOOKS = ("fog", "contrast", "gaussian_noise", "pixelate")
 TREE = (

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import CalibratedDetector, Detector, load_detector, save_detector
-from ood_lab.detectors.calibration import least_held_out
-from ood_lab.errors import UserError
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.detectors.deployment.calibration import least_held_out
+from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 NAMES = sorted(path.stem for path in (CONF / "detector").glob("*.yaml"))
@@ -181,7 +181,7 @@ def rewritten(source, target, **changes):
     ("changes", "message"),
     [
         ({"class": "os.system"}, "holds a os.system, which is not known here"),
-        ({"class": "ood_lab.errors.UserError"}, "which is not known here"),
+        ({"class": "ood_lab.common.errors.UserError"}, "which is not known here"),
         ({"class": "ood_lab.detectors.base.Detector"}, "which is not known here"),
         ({"class": None}, "is damaged"),
         ({"kwargs": {"depth": 3}}, "is damaged"),

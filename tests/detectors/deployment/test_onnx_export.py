@@ -11,11 +11,11 @@ from tiny_net import TinyNet, write_onnx
 from torch import nn
 
 import ood_lab
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import MSP, CalibratedDetector, Detector
-from ood_lab.errors import UserError
 from ood_lab.models import onnx_backbone
-from ood_lab.models.headless import nearest_mean_head
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.models.loading.headless_networks import nearest_mean_head
+from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 onnxruntime = pytest.importorskip("onnxruntime")

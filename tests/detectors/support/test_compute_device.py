@@ -7,12 +7,13 @@ import torch
 from test_contract import CACHED, fitted
 from torch import Tensor
 
-from ood_lab.detectors import MSP, neighbours, numeric
+from ood_lab.common.errors import UserError
+from ood_lab.detectors import MSP
 from ood_lab.detectors.base import checked_score
-from ood_lab.detectors.device import compute_device, computing_on
-from ood_lab.errors import UserError
-from ood_lab.neighbours import NeighbourSearch, Rows, search
-from ood_lab.run.trainers import check_detector_device
+from ood_lab.detectors.support import chunked_arithmetic, neighbour_search
+from ood_lab.detectors.support.compute_device import compute_device, computing_on
+from ood_lab.neighbours import NeighbourSearch, Rows, exact_search
+from ood_lab.run.building.trainers import check_detector_device
 
 #: Searches through :class:`NeighbourSearch`, which has a device of its own: see tests/gpu.
 SEARCHED = {"knn"}
@@ -62,9 +63,9 @@ def sent(monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(set(CACHED) - SEARCHED))
 def test_a_second_device_gets_blocks_and_gives_the_same_scores(name, blobs, sent, monkeypatch):
-    monkeypatch.setattr(numeric, "CHUNK_BYTES", 8 * 32 * 7)
-    monkeypatch.setattr(neighbours, "QUERIES", 7)
-    monkeypatch.setattr(neighbours, "BANK_ROWS", 7)
+    monkeypatch.setattr(chunked_arithmetic, "CHUNK_BYTES", 8 * 32 * 7)
+    monkeypatch.setattr(neighbour_search, "QUERIES", 7)
+    monkeypatch.setattr(neighbour_search, "BANK_ROWS", 7)
     detector = fitted(name, blobs)
     scores = checked_score(detector, blobs.test)
     assert type(scores) is Tensor
@@ -109,7 +110,7 @@ def test_a_bank_larger_than_the_gpu_is_searched_in_blocks(monkeypatch):
     bank, queries = (torch.randn(n, 16, generator=generator) for n in (40_000, 50))
     sent = []
     move = Rows.to
-    monkeypatch.setattr(search, "_fits", lambda *_: False)
+    monkeypatch.setattr(exact_search, "_fits", lambda *_: False)
     monkeypatch.setattr(Rows, "to", lambda self, d: (sent.append(len(self)), move(self, d))[1])
     found = NeighbourSearch(bank, 30, device="cpu", dtype=torch.bfloat16)
     assert not found.halved  # candidates are looked up in the whole bank

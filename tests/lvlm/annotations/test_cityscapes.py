@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.cityscapes import LABELS, CityscapesAnnotations
 
 SQUARE = [[10, 10], [30, 10], [30, 20], [10, 20]]

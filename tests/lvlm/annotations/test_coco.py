@@ -9,9 +9,9 @@ from pycocotools.coco import COCO
 
 from ood_lab.builtin.scenes import THINGS, ScenesDataset, level_of, visible, write_coco
 from ood_lab.builtin.scenes.annotations import ScenesAnnotations
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.annotation_table import BOX
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
-from ood_lab.lvlm.annotations.table import BOX
 
 DOCUMENT = {
     "info": {"description": "stand-in"},

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.coco import CocoAnnotations
 from ood_lab.lvlm.annotations.lvis import LvisAnnotations
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.spatial.transform import Rotation
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations.camera import Camera, visible_boxes
 from ood_lab.lvlm.annotations.nuscenes import NuScenesAnnotations
 from ood_lab.lvlm.annotations.nuscenes_names import LABELS, label_of, validation_scenes

@@ -7,8 +7,8 @@ from cli import call, run_folders
 from local_server import LocalServer
 from PIL import Image
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 
 #: Reply, what the reader says of it (None: it is not asked), and what counts in the end.
 REPLIES = [

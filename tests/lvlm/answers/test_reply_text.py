@@ -2,11 +2,11 @@
 
 import pytest
 
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.judged import PARSED, UNPARSED, judge, sizes_of
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.judgements import PARSED, UNPARSED, judge, sizes_of
+from ood_lab.lvlm.answers.reply_text import read, without_reasoning
 from ood_lab.lvlm.parsers import PARSERS
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.replies import read, without_reasoning
+from ood_lab.lvlm.questions.question_files import Question
 
 THOUGHT = "<think>Is there no dog? I see none, no.</think>"
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
+from scripted_answers import answer_of
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.amber.files import AmberFiles
-from ood_lab.results import read_results, whole
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.amber.published_files import AmberFiles
+from ood_lab.schema.results import read_results, whole
 
-SHARED = Path(__file__).parents[3] / "shared" / "data" / "ode"
+SHARED = Path(__file__).parents[4] / "shared" / "data" / "ode"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the published data is not here")
 RELATION = {"dog": ["puppy"], "boat": ["ship", "canoe"], "cat": [], "sky": []}
 KINDS = {

@@ -6,16 +6,18 @@ import json
 import random
 from pathlib import Path
 
-import exported
+import exported_files
 import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.published import HallusionFiles, MmeFiles, PopeFiles
-from ood_lab.results import read_results
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.hallusionbench import HallusionFiles
+from ood_lab.lvlm.benchmarks.mme import MmeFiles
+from ood_lab.lvlm.benchmarks.pope import PopeFiles
+from ood_lab.schema.results import read_results
 
 
 def picture(path):
@@ -176,7 +178,7 @@ def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path
     formats = "task.export=[lmms_eval,vlmevalkit,pope]"
     run, judged, _ = scored(tmp_path, task, SOURCES[task](tmp_path / "files"), formats)
     name, shown = NAMES.get(task, task), judged[judged["file"].notna()]
-    docs, found = exported.lmms_eval(run, name)
+    docs, found = exported_files.lmms_eval(run, name)
     assert [doc["text"] for doc in docs] == shown["text"].tolist()
     wanted = {"accuracy_yes_no": shown["correct"].mean()}
     for split, rows in shown.groupby("split"):
@@ -186,7 +188,7 @@ def test_other_packages_get_the_same_questions_and_count_the_same(task, tmp_path
         for split, rows in shown.groupby("split"):
             wanted[f"{metric}_{split}"] = rows.groupby(column)["correct"].all().mean()
     assert found == pytest.approx(wanted)
-    table = exported.vlmevalkit(run, name, "yes_no")
+    table = exported_files.vlmevalkit(run, name, "yes_no")
     images = [base64.b64decode(row["image"]) for row in table]
     assert images == [Path(file).read_bytes() for file in shown["file"]]
     assert [row["answer"].lower() for row in table] == shown["truth"].tolist()
@@ -201,7 +203,7 @@ def test_an_exported_file_of_pope_is_read_as_one(tmp_path):
     second, other, _ = scored(tmp_path, "pope", again)
     for column in ("text", "truth", "file"):
         assert other[column].tolist() == judged[column].tolist()
-    docs, _ = exported.lmms_eval(second, "pope")
+    docs, _ = exported_files.lmms_eval(second, "pope")
     assert {doc["parser"] for doc in docs} == {"strict"}
     utils: dict = {}
     exec((second / "exports" / "lmms_eval" / "utils.py").read_text(), utils)

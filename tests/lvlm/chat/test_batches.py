@@ -12,12 +12,12 @@ from batch_server import BatchServer
 from cli import call, run_folders
 from PIL import Image
 
-from ood_lab.errors import Stopped, UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat import batches
+from ood_lab.common.errors import Stopped, UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.chat import batch_api
 from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.questions.question_files import Question, write_questions
 
 ROOT = Path(__file__).parents[3]
 KEY = "sk-a-secret-of-the-test"
@@ -26,7 +26,7 @@ KEY = "sk-a-secret-of-the-test"
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    monkeypatch.setattr(batches, "PAUSES_S", (0.01, 0.01))
+    monkeypatch.setattr(batch_api, "PAUSES_S", (0.01, 0.01))
 
 
 @pytest.fixture
@@ -133,7 +133,7 @@ def test_a_batch_whose_id_was_lost_is_found_again(folder, server):
 
 def test_a_file_without_a_batch_gets_one(folder, server, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(batches.Batches, "_submit", lambda *_: (_ for _ in ()).throw(SystemExit))
+        patch.setattr(batch_api.Batches, "_submit", lambda *_: (_ for _ in ()).throw(SystemExit))
         with pytest.raises(SystemExit):
             ask(folder, server)
     assert [a.error for a in ask(folder, server)] == [None] * 4
@@ -150,7 +150,7 @@ def test_a_refused_batch_is_one_line_and_sent_anew(folder, server):
 
 
 def test_large_batches_are_several(folder, server, monkeypatch):
-    monkeypatch.setattr(batches, "MOST_REQUESTS", 3)
+    monkeypatch.setattr(batch_api, "MOST_REQUESTS", 3)
     assert [a.error for a in ask(folder, server, 7)] == [None] * 7
     assert [
         len(server.files[b["input_file_id"]].splitlines()) for b in server.batches.values()
@@ -159,7 +159,7 @@ def test_large_batches_are_several(folder, server, monkeypatch):
         3,
         1,
     ]
-    monkeypatch.setattr(batches, "MOST_BYTES", 10)
+    monkeypatch.setattr(batch_api, "MOST_BYTES", 10)
     ask(folder, server, 9)
     assert len(server.batches) == 5
 
@@ -173,10 +173,10 @@ def test_a_server_without_batches_is_one_line(folder, server):
 SCRIPT = """
 import sys
 from pathlib import Path
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.openai import OpenAIChat
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 asked = [Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes") for i in range(4)]
 folder = Path(sys.argv[1])
 model = OpenAIChat("m", sys.argv[2], batch="wait")

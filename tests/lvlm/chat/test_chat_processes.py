@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 pytest.importorskip("transformers")
 IMAGES, EACH = 8, 3

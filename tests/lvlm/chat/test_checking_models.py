@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.chat.base import Reply, Request
-from ood_lab.lvlm.chat.checks import Constant, Oracle, Random, Replay
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.recorded import recorded_answers
+from ood_lab.lvlm.chat.checking_models import Constant, Oracle, Random, Replay
+from ood_lab.lvlm.questions.question_files import Question
 
 
 @pytest.fixture

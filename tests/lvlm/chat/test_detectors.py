@@ -6,12 +6,12 @@ import torch
 from PIL import Image
 
 from ood_lab.clip import load_clip
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
 from ood_lab.lvlm.chat.clip_threshold import ClipThreshold
-from ood_lab.lvlm.chat.detectors import ClosedVocabulary, GroundingDino, Owl
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.chat.object_detectors import ClosedVocabulary, GroundingDino, Owl
+from ood_lab.lvlm.questions.question_files import Question
 
 transformers = pytest.importorskip("transformers")
 

@@ -5,11 +5,11 @@ import pytest
 from PIL import Image
 from vlm_families import FAMILIES, SIZES, build
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Request
-from ood_lab.lvlm.chat.features import features_of
+from ood_lab.lvlm.chat.image_features import features_of
+from ood_lab.lvlm.chat.inference_modes import Way
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.chat.ways import Way
 
 pytest.importorskip("transformers")
 

@@ -10,14 +10,14 @@ import pytest
 from cli import call
 from huggingface_hub import constants
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.chat.vllm import VllmChat
-from ood_lab.lvlm.questions import Question
-from ood_lab.models import hub
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.models.loading import hub_models
 
 TINY = ModelFolder("shipped:tiny").path
 
@@ -31,7 +31,7 @@ def cached(tmp_path, monkeypatch):
     (place / "refs").mkdir()
     (place / "refs" / "main").write_text(commit)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
-    monkeypatch.setattr(hub, "_reachable", lambda: False)
+    monkeypatch.setattr(hub_models, "_reachable", lambda: False)
     return place
 
 

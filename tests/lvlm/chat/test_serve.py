@@ -15,14 +15,14 @@ import httpx
 import pytest
 from local_server import LocalServer
 
-from ood_lab.append import read_records
 from ood_lab.builtin.scenes import ScenesDataset
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.common.line_files import read_records
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.openai import OpenAIChat
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.questions.question_files import Question, write_questions
 
 pytestmark = pytest.mark.slow
 TEXTS = ("Is there a mug in the image?", "Does this image not contain a boat? (yes or no)")
@@ -142,10 +142,10 @@ def test_a_killed_client_loses_and_repeats_nothing(server, model_copy, folder, t
     with front(server, lambda number: time.sleep(0.3)) as between:
         code = (
             "import sys; from pathlib import Path\n"
-            "from ood_lab.lvlm.answers import AnswerStore\n"
-            "from ood_lab.lvlm.asking import answers_to\n"
+            "from ood_lab.lvlm.answers.answer_files import AnswerStore\n"
+            "from ood_lab.lvlm.answers.answer_requests import answers_to\n"
             "from ood_lab.lvlm.chat.openai import OpenAIChat\n"
-            "from ood_lab.lvlm.questions import read_questions\n"
+            "from ood_lab.lvlm.questions.question_files import read_questions\n"
             "folder, path, model, url = sys.argv[1:]\n"
             "questions = read_questions(Path(folder, 'questions.jsonl'))\n"
             "chat = OpenAIChat(model, url, max_tokens=8, concurrency=1)\n"

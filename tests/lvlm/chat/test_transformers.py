@@ -11,16 +11,16 @@ import torch
 from PIL import ExifTags, Image
 
 from ood_lab.builtin.scenes import ScenesDataset
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to, messages_of
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to, messages_of
 from ood_lab.lvlm.chat.base import Request
-from ood_lab.lvlm.chat.images import data_url
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.chat.model_folder import ModelFolder
+from ood_lab.lvlm.chat.request_images import data_url
 from ood_lab.lvlm.chat.transformers import TransformersChat
 from ood_lab.lvlm.image_text.base import open_images
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.training.chat_files import ChatFile
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.training.conversation_files import ChatFile
 
 pytest.importorskip("transformers")
 TEXTS = (

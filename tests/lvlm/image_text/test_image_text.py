@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
-from ood_lab.lvlm.image_text.cached import cached_scores
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.image_text.clip import ClipScores
+from ood_lab.lvlm.image_text.score_cache import cached_scores
 
 transformers = pytest.importorskip("transformers")
 LABELS = ["cat", "dog", "red car"]

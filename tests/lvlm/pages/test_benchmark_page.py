@@ -1,6 +1,6 @@
 """What the pages of benchmarks say of single replies."""
 
-from ood_lab.lvlm.shown import asked_and_said
+from ood_lab.lvlm.pages.benchmark_page import asked_and_said
 
 
 def test_question_and_reply_are_told_apart():

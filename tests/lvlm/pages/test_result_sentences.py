@@ -6,8 +6,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.found import ACCURACY, CHAIR, found_sentences
-from ood_lab.lvlm.shown import Scored
+from ood_lab.lvlm.pages.benchmark_page import Scored
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, CHAIR, found_sentences
 
 NAN = math.nan
 

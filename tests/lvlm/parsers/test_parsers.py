@@ -10,9 +10,9 @@ come from a second implementation, letter by letter; ``means`` is what a person 
 
 import pytest
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
-from ood_lab.lvlm.parsers.table import PAGE, replies, with_tables
+from ood_lab.lvlm.parsers.documentation_table import PAGE, replies, with_tables
 
 REPLIES = replies()
 
@@ -41,7 +41,9 @@ def test_every_parser_says_whose_it_is():
 
 def test_the_page_has_the_tables_of_today():
     page = PAGE.read_text(encoding="utf-8")
-    assert with_tables(page) == page, "python -m ood_lab.lvlm.parsers.table writes them"
+    assert with_tables(page) == page, (
+        "python -m ood_lab.lvlm.parsers.documentation_table writes them"
+    )
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ import pytest
 from cli import call
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.files import Item, problem_of, write_bench
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.whole import check_whole
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench
+from ood_lab.lvlm.questions.image_checks import check_whole
+from ood_lab.lvlm.questions.question_files import Question
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ood_lab.data.filefacts import content_hashes
-from ood_lab.errors import UserError
-from ood_lab.lvlm.levelled import with_levels
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.errors import UserError
+from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.lvlm.questions.image_levels import with_levels
+from ood_lab.lvlm.questions.question_files import Question
 
 
 def noise(path, seed):

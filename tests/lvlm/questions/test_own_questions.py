@@ -6,13 +6,13 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
+from scripted_answers import answer_of
 from test_packages import ROOT
 from wandb_offline import read_run
 
-from ood_lab.results import CORE, read_results
+from ood_lab.schema.results import CORE, read_results
 
 YAML = """# @package _global_
 # Colours of plain images.
@@ -151,7 +151,7 @@ def test_it_is_shown_again_and_stands_on_the_board_of_benchmarks(place, runs, ca
 
 def test_no_benchmark_is_named_outside_its_own_folder():
     """Neither the pages, nor the W&B log, nor what shows finished runs knows one."""
-    for package in ("report", "run", "notebook"):
+    for package in ("report", "run", "api"):
         for path in (ROOT / package).rglob("*.py"):
             assert not re.findall(r"(?i)\b(oodbench|oric|ode)\b", path.read_text()), path
 

@@ -6,15 +6,15 @@ import shutil
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
 from scipy.stats import norm
+from scripted_answers import answer_of
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.oric.files import Item, problem_of, write_bench
-from ood_lab.lvlm.questions import read_questions
-from ood_lab.results import whole
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench
+from ood_lab.lvlm.questions.question_files import read_questions
+from ood_lab.schema.results import whole
 
 SMALL = ("annotations.n=30", "metrics.min_count=2", "logger=none", "lvlm=oracle")
 MODEL = ("lvlm.accuracy=0.8",)

@@ -7,7 +7,7 @@ from cli import call, run_folders
 from scipy.stats import binomtest
 from sklearn.metrics import cohen_kappa_score
 
-from ood_lab.results import read_results
+from ood_lab.schema.results import read_results
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from ood_lab.lvlm.statistics.coverage import bayes_interval, clopper_pearson, semantic_overlap
 from ood_lab.lvlm.statistics.degradation import (
     METRICS,
     degradation,
@@ -13,7 +12,7 @@ from ood_lab.lvlm.statistics.degradation import (
     signature_tost,
     within,
 )
-from ood_lab.lvlm.statistics.hard import (
+from ood_lab.lvlm.statistics.difficulty import (
     correlation_test,
     left_tail_p,
     resampling_test,
@@ -21,6 +20,11 @@ from ood_lab.lvlm.statistics.hard import (
     spread_test,
 )
 from ood_lab.lvlm.statistics.mmd import ClassMmd, equivalence, median_bandwidth
+from ood_lab.lvlm.statistics.training_coverage import (
+    bayes_interval,
+    clopper_pearson,
+    semantic_overlap,
+)
 
 #: Degradations of nine models from Table 8, and with the value of the prose for Qwen2.5.
 HARD = [33.16, 30.42, 7.71, 11.64, 24.93, 16.60, 31.65, 5.96, 10.84]

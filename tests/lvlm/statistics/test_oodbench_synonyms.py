@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.statistics.coverage import clopper_pearson, semantic_overlap
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.statistics.synonyms import nearest_phrases, phrases, read_synonyms
+from ood_lab.lvlm.statistics.training_coverage import clopper_pearson, semantic_overlap
 
 CATEGORIES = ("mug", "person", "traffic light")
 

@@ -6,10 +6,10 @@ import pytest
 import torch
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.files import Item, problem_of, write_bench, write_train
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of, write_bench, write_train
 from ood_lab.lvlm.training.grpo_loss import advantages, grpo_loss, k3, token_log_probs
-from ood_lab.lvlm.training.oric_data import OricTraining, write_dataset
+from ood_lab.lvlm.training.oric_questions import OricTraining, write_dataset
 from ood_lab.lvlm.training.rewards import accuracy_reward, format_reward
 
 WELL = "<REASONING>I look.</REASONING> <SOLUTION>yes</SOLUTION>"
@@ -120,7 +120,7 @@ def test_wrong_training_files_are_one_error(files):
 
 def test_the_dataset_of_the_released_code(files):
     datasets = pytest.importorskip("datasets")
-    from ood_lab.lvlm.oric.files import read_train
+    from ood_lab.lvlm.benchmarks.oric.published_files import read_train
 
     write_dataset(read_train(files / "oric_train.json"), files, files / "made")
     row = datasets.load_from_disk(str(files / "made"))["train"][0]
@@ -131,7 +131,7 @@ def test_the_dataset_of_the_released_code(files):
 
 def test_an_image_is_seen_once_and_every_reply_has_its_own_probability(files):
     """The features that replies share give what the pixels of every row give."""
-    from ood_lab.lvlm.chat.model import ModelFolder
+    from ood_lab.lvlm.chat.model_folder import ModelFolder
     from ood_lab.lvlm.training.grpo import VlmGrpo
 
     folder = ModelFolder("shipped:tiny")
@@ -156,7 +156,7 @@ def test_a_training_learns_what_is_rewarded(files, ratio):
     """A reward for one letter: the untrained tiny model comes to say what has it."""
     import lightning as L
 
-    from ood_lab.builtin.vlm.tiny import untrained_vlm
+    from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
     from ood_lab.lvlm.training.grpo import VlmGrpo
 
     L.seed_everything(0, verbose=False)

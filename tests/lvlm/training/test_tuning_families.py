@@ -7,7 +7,7 @@ import torch
 from PIL import Image
 
 from ood_lab.lvlm.training.examples import IGNORED, Example, Rows, conversation
-from ood_lab.lvlm.training.module import VlmTuning
+from ood_lab.lvlm.training.tuning_module import VlmTuning
 
 pytest.importorskip("transformers")
 

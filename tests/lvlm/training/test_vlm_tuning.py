@@ -13,14 +13,14 @@ from cli import ROOT, call, run_folders
 from PIL import Image
 from safetensors.torch import load_file
 
-from ood_lab.builtin.vlm.make import vlm_tuning
-from ood_lab.builtin.vlm.scene_chats import SceneChats
-from ood_lab.builtin.vlm.tiny import untrained_vlm
-from ood_lab.errors import UserError
-from ood_lab.lvlm.training.chat_files import ChatFile
-from ood_lab.lvlm.training.data import Chats
+from ood_lab.builtin.vlm.scene_conversations import SceneChats
+from ood_lab.builtin.vlm.tiny_architecture import untrained_vlm
+from ood_lab.builtin.vlm.tuning_module import vlm_tuning
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.training.conversation_files import ChatFile
+from ood_lab.lvlm.training.example_batches import Chats
 from ood_lab.lvlm.training.examples import IGNORED, Rows
-from ood_lab.lvlm.training.module import VlmTuning, with_lora
+from ood_lab.lvlm.training.tuning_module import VlmTuning, with_lora
 
 
 @pytest.fixture(scope="module")

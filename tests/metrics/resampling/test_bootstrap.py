@@ -12,13 +12,13 @@ from ood_lab.metrics import (
     delong,
     fpr_at_tpr,
     percentile_interval,
-    resampling,
     wilson_interval,
 )
-from ood_lab.metrics.copies import Copies
-from ood_lab.metrics.counts import Groups, RankedScores
 from ood_lab.metrics.record import OF_SETS
-from ood_lab.metrics.resampling import carried_out, drawing
+from ood_lab.metrics.resampling import stratified_bootstrap
+from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing
+from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 
 
 def at_rank(scores, rank, share):
@@ -113,7 +113,7 @@ def test_draws_depend_on_the_seed_only(monkeypatch):
     x, y = rng.normal(size=4000), rng.normal(1, 1, 3000)
     one = bootstrap(x, [y], draws=30, seed=4, workers=1, aupr_method="trapezoid")
     many = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
-    monkeypatch.setattr(resampling, "can_fork", lambda: False)
+    monkeypatch.setattr(stratified_bootstrap, "can_fork", lambda: False)
     threads = bootstrap(x, [y], draws=30, seed=4, workers=3, aupr_method="trapezoid")
     assert set(one) == {"auroc", "fpr95_id_positive", "fpr95_ood_positive", "aupr_in", "aupr_out"}
     for metric in one:

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.metrics import Evaluation, auroc, delong, follow, mean_aurocs, results_of
-from ood_lab.metrics.copies import Copies
+from ood_lab.metrics.resampling.photograph_groups import Copies
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

@@ -16,10 +16,10 @@ from tree_toys import (
     wave,
 )
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.akg import AKG, AKGNet, AKGOutput
-from ood_lab.models.fgvc.graph import GraphLosses
-from ood_lab.models.fgvc.hierarchy import Hierarchy
+from ood_lab.models.fgvc.graph_losses import GraphLosses
+from ood_lab.models.fgvc.label_tree import Hierarchy
 
 KNOWLEDGE = BRONZE | {"shapes": 29, "attributes": 96}
 LEVELS = torch.tensor([[0, 0], [1, 3], [3, 10], [2, 5]])

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from waves import size_of, wave
 
-from ood_lab.models.fgvc.parts import (
+from ood_lab.models.fgvc.discriminative_parts import (
     PartProposals,
     ProposalNet,
     anchor_boxes,

@@ -16,7 +16,7 @@ from tree_toys import (
     wave,
 )
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc.hrn import HRN, HRNNet, HRNOutput, shown_leaves
 
 LEVELS = torch.tensor([[0, 0, 0], [1, 2, 4], [0, 1, -1], [1, -1, -1]])

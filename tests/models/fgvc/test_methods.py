@@ -19,7 +19,7 @@ from waves import TINY
 
 from ood_lab.models import load_weights, saved_labels, train_transform, weights_sha256
 from ood_lab.models.fgvc import P2P
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.commandline.resolvers import register_resolvers
 
 CONF = str(Path(__file__).parents[3] / "conf")
 METHODS = ("nts", "sps", "p2p", "yourfl", "hrn", "akg")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from waves import official, size_of, tiny, wave
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models.fgvc import NTS, NTSNet
 from ood_lab.models.fgvc.nts import NTSOutput
 

@@ -8,7 +8,7 @@ from PIL import Image
 from torchvision.transforms import CenterCrop, Resize
 from waves import TINY, tiny, wave
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import train_transform
 from ood_lab.models.fgvc import SPSNet
 from ood_lab.models.fgvc.trunk import pyramid

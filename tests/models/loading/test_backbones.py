@@ -10,9 +10,9 @@ from huggingface_hub import constants
 from PIL import Image
 from torch import nn
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import check_contract, module_backbone, timm_backbone, train_transform
-from ood_lab.models.wrapped import WrappedBackbone
+from ood_lab.models.loading.wrapped_network import WrappedBackbone
 
 SMALL = {"layers": (1, 1, 1, 1), "channels": (8, 16, 24, 32)}
 
@@ -122,7 +122,7 @@ def test_a_hub_that_is_not_there_is_asked_once(monkeypatch, tmp_path):
             asked.append(url)
             raise ConnectionError("Name or service not known")
 
-    monkeypatch.setattr("ood_lab.models.hub.get_session", Session)
+    monkeypatch.setattr("ood_lab.models.loading.hub_models.get_session", Session)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     started = time.monotonic()

@@ -10,9 +10,9 @@ from PIL import Image
 from tiny_net import TinyNet, write_hub, write_onnx
 from torch import nn
 
+from ood_lab.common.errors import UserError
 from ood_lab.detectors import MSP, ODIN
-from ood_lab.errors import UserError
-from ood_lab.evaluation.banks import split_by_columns
+from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.models import (
     hf_backbone,
     module_backbone,
@@ -20,7 +20,7 @@ from ood_lab.models import (
     timm_backbone,
     torch_hub_backbone,
 )
-from ood_lab.models.headless import linear_head, nearest_mean_head
+from ood_lab.models.loading.headless_networks import linear_head, nearest_mean_head
 
 IMAGES = torch.randn(5, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 PLAIN = {"input_size": 32, "mean": 0.5, "std": 0.5}

@@ -11,16 +11,10 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, ModelCheckpoint
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from ood_lab.errors import UserError
-from ood_lab.models import (
-    Classifier,
-    TrainingLog,
-    load_weights,
-    module_backbone,
-    training_log,
-    weights_sha256,
-)
-from ood_lab.models.threads import times_of_a_step
+from ood_lab.common.errors import UserError
+from ood_lab.models import Classifier, TrainingLog, load_weights, module_backbone, weights_sha256
+from ood_lab.models.training import training_log
+from ood_lab.models.training.cpu_threads import times_of_a_step
 
 STEPS = 6  # a training: 3 epochs of 2 batches
 

@@ -6,10 +6,10 @@ import pandas as pd
 import pytest
 import torch
 from cli import call, run_folders
-from own_lightning import Own
+from foreign_lightning import Own
 from photos import write_photos
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.models import OwnTraining, WrappedBackbone, own_steps
 
 MODEL = ("model=module", "model.head=fc", "detector=[msp,mds]", "metrics.draws=20")
@@ -20,7 +20,7 @@ MODEL += ("logger=none", "task.report=false", "data.num_workers=0", "data.batch_
 def line(tmp_path_factory):
     """Arguments for three classes that differ in colour, and noise."""
     data = write_photos(tmp_path_factory.mktemp("photos"), (32, 32), "png")
-    return (*data, *MODEL, "model.net._target_=own_lightning.Own")
+    return (*data, *MODEL, "model.net._target_=foreign_lightning.Own")
 
 
 def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, monkeypatch):
@@ -53,7 +53,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
 
 def test_half_of_a_training_is_ours(line, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")
-    half = (*line, "model.net._target_=own_lightning.Half", "trainer.max_epochs=1")
+    half = (*line, "model.net._target_=foreign_lightning.Half", "trainer.max_epochs=1")
     assert call("train.py", "task=score", *half, f"paths.outputs={tmp_path}") == 0
     expected = "Half has a training_step but no configure_optimizers, so model.classifier trains it"
     assert expected in capsys.readouterr().out

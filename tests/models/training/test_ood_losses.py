@@ -10,8 +10,8 @@ from cli import call, run_folders
 from PIL import Image
 from scipy.special import log_softmax
 
-from ood_lab.builtin.vessels.module import VesselsDataModule
-from ood_lab.data.sampling import EpochSampler, TrainingView
+from ood_lab.builtin.vessels.datamodule import VesselsDataModule
+from ood_lab.data.datamodules.epoch_sampler import EpochSampler, TrainingView
 from ood_lab.models import LogitNorm, OutlierExposure
 
 SIZES = {"train": 150, "val": 60, "test": 60, "per_shift_set": 8, "per_cell": 0}

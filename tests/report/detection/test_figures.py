@@ -13,16 +13,16 @@ from matplotlib.transforms import Affine2D
 from report_run import make_run, without_levels
 
 from ood_lab.metrics import risk_coverage, roc_curve
-from ood_lab.report.class_figures import confusion, confusion_counts
-from ood_lab.report.figure_inputs import FigureInputs
+from ood_lab.report.detection.class_figures import confusion, confusion_counts
+from ood_lab.report.detection.figure_inputs import FigureInputs
+from ood_lab.report.detection.run_figures import heatmap, planned_figures, write_figures
+from ood_lab.report.detection.score_figures import dad_against_fpr95, densities, normalise, roc
 from ood_lab.report.figures.densities import density
 from ood_lab.report.figures.layout import short_names, spread
 from ood_lab.report.figures.lines import curve
 from ood_lab.report.figures.scatter import principal_components
 from ood_lab.report.figures.style import rc, style
-from ood_lab.report.run_figures import heatmap, planned_figures, write_figures
-from ood_lab.report.score_figures import dad_against_fpr95, densities, normalise, roc
-from ood_lab.report.view import RunView
+from ood_lab.report.results_lookup import RunView
 
 
 def features_of(run):
@@ -111,7 +111,7 @@ def test_a_figure_that_fails_is_one_warning(tmp_path, monkeypatch, caplog):
     def fails(inputs):
         raise ZeroDivisionError("of an axis")
 
-    monkeypatch.setattr("ood_lab.report.run_figures.fpr95_bars", fails)
+    monkeypatch.setattr("ood_lab.report.detection.run_figures.fpr95_bars", fails)
     run = make_run(2, 1, levels=0)
     names = {f.png.stem for f in write_figures(tmp_path, run.results, run.scores)}
     assert names == {"densities", "roc", "confusion"}

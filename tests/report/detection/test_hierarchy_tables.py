@@ -9,16 +9,16 @@ from finished_runs import write_run
 from PIL import Image
 from report_run import make_run
 
-from ood_lab.evaluation.dating import KIND
+from ood_lab.evaluation.hierarchy_tables import KIND
 from ood_lab.metrics import dating_table
-from ood_lab.report.detection import write_report
+from ood_lab.report.detection.detection_page import write_report
+from ood_lab.report.detection.run_figures import dating_figure, write_figures
 from ood_lab.report.figures.drawing import write_all
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.leaderboard_dating import dating_rows
-from ood_lab.report.leaderboard_files import write_leaderboard
-from ood_lab.report.leaderboard_runs import read_run
-from ood_lab.report.run_figures import dating_figure, write_figures
-from ood_lab.results import write_results
+from ood_lab.report.leaderboard.file_formats import write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import read_run
+from ood_lab.report.leaderboard.hierarchy_table import dating_rows
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.schema.results import write_results
 
 PERIODS = ["early Shang", "late Shang", "<early> Zhou"]
 PARENTS = np.array([0, 0, 1])

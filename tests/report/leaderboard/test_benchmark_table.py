@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from ood_lab.errors import UserError
-from ood_lab.report.answer_board import (
+from ood_lab.common.errors import UserError
+from ood_lab.report.leaderboard.benchmark_table import (
     answer_board,
     board_page,
     board_sentences,
@@ -14,8 +14,8 @@ from ood_lab.report.answer_board import (
     detector_table,
     read_benchmarks,
 )
-from ood_lab.report.terminal import Printed
-from ood_lab.results import Kind, write_results
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.schema.results import Kind, write_results
 
 KIND = Kind("toy", "pair", ("split", "part", "n_asked", "n_unparsed", "n_cut", "n_failed"))
 NAMES = {

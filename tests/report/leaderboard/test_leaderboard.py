@@ -11,15 +11,15 @@ import yaml
 from finished_runs import IDENTITY, write_run
 from rich.console import Console
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_table
 from ood_lab.metrics import Evaluation, best_detectors, results_of
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.leaderboard_files import terminal, write_leaderboard
-from ood_lab.report.leaderboard_runs import comparable_groups, read_run, why_apart
-from ood_lab.report.leaderboard_table import wide_table
-from ood_lab.report.terminal import Printed
-from ood_lab.report.view import RunView
+from ood_lab.report.leaderboard.file_formats import terminal, write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import comparable_groups, read_run, why_apart
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.leaderboard.wide_table import wide_table
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.report.results_lookup import RunView
 
 KNN = [(0.70, 0.80), (0.72, 0.80), (0.77, 0.80)]
 SENTENCE = "share of ID rejected when 95"

@@ -7,11 +7,11 @@ import pytest
 import yaml
 from finished_runs import add_verdict, write_run
 
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.leaderboard_files import write_leaderboard
-from ood_lab.report.leaderboard_runs import comparable_groups, read_run
-from ood_lab.report.leaderboard_verdict import BoardVerdict
-from ood_lab.report.table import Table
+from ood_lab.report.leaderboard.file_formats import write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import comparable_groups, read_run
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.leaderboard.verdict import BoardVerdict
+from ood_lab.report.rendering.table import Table
 
 
 def run(folder, found, recommended=None, seed=0, epochs=5, left=None, fpr95=None, **given):

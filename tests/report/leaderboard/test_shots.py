@@ -8,12 +8,12 @@ import pytest
 import yaml
 from finished_runs import write_run
 
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.leaderboard_files import write_leaderboard
-from ood_lab.report.leaderboard_runs import read_run
-from ood_lab.report.leaderboard_table import wide_table
-from ood_lab.report.shots import shots_rows
-from ood_lab.report.shots_figure import shots_figure
+from ood_lab.report.leaderboard.file_formats import write_leaderboard
+from ood_lab.report.leaderboard.finished_runs import read_run
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.leaderboard.shots_figure import shots_figure
+from ood_lab.report.leaderboard.shots_page import shots_rows
+from ood_lab.report.leaderboard.wide_table import wide_table
 
 
 def run(outputs, shots, seed, near, background="origin", name="coop", model="coop"):

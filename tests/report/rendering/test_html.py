@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 from report_run import make_run, without_levels
 
-from ood_lab.data.files import load_rgb
-from ood_lab.report.detection import write_report
-from ood_lab.report.page import flatten
-from ood_lab.report.run_figures import write_figures
-from ood_lab.report.view import RunView
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.report.detection.detection_page import write_report
+from ood_lab.report.detection.run_figures import write_figures
+from ood_lab.report.rendering.page import flatten
+from ood_lab.report.results_lookup import RunView
 
 
 class Page(HTMLParser):

@@ -6,11 +6,11 @@ import pytest
 from report_run import make_run, without_levels
 from rich.console import Console
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.metrics import Evaluation, results_of
-from ood_lab.report.detection import detection_blocks
-from ood_lab.report.terminal import Printed
-from ood_lab.report.view import RunView
+from ood_lab.report.detection.detection_page import detection_blocks
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.report.results_lookup import RunView
 
 
 def show(results, width=120, **options):

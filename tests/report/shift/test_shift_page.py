@@ -12,21 +12,21 @@ from PIL import Image
 from rich.console import Console
 from test_html import Page
 
-from ood_lab.data.files import load_rgb
-from ood_lab.evaluation.distance import summarised
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.evaluation.image_distances import summarised
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
-from ood_lab.report.nearest_farthest import nearest_farthest
-from ood_lab.report.shift_figures import (
+from ood_lab.report.rendering.terminal import Printed
+from ood_lab.report.shift.extreme_images import nearest_farthest
+from ood_lab.report.shift.shift_figures import (
     ShiftInputs,
     Space,
     cells_figure,
     separability_figure,
     shift_scatter,
 )
-from ood_lab.report.shift_page import write_shift_page
-from ood_lab.report.shift_tables import cells_table, separability_table, summary_tables
-from ood_lab.report.terminal import Printed
+from ood_lab.report.shift.shift_page import write_shift_page
+from ood_lab.report.shift.shift_tables import cells_table, separability_table, summary_tables
 from ood_lab.shift import separability
 
 #: Mean D_sem and D_cov, number of images.

@@ -11,7 +11,7 @@ from cli import ROOT, call, run_folders
 from local_server import LocalServer
 from PIL import Image
 
-from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.lvlm.questions.question_files import Question, write_questions
 
 pytestmark = pytest.mark.slow
 SMALL = ("experiment=smoke", "logger=none", "task.report=false")

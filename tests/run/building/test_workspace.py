@@ -4,9 +4,9 @@ import pytest
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf, open_dict
 
-from ood_lab.run.compose import composed
-from ood_lab.run.prepare import prepare
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.commandline.composition import composed
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.job.preparation import prepare
 
 
 @pytest.mark.parametrize(("script", "trains"), [("train", True), ("eval", False)])

@@ -6,8 +6,8 @@ import string
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig
 
-from ood_lab.run.keys import all_keys
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.run.commandline.key_suggestions import all_keys
+from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 
 #: Lines that can be understood; whether their files exist is another matter.

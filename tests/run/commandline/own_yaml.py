@@ -8,23 +8,23 @@ from torch import Tensor, nn
 
 from ood_lab.detectors.base import Detector
 from ood_lab.features.bank import FeatureBank
-from ood_lab.run.workspace import Task, Workspace
+from ood_lab.run.building.workspace import Task, Workspace
 
 TASK = """
-_target_: added.CountImages
+_target_: own_yaml.CountImages
 _uses_: [data]
 least: 0
 """
 MODEL = """
 defaults: [module, _self_]
 name: two_layers
-net: {_target_: added.TwoLayers, width: 8}
+net: {_target_: own_yaml.TwoLayers, width: 8}
 head: head
 """
 DETECTOR = """
 detector:
   largest:
-    _target_: added.LargestFeature
+    _target_: own_yaml.LargestFeature
 """
 
 

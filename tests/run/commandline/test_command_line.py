@@ -12,14 +12,14 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from omegaconf import OmegaConf
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.run.commandline import JOB_VARIABLE, rewrite
-from ood_lab.run.compose import _chosen, composed, parsed
-from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.tracking import check_login
-from ood_lab.run.trainers import check_machine
-from ood_lab.run.values import quoted
+from ood_lab.common.errors import UserError
+from ood_lab.run.building.trainers import check_machine
+from ood_lab.run.commandline.composition import _chosen, composed, parsed
+from ood_lab.run.commandline.launch import JOB_VARIABLE, rewrite
+from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
+from ood_lab.run.commandline.override_values import quoted
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.tracking.experiment_loggers import check_login
 
 CASES = {
     "a flag": (["--epochs=10"], "unrecognized arguments: --epochs=10. Settings are written key="),

@@ -13,12 +13,12 @@ import pytest
 from cli import ROOT
 from mutations import mutations
 
-from ood_lab.errors import UserError
-from ood_lab.run import commandline
-from ood_lab.run.compose import composed, jobs_of
-from ood_lab.run.line import read_arguments
-from ood_lab.run.prepare import prepare
-from ood_lab.run.terminal import fail
+from ood_lab.common.errors import UserError
+from ood_lab.run.commandline import launch
+from ood_lab.run.commandline.composition import composed, jobs_of
+from ood_lab.run.commandline.line_checks import read_arguments
+from ood_lab.run.commandline.terminal_output import fail
+from ood_lab.run.job.preparation import prepare
 
 COUNT = 300
 #: A run of seconds; what the mutated lines say comes after it and wins.
@@ -34,7 +34,7 @@ PATIENCE = 60
 def dry_run(script: str, one_job: bool) -> None:
     """All of a job that happens before its data is read; one job tells its own mistake."""
     try:
-        for line in jobs_of(read_arguments(commandline.rewrite(sys.argv[1:])).overrides):
+        for line in jobs_of(read_arguments(launch.rewrite(sys.argv[1:])).overrides):
             prepare(composed(script, line), line).check_settings()
     except UserError as error:
         if not one_job:
@@ -51,12 +51,12 @@ def status_of(script: str, arguments: list[str]) -> int:
     environment = dict(os.environ)
     with (
         mock.patch.object(sys, "argv", [f"{script}.py", *arguments]),
-        mock.patch.object(commandline, "run_stages", return_value=0),
-        mock.patch.object(commandline, "_call", partial(dry_sweep, script)),
+        mock.patch.object(launch, "run_stages", return_value=0),
+        mock.patch.object(launch, "_call", partial(dry_sweep, script)),
         mock.patch.dict(os.environ, environment, clear=True),
     ):
         try:
-            commandline.launch(lambda cfg: dry_run(script, one_job=True), script)
+            launch.launch(lambda cfg: dry_run(script, one_job=True), script)
         except SystemExit as stop:
             return int(stop.code or 0)
     return 0

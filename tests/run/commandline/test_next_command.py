@@ -9,13 +9,13 @@ import pytest
 from cli import call, run_folders
 from photos import write_photos
 
-from ood_lab.io import read_json
-from ood_lab.run import next_command as module
-from ood_lab.run.commandline import rewrite
-from ood_lab.run.compose import composed
-from ood_lab.run.line import check_overrides, read_arguments
-from ood_lab.run.next_command import next_command
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.common.files import read_json
+from ood_lab.run.commandline import next_command as module
+from ood_lab.run.commandline.composition import composed
+from ood_lab.run.commandline.launch import rewrite
+from ood_lab.run.commandline.line_checks import check_overrides, read_arguments
+from ood_lab.run.commandline.next_command import next_command
+from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 from ood_lab.tasks.score import later
 

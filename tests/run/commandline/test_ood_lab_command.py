@@ -78,7 +78,8 @@ ask "ood-lab train loss=" 2
 @pytest.mark.slow
 def test_bash_completes_as_hydra_does(tmp_path):
     command = tmp_path / "ood-lab"
-    code = "import sys; from ood_lab.run.console import main; sys.argv[0] = 'ood-lab'; main()"
+    start = "from ood_lab.run.commandline.ood_lab_command import main"
+    code = f"import sys; {start}; sys.argv[0] = 'ood-lab'; main()"
     command.write_text(f'#!/bin/sh\nexec {sys.executable} -c "{code}" "$@"\n')
     command.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}

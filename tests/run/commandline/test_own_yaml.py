@@ -1,6 +1,6 @@
 """A new task, network or detector is one file and one YAML; no list elsewhere knows of it."""
 
-import added
+import own_yaml
 import pandas as pd
 import pytest
 import yaml
@@ -18,9 +18,9 @@ def yaml_files(monkeypatch):
     """The three YAMLs, as if they lay in ``conf/``."""
     store = ConfigStore.instance()
     monkeypatch.setattr(store, "repo", {**store.repo})
-    store.store("count_images", yaml.safe_load(added.TASK), group="task")
-    store.store("two_layers", yaml.safe_load(added.MODEL), group="model")
-    store.store("largest", yaml.safe_load(added.DETECTOR), group="detector", package="_global_")
+    store.store("count_images", yaml.safe_load(own_yaml.TASK), group="task")
+    store.store("two_layers", yaml.safe_load(own_yaml.MODEL), group="model")
+    store.store("largest", yaml.safe_load(own_yaml.DETECTOR), group="detector", package="_global_")
 
 
 def test_a_task_is_a_class_and_a_yaml(tmp_path):
@@ -37,11 +37,11 @@ def test_a_task_is_a_class_and_a_yaml(tmp_path):
 
 
 def test_a_task_gets_what_its_yaml_says_and_no_more(tmp_path, capsys):
-    node = yaml.safe_load(added.TASK) | {"_uses_": ["clip"]}
+    node = yaml.safe_load(own_yaml.TASK) | {"_uses_": ["clip"]}
     ConfigStore.instance().store("undeclared", node, group="task")
     assert call("eval.py", "task=undeclared", *SMALL, f"paths.outputs={tmp_path}") == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert "added.CountImages asks for the data of the workspace: add data to _uses_" in line
+    assert "own_yaml.CountImages asks for the data of the workspace: add data to _uses_" in line
 
 
 def test_a_network_and_a_detector_are_a_class_and_a_yaml_each(tmp_path):

@@ -9,11 +9,17 @@ from cli import call, run_folders
 from omegaconf import OmegaConf
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.run.commandline import run_line
-from ood_lab.run.compose import composed, jobs_of
-from ood_lab.run.pipeline import Stage, best_runs, own_overrides, read_stages, run_stages
-from ood_lab.run.resolvers import register_resolvers
+from ood_lab.common.errors import UserError
+from ood_lab.run.commandline.composition import composed, jobs_of
+from ood_lab.run.commandline.launch import run_line
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.commandline.staged_experiments import (
+    Stage,
+    best_runs,
+    own_overrides,
+    read_stages,
+    run_stages,
+)
 
 EXPERIMENT = """
 study: {data: folder, both: ["data=${study.data}", "seed=7"], file: "???"}

@@ -10,8 +10,8 @@ from finished_runs import write_run
 from hydra.core.config_store import ConfigStore
 from rich.console import Console
 
-from ood_lab.run.sweep import headline
-from ood_lab.run.terminal import JobRow, job_table
+from ood_lab.run.commandline.sweeps import headline
+from ood_lab.run.commandline.terminal_output import JobRow, job_table
 
 
 @pytest.fixture

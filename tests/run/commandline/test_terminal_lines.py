@@ -16,12 +16,12 @@ from lightning.pytorch.loggers import CSVLogger
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
-from ood_lab.features.writer import FeatureWriter
+from ood_lab.common.console import print_line
+from ood_lab.common.progress import duration
+from ood_lab.features.bank_writer import FeatureWriter
 from ood_lab.models import TrainingLog, TrainingProgressBar, epochs_for
-from ood_lab.printing import print_line
-from ood_lab.progress import duration
-from ood_lab.run.sigterm import ENDED
-from ood_lab.run.terminal import configure_logging
+from ood_lab.run.commandline.terminal_output import configure_logging
+from ood_lab.run.job.sigterm import ENDED
 from ood_lab.tasks import score
 
 SMALL = (

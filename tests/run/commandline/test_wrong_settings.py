@@ -3,7 +3,7 @@
 import pytest
 from cli import ROOT, call
 
-from ood_lab.run.workspace import Workspace
+from ood_lab.run.building.workspace import Workspace
 
 SMALL = ("data.train=44", "data.val=22", "data.test=22", "data.per_shift_set=4", "data.per_cell=0")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from cli import ROOT, run_folders
 
-from ood_lab.run.sigterm import ENDED
+from ood_lab.run.job.sigterm import ENDED
 
 pytestmark = pytest.mark.slow
 # Epochs of several batches with dropout and outliers, so that order, augmentation and draws matter.

@@ -8,11 +8,11 @@ import sys
 
 import pytest
 
-from ood_lab.run.process import loading
+from ood_lab.run.job.process_start import loading
 
 SCRIPT = """
 import atexit, sys
-from ood_lab.run.process import quick_exit
+from ood_lab.run.job.process_start import quick_exit
 
 class Package:
     def __del__(self):

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
-from ood_lab.run.identity import NEUTRAL
+from ood_lab.run.job.run_identity import NEUTRAL
 
 #: Each listed key as an override that differs from the default, ``{}`` = a folder of the test.
 OTHER = {
@@ -27,7 +27,7 @@ OTHER = {
 }
 #: The same values as ``clip``'s, whether what is missing is fetched, and of tasks that always run.
 ELSEWHERE = {
-    "annotations.folder",  # tests/lvlm/oodbench/test_oodbench_task.py renders below another one
+    "annotations.folder",  # test_oodbench_task.py renders below another one
     # No part of what an answer is made with: tests/lvlm/chat.
     "lvlm.api_key_env",
     "lvlm.batch",
@@ -53,7 +53,7 @@ ELSEWHERE = {
     "data.segmenter.download",
     "task.accept_failed",
     "task.download",
-    "task.foreign_clip",  # refuses or not: tests/lvlm/oodbench/test_oodbench_task.py
+    "task.foreign_clip",  # refuses or not: tests/lvlm/benchmarks/oodbench/test_oodbench_task.py
     "task.num_workers",
 }
 RUNS = {

@@ -6,7 +6,7 @@ import yaml
 from cli import call
 from finished_runs import write_run
 
-from ood_lab.run.tracking import summary_values
+from ood_lab.run.tracking.experiment_loggers import summary_values
 
 workspaces = pytest.importorskip("wandb_workspaces.workspaces.internal")
 reports = pytest.importorskip("wandb_workspaces.reports.v2.internal")

@@ -10,14 +10,14 @@ from finished_runs import add_grid, write_run
 from hydra import compose, initialize_config_dir
 from wandb_offline import read_run
 
-from ood_lab.report import leaderboard_runs
-from ood_lab.report.leaderboard import make_leaderboard
-from ood_lab.report.view import RunView
-from ood_lab.results import write_results
-from ood_lab.run.resolvers import register_resolvers
-from ood_lab.run.sweep import headline
-from ood_lab.run.tracking import charts, summary_values
-from ood_lab.shift.summary import KIND
+from ood_lab.report.leaderboard import finished_runs
+from ood_lab.report.leaderboard.long_table import make_leaderboard
+from ood_lab.report.results_lookup import RunView
+from ood_lab.run.commandline.resolvers import register_resolvers
+from ood_lab.run.commandline.sweeps import headline
+from ood_lab.run.tracking.experiment_loggers import charts, summary_values
+from ood_lab.schema.results import write_results
+from ood_lab.shift.dataset_shift import KIND
 
 
 def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
@@ -86,7 +86,7 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
     assert {"best detector": "knn", "AUROC": "80.0", "FPR95": "20.0"}.items() <= headline(
         run
     ).items()
-    rows = make_leaderboard([leaderboard_runs.read_run(run)]).rows
+    rows = make_leaderboard([finished_runs.read_run(run)]).rows
     mean = rows[(rows.ood == "mean") & (rows.metric == "auroc")].set_index("detector").value
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 

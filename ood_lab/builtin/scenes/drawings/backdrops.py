@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.scenes.canvas import Canvas, Colour
+from ood_lab.builtin.scenes.drawings.canvas import Canvas, Colour
 
 _SKY_HIGH, _SKY_LOW = (0.45, 0.68, 0.93), (0.80, 0.90, 0.97)
 

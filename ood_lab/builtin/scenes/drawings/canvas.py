@@ -7,9 +7,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.builtin.vessels.backgrounds import rgb
-from ood_lab.builtin.vessels.sdf import Array
-from ood_lab.builtin.vessels.texture import smooth
+from ood_lab.builtin.vessels.drawings.backgrounds import rgb
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
+from ood_lab.builtin.vessels.drawings.texture import smooth
 
 Colour = tuple[float, float, float]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.scenes.colours import OWN, OWN_DARK, OWN_LIGHT
-from ood_lab.builtin.scenes.parts import Part, both, minus, polygon
-from ood_lab.builtin.vessels import archaic, artefacts
-from ood_lab.builtin.vessels.figure import Proportions
-from ood_lab.builtin.vessels.sdf import (
+from ood_lab.builtin.scenes.drawings.colours import OWN, OWN_DARK, OWN_LIGHT
+from ood_lab.builtin.scenes.drawings.painted_parts import Part, both, minus, polygon
+from ood_lab.builtin.vessels.drawings import archaic_vessels, artefacts
+from ood_lab.builtin.vessels.drawings.figure import Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import (
     Array,
     box,
     capsule,
@@ -22,7 +22,7 @@ from ood_lab.builtin.vessels.sdf import (
 
 def mug(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A mug with a handle and a dark opening."""
-    figure = archaic.mug(u, v, p)
+    figure = archaic_vessels.mug(u, v, p)
     wide, rim = 0.36 + 0.04 * p[0], 0.46 + 0.05 * p[1]
     handle = ring(u, v, (wide + 0.12, 0.0), (0.22, 0.28), 0.075)
     opening = ellipse(u, v, (0.0, rim - 0.04), (wide - 0.02, 0.1))
@@ -31,7 +31,7 @@ def mug(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
 
 def bowl(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A bowl; ``full`` of rice."""
-    figure = archaic.bowl(u, v, p)
+    figure = archaic_vessels.bowl(u, v, p)
     parts = [Part(figure.solid), Part(box(u, v, (0.0, 0.3), (0.62, 0.035)), OWN_LIGHT)]
     if state == "full":
         heap = both(ellipse(u, v, (0.0, 0.3), (0.54, 0.36)), 0.3 - v)
@@ -231,6 +231,6 @@ def ladder(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
 
 def teapot(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:
     """A teapot, its spout, handle and lid darker than the body."""
-    figure = archaic.teapot(u, v, p)
+    figure = archaic_vessels.teapot(u, v, p)
     line = both(half_plane(u, v, (0.0, 0.24), (0.0, 1.0)), 0.18 - v, figure.belt_area)
     return [Part(figure.solid, OWN_DARK), Part(figure.belt_area), Part(line, OWN_DARK)]

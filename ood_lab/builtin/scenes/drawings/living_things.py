@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.scenes.colours import OWN_DARK, OWN_LIGHT
-from ood_lab.builtin.scenes.parts import Part, both, minus, polygon
-from ood_lab.builtin.vessels import nature
-from ood_lab.builtin.vessels.figure import Proportions
-from ood_lab.builtin.vessels.sdf import Array, box, capsule, ellipse, union
+from ood_lab.builtin.scenes.drawings.colours import OWN_DARK, OWN_LIGHT
+from ood_lab.builtin.scenes.drawings.painted_parts import Part, both, minus, polygon
+from ood_lab.builtin.vessels.drawings import nature
+from ood_lab.builtin.vessels.drawings.figure import Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import Array, box, capsule, ellipse, union
 
 _SKINS = ("light skin", "brown skin", "dark skin")
 

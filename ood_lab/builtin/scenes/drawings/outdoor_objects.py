@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.scenes.colours import OWN_DARK
-from ood_lab.builtin.scenes.parts import Part, both, polygon
-from ood_lab.builtin.vessels.figure import Proportions
-from ood_lab.builtin.vessels.sdf import Array, box, capsule, ellipse, ring, union
+from ood_lab.builtin.scenes.drawings.colours import OWN_DARK
+from ood_lab.builtin.scenes.drawings.painted_parts import Part, both, polygon
+from ood_lab.builtin.vessels.drawings.figure import Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import (
+    Array,
+    box,
+    capsule,
+    ellipse,
+    ring,
+    union,
+)
 
 
 def car(u: Array, v: Array, p: Proportions, state: str) -> list[Part]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ood_lab.builtin.scenes.colours import OWN, OWN_DARK
-from ood_lab.builtin.vessels.figure import Drawer, Proportions
-from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.scenes.drawings.colours import OWN, OWN_DARK
+from ood_lab.builtin.vessels.drawings.figure import Drawer, Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
 
 
 class Part(NamedTuple):
@@ -18,7 +18,7 @@ class Part(NamedTuple):
 
     Attributes:
         distance: signed distance, negative inside, in local units, ``[H, W]``.
-        tone: its colour, see :func:`~ood_lab.builtin.scenes.colours.tones`.
+        tone: its colour, see :func:`~ood_lab.builtin.scenes.drawings.colours.tones`.
     """
 
     distance: Array

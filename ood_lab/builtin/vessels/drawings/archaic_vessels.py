@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from ood_lab.builtin.vessels.figure import Figure, Proportions
-from ood_lab.builtin.vessels.sdf import Array, box, capsule, profile, ring, union
+from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import (
+    Array,
+    box,
+    capsule,
+    profile,
+    ring,
+    union,
+)
 
 
 def hu(u: Array, v: Array, p: Proportions) -> Figure:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ood_lab.builtin.vessels.sdf import SIZE, Array, X, Y
-from ood_lab.builtin.vessels.texture import smooth
+from ood_lab.builtin.vessels.drawings.signed_distances import SIZE, Array, X, Y
+from ood_lab.builtin.vessels.drawings.texture import smooth
 
 
 def rgb(red: float, green: float, blue: float) -> Array:

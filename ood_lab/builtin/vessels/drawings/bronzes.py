@@ -6,10 +6,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ood_lab.builtin.vessels.figure import Figure
-from ood_lab.builtin.vessels.motifs import MOTIFS
+from ood_lab.builtin.vessels.drawings.figure import Figure
+from ood_lab.builtin.vessels.drawings.motifs import MOTIFS
+from ood_lab.builtin.vessels.drawings.signed_distances import (
+    Array,
+    box,
+    capsule,
+    ellipse,
+    profile,
+    ring,
+    union,
+)
 from ood_lab.builtin.vessels.periods import CATEGORIES, PERIODS
-from ood_lab.builtin.vessels.sdf import Array, box, capsule, ellipse, profile, ring, union
 
 #: Shape labels: category, the kind of leg (ding) or handle (gui), and the lid.
 SHAPES = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
 
 #: Three free proportions of an undated object, each in [-1, 1].
 Proportions = tuple[float, float, float]

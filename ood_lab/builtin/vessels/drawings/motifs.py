@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.builtin.vessels.sdf import Array
+from ood_lab.builtin.vessels.drawings.signed_distances import Array
 
 Marks = NDArray[np.bool_]
 Motif = Callable[[Array, Array], Marks]

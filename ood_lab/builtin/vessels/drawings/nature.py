@@ -6,8 +6,14 @@ import math
 
 import numpy as np
 
-from ood_lab.builtin.vessels.figure import Figure, Proportions
-from ood_lab.builtin.vessels.sdf import Array, capsule, ellipse, half_plane, union
+from ood_lab.builtin.vessels.drawings.figure import Figure, Proportions
+from ood_lab.builtin.vessels.drawings.signed_distances import (
+    Array,
+    capsule,
+    ellipse,
+    half_plane,
+    union,
+)
 
 _TURN = 2 * math.pi
 

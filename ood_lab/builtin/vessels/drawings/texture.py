@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ood_lab.builtin.vessels.sdf import SIZE, Array
+from ood_lab.builtin.vessels.drawings.signed_distances import SIZE, Array
 
 
 @lru_cache(maxsize=64)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.lvlm.amber.scoring import SCORE
-from ood_lab.lvlm.captions.page import (
+from ood_lab.lvlm.benchmarks.amber.scoring import SCORE
+from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     DEFINITIONS,
     OF_NO,
@@ -16,18 +16,18 @@ from ood_lab.lvlm.captions.page import (
     made_up,
     scoring_note,
 )
-from ood_lab.lvlm.scored import POOLED
-from ood_lab.lvlm.shown import (
+from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
     metric_table,
     page_of,
 )
-from ood_lab.report.blocks import Text
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table, plain_table
-from ood_lab.results import whole
+from ood_lab.lvlm.scoring.scored_results import POOLED
+from ood_lab.report.rendering.blocks import Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table, plain_table
+from ood_lab.schema.results import whole
 
 HEADLINES = (
     Headline(POOLED, SCORE, "AMBER score"),

@@ -9,8 +9,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.captions.tasks import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.published_files import (
+    entry,
+    existing,
+    image_in,
+    read_json_list,
+    yes_or_no,
+)
+from ood_lab.lvlm.captions.question_kinds import (
     ACTION,
     EXISTENCE,
     GENERATIVE,
@@ -19,8 +26,7 @@ from ood_lab.lvlm.captions.tasks import (
     STATE,
     true_caption,
 )
-from ood_lab.lvlm.published.source import entry, existing, image_in, read_json_list, yes_or_no
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 #: ``type`` in ``annotations.json`` → ``Question.task``.
 TYPES = {

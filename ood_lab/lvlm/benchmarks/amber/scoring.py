@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.captions.scoring import (
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED
+from ood_lab.lvlm.captions.caption_scoring import (
     Unparsed,
     amber_table,
     answer_counts,
@@ -17,13 +18,12 @@ from ood_lab.lvlm.captions.scoring import (
     caption_kind,
     result_rows,
 )
-from ood_lab.lvlm.captions.tasks import GROUPS
-from ood_lab.lvlm.judged import FAILED, PARSED
+from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
-from ood_lab.lvlm.scored import POOLED, estimate_rows
-from ood_lab.metrics.clustered import clustered
+from ood_lab.lvlm.scoring.scored_results import POOLED, estimate_rows
 from ood_lab.metrics.hallucination import COUNTS, EXISTENCE_EPSILON, caption_metrics
 from ood_lab.metrics.ood import Floats
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 
 KIND = caption_kind("amber")
 #: ``AMBER Score = (1 - CHAIR + F1) / 2``, F1 of all yes/no questions with no as positive class.
@@ -47,12 +47,12 @@ def results_of(
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    Groups of yes/no questions (:data:`~ood_lab.lvlm.captions.tasks.GROUPS`) are the sets, and may
-    overlap; captions, the score, and all yes/no questions are of the set ``pooled``.
+    Groups of yes/no questions (:data:`~ood_lab.lvlm.captions.question_kinds.GROUPS`) are the sets,
+    and may overlap; captions, the score, and all yes/no questions are of the set ``pooled``.
 
     Args:
-        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
+        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         model: its name.
         draws: bootstrap resamples of images.
         seed: of the draws.

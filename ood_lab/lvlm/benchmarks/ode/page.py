@@ -8,9 +8,10 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.io import read_table
-from ood_lab.lvlm.captions.page import (
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.ode.figures import feature_clouds, tendency_matrix
+from ood_lab.lvlm.benchmarks.ode.scoring import DISTANCE, PAIR_KIND
+from ood_lab.lvlm.captions.caption_page import (
     CAPTIONS,
     COMPARED,
     DEFINITIONS,
@@ -19,11 +20,8 @@ from ood_lab.lvlm.captions.page import (
     made_up,
     scoring_note,
 )
-from ood_lab.lvlm.captions.scoring import PAIR
-from ood_lab.lvlm.ode.figures import feature_clouds, tendency_matrix
-from ood_lab.lvlm.ode.scoring import DISTANCE, PAIR_KIND
-from ood_lab.lvlm.scored import POOLED
-from ood_lab.lvlm.shown import (
+from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
@@ -31,12 +29,14 @@ from ood_lab.lvlm.shown import (
     metric_table,
     page_of,
 )
-from ood_lab.report.blocks import PlannedFigure, Text
+from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import trend_lines
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table, plain_table
-from ood_lab.results import PART
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table, plain_table
+from ood_lab.schema.results import PART
+from ood_lab.schema.shift_axes import LEVELS
 
 ALL = "All yes/no questions"
 ANSWERS = {

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ood_lab.io import write_text
-from ood_lab.lvlm.captions.tasks import ACTION, EXISTENCE, NUMBER, STATE
-from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.lvlm.ode.queries import RELEASED_CAPTION, queries_of
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.benchmarks.ode.queries import RELEASED_CAPTION, queries_of
+from ood_lab.lvlm.captions.question_kinds import ACTION, EXISTENCE, NUMBER, STATE
 
 #: First ids of the published lists; the ranges overlap.
 FIRST_IDS = {"generative": 1, "existence": 536, "attribute": 2912}

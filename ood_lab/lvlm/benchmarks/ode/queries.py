@@ -1,7 +1,7 @@
 """What is asked about the pictures: captions, existence, states, actions, numbers.
 
 They ask about both concepts of the pair, with the right article and plural; ``released`` ones
-are ODE's shipped queries, see :mod:`ood_lab.lvlm.ode.released`.
+are ODE's shipped queries, see :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.captions.tasks import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.captions.question_kinds import (
     ACTION,
     EXISTENCE,
     GENERATIVE,
@@ -20,10 +21,9 @@ from ood_lab.lvlm.captions.tasks import (
     STATE,
     true_caption,
 )
-from ood_lab.lvlm.english import english
-from ood_lab.lvlm.ode.pictures import Picture
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.grammar import english
+from ood_lab.lvlm.questions.question_files import Question
 
 #: Absent concepts that an image is asked about.
 ABSENT = 2

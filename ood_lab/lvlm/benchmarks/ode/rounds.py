@@ -14,18 +14,18 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_json, read_table
-from ood_lab.lvlm.captions.scoring import OF_NO, class_counts, clusters_of
-from ood_lab.lvlm.captions.tasks import GROUPS
-from ood_lab.lvlm.judged import FAILED, PARSED
-from ood_lab.lvlm.ode.criteria import Pair
-from ood_lab.lvlm.ode.graph import merged, read_graphml
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json, read_table
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import merged, read_graphml
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Pair
+from ood_lab.lvlm.captions.caption_scoring import OF_NO, class_counts, clusters_of
+from ood_lab.lvlm.captions.question_kinds import GROUPS
 from ood_lab.lvlm.parsers import NO
-from ood_lab.lvlm.scored import POOLED
-from ood_lab.metrics.clustered import cluster_sums, resampled_sums
+from ood_lab.lvlm.scoring.scored_results import POOLED
 from ood_lab.metrics.hallucination import CAPTION_METRICS, COUNTS, caption_metrics
-from ood_lab.metrics.intervals import percentile_interval
+from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, resampled_sums
+from ood_lab.metrics.resampling.intervals import percentile_interval
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 #: Groups of yes/no questions whose change is reported.

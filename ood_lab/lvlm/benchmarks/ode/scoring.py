@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.lvlm.captions.scoring import caption_kind, result_rows
+from ood_lab.lvlm.captions.caption_scoring import caption_kind, result_rows
 
 KIND = caption_kind("ode")
 #: Numbers and words by which sets are divided: edges between the two concepts in the graph (0 =
@@ -28,12 +28,12 @@ def results_of(
     """Everything that is reported, a table of :data:`KIND`.
 
     Args:
-        captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
-        judged: see :func:`ood_lab.lvlm.judged.judge`, of the yes/no questions.
+        captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`, of the yes/no questions.
         model: its name.
         splits: names of the criteria, in order.
         seed: of the draws.
-        options: of :func:`ood_lab.lvlm.captions.scoring.result_rows`.
+        options: of :func:`ood_lab.lvlm.captions.caption_scoring.result_rows`.
     """
     finer = (DISTANCE, PAIR_KIND, CRITERION)
     rows = result_rows(captions, judged, splits, finer=finer, seed=seed, **options)

@@ -50,7 +50,7 @@ class Clustering:
         """Matrix, groups and their summary; None where nothing is hallucinated.
 
         Args:
-            captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
+            captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
             seed: of k-means.
         """
         matrix = hallucination_matrix(captions)

@@ -12,13 +12,13 @@ from typing import Annotated, Any, Literal
 import pandas as pd
 from annotated_types import Ge
 
-from ood_lab.errors import UserError
-from ood_lab.hints import suggestion
-from ood_lab.io import write_text
-from ood_lab.lvlm.captions.tasks import GENERATIVE
-from ood_lab.lvlm.ode.criteria import generator
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.common.hints import suggestion
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE
 from ood_lab.lvlm.parsers import YES
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.question_files import Question
 
 LLAVA, TRL = "tuning_llava.json", "tuning_trl.jsonl"
 _IMAGE = "<image>\n"
@@ -59,8 +59,8 @@ class Tuning:
 
         Args:
             questions: those that were asked.
-            captions: see :func:`ood_lab.lvlm.captions.scoring.caption_table`.
-            judged: see :func:`ood_lab.lvlm.judged.judge`.
+            captions: see :func:`ood_lab.lvlm.captions.caption_scoring.caption_table`.
+            judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
             seed: of the draws.
         """
         wrong = set(judged.loc[~judged["correct"].astype(bool), "question_id"])

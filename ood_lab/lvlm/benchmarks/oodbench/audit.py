@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table, write_csv
-from ood_lab.lvlm.oodbench.division import ID
-from ood_lab.lvlm.verdicts import REJECT, read_audit
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table, write_csv
+from ood_lab.lvlm.benchmarks.oodbench.division import ID
+from ood_lab.lvlm.scoring.human_verdicts import REJECT, read_audit
 
 _KEY = ["image", "category"]
 
@@ -19,7 +19,7 @@ def audited(division: pd.DataFrame, path: Path | None) -> pd.DataFrame:
     """The division with a person's verdict on each pair, in the column ``verdict``.
 
     Args:
-        division: see :func:`~ood_lab.lvlm.oodbench.division.divide`.
+        division: see :func:`~ood_lab.lvlm.benchmarks.oodbench.division.divide`.
         path: the CSV of :func:`write_audit`, with ``accept``, ``reject`` or nothing as verdicts;
             None = no pair has one.
 

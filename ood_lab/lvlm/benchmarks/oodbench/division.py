@@ -28,7 +28,7 @@ from annotated_types import Interval
 from numpy.typing import NDArray
 from scipy.special import expit, logsumexp
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from ood_lab.lvlm.oodbench.distribution import BY
-from ood_lab.report.blocks import PlannedFigure
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import BY
 from ood_lab.report.figures.bars import Bar, draw_bars, name_rows
 from ood_lab.report.figures.densities import draw_histograms
 from ood_lab.report.figures.layout import add_legend, panels, wrapped
 from ood_lab.report.figures.style import COLOURS, SOFT
+from ood_lab.report.rendering.blocks import PlannedFigure
 
 _BINS = np.linspace(0.0, 1.0, 21)
 _MOST = 11
@@ -57,7 +57,7 @@ def distribution_figures(
     """Of every data set its categories and places, and the data sets.
 
     Args:
-        table: see :func:`~ood_lab.lvlm.oodbench.distribution.distribution_of`.
+        table: see :func:`~ood_lab.lvlm.benchmarks.oodbench.split_contents.distribution_of`.
         splits: split and what it is called.
         title: of the run.
     """

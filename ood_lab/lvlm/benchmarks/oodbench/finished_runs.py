@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_table
-from ood_lab.lvlm.oodbench.audit import read_ood_pairs
-from ood_lab.lvlm.oodbench.division import DIVISION
-from ood_lab.lvlm.yes_no import COUNTS, Unparsed, pair_table
-from ood_lab.results import read_results
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_table
+from ood_lab.lvlm.benchmarks.oodbench.audit import read_ood_pairs
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
+from ood_lab.schema.results import read_results
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class ModelRun:
     Attributes:
         name: of the model.
         path: run folder.
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
     """
 
     name: str
@@ -68,7 +68,7 @@ def common_pairs(
 
     Args:
         runs: of M models.
-        unparsed: see :func:`~ood_lab.lvlm.yes_no.pair_table`.
+        unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
 
     Returns:
         One row per pair (``pair_id, split, category, image, ...``), and ``[M, P, 4]``.

@@ -19,12 +19,12 @@ import torch
 from annotated_types import Interval
 from numpy.typing import ArrayLike, NDArray
 
-from ood_lab.arguments import BatchSize, Count, Share
-from ood_lab.device import chosen_device
-from ood_lab.errors import UserError
+from ood_lab.common.arguments import BatchSize, Count, Share
+from ood_lab.common.compute_device import chosen_device
+from ood_lab.common.errors import UserError
+from ood_lab.common.progress import Pace
+from ood_lab.lvlm.benchmarks.oodbench.division import Labels
 from ood_lab.lvlm.image_text.base import open_images
-from ood_lab.lvlm.oodbench.division import Labels
-from ood_lab.progress import Pace
 
 #: ``split`` of the questions about them.
 HARD = "hard"

@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.oodbench import uncertainty
-from ood_lab.lvlm.oodbench.division import DIVISION, TOGETHER
-from ood_lab.lvlm.oodbench.figures import distribution_figures, purified_histograms
-from ood_lab.lvlm.oodbench.scoring import DATASET
-from ood_lab.lvlm.shown import (
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oodbench import uncertainty
+from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER
+from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_histograms
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
@@ -22,15 +22,15 @@ from ood_lab.lvlm.shown import (
     page_of,
     wrong_answers,
 )
-from ood_lab.lvlm.yes_no import DEFINITIONS, METRICS, YES_NO, yes_no_tables
+from ood_lab.lvlm.scoring.yes_no_scores import DEFINITIONS, METRICS, YES_NO, yes_no_tables
 from ood_lab.metrics import risk_coverage
-from ood_lab.report.blocks import PlannedFigure, Text
 from ood_lab.report.figures.bars import bar_panels
 from ood_lab.report.figures.lines import curve, curves
 from ood_lab.report.figures.style import style
-from ood_lab.report.page import Page
-from ood_lab.report.table import Table
-from ood_lab.results import PART, whole
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Table
+from ood_lab.schema.results import PART, whole
 
 DISTRIBUTION = "distribution"
 BAP = {"bap_existence": "existence", "bap_counting": "counting", "bap_logic": "logic"}

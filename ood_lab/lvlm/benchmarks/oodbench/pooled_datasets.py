@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_config, read_json
-from ood_lab.lvlm.moved import with_images_found
-from ood_lab.lvlm.oodbench.scoring import DATASET
-from ood_lab.lvlm.questions import Question, read_questions
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_config, read_json
+from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
+from ood_lab.lvlm.questions.question_files import Question, read_questions
+from ood_lab.lvlm.questions.relocated_images import with_images_found
 
 #: Settings that must be the same: counts are added up over the data sets.
 _SAME = (

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 from annotated_types import Ge
 
-from ood_lab.axes import LEVELS
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.forms import Form
-from ood_lab.lvlm.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
+from ood_lab.lvlm.benchmarks.oodbench.wording import COUNTING, EXISTENCE, LOGIC, wording
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_forms import Form
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
+from ood_lab.schema.shift_axes import LEVELS
 
 #: ``Question.task`` of the three questions of a BAP sample.
 BAP_EXISTENCE, BAP_COUNTING, BAP_LOGIC = "bap_existence", "bap_counting", "bap_logic"
@@ -53,7 +53,7 @@ class Asked:
         """All questions about the drawn pairs, two a pair, then three a BAP sample.
 
         Args:
-            pairs: see :meth:`~ood_lab.lvlm.oodbench.pairs.Pairing.draw`.
+            pairs: see :meth:`~ood_lab.lvlm.benchmarks.oodbench.question_pairs.Pairing.draw`.
             annotations: the images and what is in them.
             seed: of the BAP samples.
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.arguments import Count
-from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S, Labels
+from ood_lab.common.arguments import Count
+from ood_lab.lvlm.benchmarks.oodbench.division import ID, OOD_H, OOD_S, Labels
 
 IdPairing = Literal["any", "present", "balanced"]
 #: A cell with more than 6,000 questions is cut to 6,000: two a pair.
@@ -41,7 +41,8 @@ class Pairing:
         split.
 
         Args:
-            division: see :func:`~ood_lab.lvlm.oodbench.division.divide`, without rejected pairs.
+            division: see :func:`~ood_lab.lvlm.benchmarks.oodbench.division.divide`, without
+                rejected pairs.
             labels: what is annotated.
             seed: of all draws.
 

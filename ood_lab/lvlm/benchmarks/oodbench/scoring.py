@@ -12,15 +12,26 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.axes import LEVELS
-from ood_lab.lvlm.differences import contrasts_by
-from ood_lab.lvlm.judged import FAILED
-from ood_lab.lvlm.oodbench.build import BAP_COUNTING, BAP_EXISTENCE, BAP_LOGIC, BAP_TASKS
-from ood_lab.lvlm.oodbench.division import SPLITS, TOGETHER
-from ood_lab.lvlm.oodbench.uncertainty import uncertainty_rows
-from ood_lab.lvlm.scored import Place, any_read, estimate_rows, places, question_kind
-from ood_lab.lvlm.yes_no import YES_NO, Unparsed, model_contrasts, yes_no_rows
-from ood_lab.metrics.clustered import Estimate, clustered
+from ood_lab.lvlm.answers.judgements import FAILED
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
+from ood_lab.lvlm.benchmarks.oodbench.question_building import (
+    BAP_COUNTING,
+    BAP_EXISTENCE,
+    BAP_LOGIC,
+    BAP_TASKS,
+)
+from ood_lab.lvlm.benchmarks.oodbench.uncertainty import uncertainty_rows
+from ood_lab.lvlm.scoring.answer_differences import contrasts_by
+from ood_lab.lvlm.scoring.scored_results import (
+    Place,
+    any_read,
+    estimate_rows,
+    places,
+    question_kind,
+)
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
+from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered
+from ood_lab.schema.shift_axes import LEVELS
 
 KIND = question_kind("oodbench", "question pair", "unparsed", "p_holm")
 #: In ``meta``, the data set of a question that is asked together with those of others. Results of
@@ -41,12 +52,13 @@ def results_of(
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 
-    Yes/no questions: see :func:`~ood_lab.lvlm.yes_no.yes_no_rows`, and, where the model gives
-    probabilities, :func:`~ood_lab.lvlm.oodbench.uncertainty.uncertainty_rows`. BAP: see
+    Yes/no questions: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows`, and, where the
+    model gives probabilities,
+    :func:`~ood_lab.lvlm.benchmarks.oodbench.uncertainty.uncertainty_rows`. BAP: see
     :func:`bap_table`; intervals resample images.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         model: its name.
         draws: bootstrap resamples.
         seed: of the draws.
@@ -66,7 +78,7 @@ def results_of(
 def contrasts(judged: pd.DataFrame, *, draws: int = 1000, seed: int = 0) -> pd.DataFrame:
     """How models, or forms, differ in every split and in all of them together.
 
-    See :func:`~ood_lab.lvlm.yes_no.model_contrasts`.
+    See :func:`~ood_lab.lvlm.scoring.yes_no_scores.model_contrasts`.
 
     Args:
         judged: the answers of all models, with ``model``.

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.oodbench.division import SPLITS
-from ood_lab.lvlm.yes_no import COUNTS, Unparsed, pair_table
-from ood_lab.metrics.clustered import cluster_sums, clustered, contrast
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
+from ood_lab.lvlm.scoring.yes_no_scores import COUNTS, Unparsed, pair_table
+from ood_lab.metrics.resampling.clustered_bootstrap import cluster_sums, clustered, contrast
 from ood_lab.metrics.yes_no import yes_no_metrics
 
 
@@ -28,15 +28,16 @@ def setting_differences(
     image-text models.
 
     Args:
-        answers: setting → its answers, see :func:`ood_lab.lvlm.judged.judge`; ``image`` is the
-            same in two of them only where it is the same image.
-        unparsed: see :func:`~ood_lab.lvlm.yes_no.pair_table`.
+        answers: setting → its answers, see :func:`ood_lab.lvlm.answers.judgements.judge`; ``image``
+            is the same in two of them only where it is the same image.
+        unparsed: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.pair_table`.
         draws: bootstrap resamples.
         seed: of them.
 
     Returns:
-        ``split`` and the columns of :func:`~ood_lab.metrics.clustered.contrast`; splits that all
-        settings have.
+        ``split`` and the columns of
+        :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`; splits that all settings
+        have.
     """
     tables = []
     for number, judged in enumerate(answers.values()):

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from ood_lab.lvlm.oodbench.division import SPLITS
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 #: Column of the answers, and what it is called.
 BY = {"dataset": "data set", "place": "place", "category": "category"}
@@ -18,8 +18,8 @@ def distribution_of(judged: pd.DataFrame) -> pd.DataFrame:
     """How many pairs of every split are of which category, place and data set.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`; ``place`` and ``dataset`` as far as they are
-            known.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; ``place`` and ``dataset`` as far
+            as they are known.
 
     Returns:
         ``dataset`` ("" where there is but one, and of rows by data set), ``split``, ``by`` (a key

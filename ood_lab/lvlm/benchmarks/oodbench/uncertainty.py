@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.judged import PARSED
-from ood_lab.lvlm.oodbench.division import ID, OOD_H, OOD_S, SPLITS, TOGETHER
-from ood_lab.lvlm.scored import estimate_rows
-from ood_lab.lvlm.yes_no import YES_NO
+from ood_lab.lvlm.answers.judgements import PARSED
+from ood_lab.lvlm.benchmarks.oodbench.division import ID, OOD_H, OOD_S, SPLITS, TOGETHER
+from ood_lab.lvlm.scoring.scored_results import estimate_rows
+from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
-from ood_lab.metrics.clustered import Estimate
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
+from ood_lab.metrics.resampling.clustered_bootstrap import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
 
 Floats = NDArray[np.float64]
@@ -59,7 +59,8 @@ def uncertainty_rows(
     model gives no probabilities. Intervals resample pairs.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`; answers without ``p_yes`` are left out.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
+            left out.
         every: what all splits together are called; "" = they are left out.
         draws: bootstrap resamples; no more than 200.
         seed: of them.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ood_lab.lvlm.forms import Form
+from ood_lab.lvlm.questions.question_forms import Form
 
 
 class Wording(NamedTuple):

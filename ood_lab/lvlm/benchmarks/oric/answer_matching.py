@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from ood_lab.lvlm.judged import UNPARSED
+from ood_lab.lvlm.answers.judgements import UNPARSED
+from ood_lab.lvlm.answers.open_answer_reader import matched
+from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.parsers import PARSERS
-from ood_lab.lvlm.reader import matched
-from ood_lab.lvlm.texts import TextModel
 
 _TEXT = (
     "Match an answer to one of the options of a question, whichever means the same. If it means "
@@ -23,14 +23,14 @@ def second_step(judged: pd.DataFrame, model: TextModel) -> pd.DataFrame:
     What it cannot match either stays unparsed.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
         model: reads texts only.
 
     Returns:
         ``parsed``, ``correct`` and ``status`` filled in, and ``matched_by`` (``judge``, or ``""``).
 
     Raises:
-        UserError: see :meth:`~ood_lab.lvlm.texts.TextModel.replies`.
+        UserError: see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`.
     """
     open_rows = judged.index[judged["status"] == UNPARSED]
     texts = [

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.files import Item
-from ood_lab.lvlm.verdicts import REJECT, VERDICT, read_audit
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.published_files import Item
+from ood_lab.lvlm.scoring.human_verdicts import REJECT, VERDICT, read_audit
 
 #: What is asked: the content of a question, whatever its number.
 CONTENT = ("image", "object", "label")
@@ -34,8 +34,8 @@ class Verdicts:
         """Those of a file.
 
         Raises:
-            UserError: see :func:`ood_lab.lvlm.verdicts.read_audit`; or the file says both of one
-                question.
+            UserError: see :func:`ood_lab.lvlm.scoring.human_verdicts.read_audit`; or the file says
+                both of one question.
         """
         if path is None:
             return cls()

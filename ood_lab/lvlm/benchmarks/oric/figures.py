@@ -20,7 +20,7 @@ def context_curves(curve: pd.DataFrame, sets: Mapping[str, str], footer: str) ->
     """Accuracy against P(object | context), a panel for present and one for absent objects.
 
     Args:
-        curve: see :func:`ood_lab.lvlm.oric.analyses.curve_of`.
+        curve: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.curve_of`.
         sets: key in the rows → name of its line.
         footer: what stands below.
     """
@@ -47,8 +47,9 @@ def tier_bars(
     """How large the objects are, and how often they are seen; a bar a tier and set.
 
     Args:
-        shares: rows ``tier_share`` of :func:`ood_lab.lvlm.oric.analyses.analyses_of`.
-        recall: see :func:`ood_lab.lvlm.oric.analyses.by_tier`; may be empty.
+        shares: rows ``tier_share`` of
+            :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.analyses_of`.
+        recall: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.by_tier`; may be empty.
         sets: key in the rows → name.
         footer: what stands below.
     """

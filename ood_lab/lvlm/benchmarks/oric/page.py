@@ -10,11 +10,11 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.oric.analyses import ANNOTATED, TIER_SHARES
-from ood_lab.lvlm.oric.figures import context_curves, measure_bars, tier_bars
-from ood_lab.lvlm.oric.scoring import WORDING
-from ood_lab.lvlm.shown import (
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oric.figures import context_curves, measure_bars, tier_bars
+from ood_lab.lvlm.benchmarks.oric.question_analyses import ANNOTATED, TIER_SHARES
+from ood_lab.lvlm.benchmarks.oric.scoring import WORDING
+from ood_lab.lvlm.pages.benchmark_page import (
     Headline,
     Scored,
     answer_figures,
@@ -23,11 +23,11 @@ from ood_lab.lvlm.shown import (
     page_of,
     wrong_answers,
 )
-from ood_lab.report.blocks import PlannedFigure, Text
-from ood_lab.report.page import Page
-from ood_lab.report.protocol import MISSING, percent
-from ood_lab.report.table import Cell, Group, Head, Table, name_cell, number_cell
-from ood_lab.results import PART
+from ood_lab.report.rendering.blocks import PlannedFigure, Text
+from ood_lab.report.rendering.metric_definitions import MISSING, percent
+from ood_lab.report.rendering.page import Page
+from ood_lab.report.rendering.table import Cell, Group, Head, Table, name_cell, number_cell
+from ood_lab.schema.results import PART
 
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -192,7 +192,7 @@ def context_words(curve: pd.DataFrame) -> str:
     """What the answers of all sets say of expected and unexpected objects, and how surely.
 
     Args:
-        curve: see :func:`ood_lab.lvlm.oric.analyses.curve_of`.
+        curve: see :func:`ood_lab.lvlm.benchmarks.oric.question_analyses.curve_of`.
     """
     sentences = ["Bins have equally many questions."]
     for truth, words in (("yes", "Of objects that are there"), ("no", "Of absent objects")):

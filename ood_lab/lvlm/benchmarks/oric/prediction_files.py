@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.judged import was_cut
-from ood_lab.lvlm.questions import Question
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.judgements import was_cut
+from ood_lab.lvlm.questions.question_files import Question
 
 
 def write_predictions(judged: pd.DataFrame, folder: Path) -> list[Path]:
     """Writes ``predictions_<n>.json`` of each wording: ``question_id, predicted_answer, solution``.
 
     Args:
-        judged: of one set, see :func:`ood_lab.lvlm.judged.judge`.
+        judged: of one set, see :func:`ood_lab.lvlm.answers.judgements.judge`.
         folder: where to.
     """
     paths = []

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
-from ood_lab.lvlm.english import english
-from ood_lab.lvlm.oric.released import Article
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
 from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.questions.grammar import english
 
 #: The four ways in which an object is asked for; ``{}`` is the object with its article.
 PROMPTS = (

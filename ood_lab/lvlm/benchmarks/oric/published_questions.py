@@ -9,15 +9,15 @@ from typing import Any
 
 import pandas as pd
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.image_text.foreign import is_builtin, refuse_shipped, shipped_clips
-from ood_lab.lvlm.oric.audit import Verdicts, audit_of
-from ood_lab.lvlm.oric.files import read_bench
-from ood_lab.lvlm.oric.gathered import Gathered
-from ood_lab.lvlm.oric.pool import Pool
-from ood_lab.lvlm.oric.pope import read_pope
-from ood_lab.lvlm.oric.sets import ORIC
+from ood_lab.lvlm.benchmarks.oric.audit import Verdicts, audit_of
+from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import read_pope
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
+from ood_lab.lvlm.benchmarks.oric.published_files import read_bench
+from ood_lab.lvlm.benchmarks.oric.run_questions import Gathered
+from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
 
 _SPACES = "CLIPScores and least distances"
 _FACTS = "sizes and P(object | context): there are no annotations (annotations=coco ...)"
@@ -88,7 +88,7 @@ class Given:
 
         Returns:
             The sets, and all of ORIC's questions for people to look at, see
-            :func:`~ood_lab.lvlm.oric.audit.audit_of`.
+            :func:`~ood_lab.lvlm.benchmarks.oric.audit.audit_of`.
 
         Raises:
             UserError: the annotations say otherwise, an image is missing and no answers are

@@ -9,13 +9,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.judged import FAILED
-from ood_lab.lvlm.oric.facts import COCO_EDGES, TIERS, tiers
-from ood_lab.lvlm.oric.scoring import scored
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.answers.judgements import FAILED
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.benchmarks.oric.question_facts import COCO_EDGES, TIERS, tiers
+from ood_lab.lvlm.benchmarks.oric.scoring import scored
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.metrics.clustered import clustered
-from ood_lab.metrics.intervals import wilson_interval
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
+from ood_lab.metrics.resampling.intervals import wilson_interval
 
 #: ``analysis`` of the rows of :func:`analyses_of`.
 CLIP_SCORE, MIN_DISTANCE, P_CONTEXT = "clip_score", "min_distance", "p_context"

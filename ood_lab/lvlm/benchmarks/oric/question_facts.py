@@ -9,12 +9,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import LEVELS
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 from ood_lab.lvlm.parsers import YES
+from ood_lab.schema.shift_axes import LEVELS
 
 #: Which area a category with several objects has: of the union of its boxes, or its largest object.
 AreaOf = Literal["union", "largest"]
@@ -33,7 +33,7 @@ def with_facts(
     """The same rows with what annotations say of them.
 
     - ``p_context``: ``P(object | all other categories of the image)``, see
-      :mod:`ood_lab.lvlm.oric.cooccurrence`: low = incongruous;
+      :mod:`ood_lab.lvlm.benchmarks.oric.construction.cooccurrence`: low = incongruous;
     - ``area``, ``area_share`` and ``tier`` of an object that is there: ``small`` below
       ``edges[0]^2`` pixels, ``medium``, ``large`` from ``edges[1]^2`` on; ``coco_tier`` is the same
       by :data:`COCO_EDGES`, where these are others;

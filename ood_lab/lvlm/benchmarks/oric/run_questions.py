@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.oric.files import Item
-from ood_lab.lvlm.oric.pool import Pool
-from ood_lab.lvlm.oric.released import Article
-from ood_lab.lvlm.oric.sets import items_of
+from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
+from ood_lab.lvlm.benchmarks.oric.published_files import Item
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Gathered:
     sets: dict[str, tuple[Sequence[Item], pd.DataFrame]] = field(default_factory=dict)
 
     def publish(self, split: str, items: Sequence[Item], source: str) -> None:
-        """Adds the questions of a file, see :meth:`~ood_lab.lvlm.oric.pool.Pool.rows_of`."""
+        """Adds the questions of a file, see ``Pool.rows_of``."""
         self.sets[split] = self.pool.rows_of(items, source)
 
     def make(self, split: str, rows: pd.DataFrame, article: Article) -> None:

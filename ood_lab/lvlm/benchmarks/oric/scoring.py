@@ -10,13 +10,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.differences import contrasts_by
-from ood_lab.lvlm.judged import FAILED, PARSED
+from ood_lab.lvlm.answers.judgements import FAILED, PARSED
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.scored import Place, any_read, estimate_rows, places, question_kind
-from ood_lab.metrics.clustered import Clustered, cluster_sums, clustered, contrast
+from ood_lab.lvlm.scoring.answer_differences import contrasts_by
+from ood_lab.lvlm.scoring.scored_results import (
+    Place,
+    any_read,
+    estimate_rows,
+    places,
+    question_kind,
+)
+from ood_lab.metrics.resampling.clustered_bootstrap import (
+    Clustered,
+    cluster_sums,
+    clustered,
+    contrast,
+)
 from ood_lab.metrics.two_class import TWO_CLASS_METRICS, mean_over_prompts, two_class_counts
-from ood_lab.results import PART
+from ood_lab.schema.results import PART
 
 KIND = question_kind("oric", "image", "n_items", "p_holm")
 #: ``part`` of the rows of one wording: this and its number. Rows without are the mean of all.
@@ -37,7 +48,7 @@ def results_of(
     missing where no answer could be read.
 
     Args:
-        judged: see :func:`ood_lab.lvlm.judged.judge`; with ``split, item, prompt``.
+        judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; with ``split, item, prompt``.
         model: its name.
         draws: bootstrap resamples.
         seed: of the draws.
@@ -115,7 +126,8 @@ def contrasts(
     """How groups of answers differ, with images resampled together.
 
     Sets of one model share images, models share questions: both are drawn together, so the test
-    is paired as far as the data are. See :func:`~ood_lab.metrics.clustered.contrast`.
+    is paired as far as the data are. See
+    :func:`~ood_lab.metrics.resampling.clustered_bootstrap.contrast`.
 
     Args:
         judged: the answers of all groups.

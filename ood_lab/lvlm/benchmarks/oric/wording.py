@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ood_lab.lvlm.forms import Form
-from ood_lab.lvlm.oric.files import Item
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.benchmarks.oric.published_files import Item
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_forms import Form
 
 #: ``Question.task`` of all of them.
 TASK = "oric"

@@ -3,7 +3,7 @@
 import pytest
 from ode_data import SHARED
 
-from ood_lab.lvlm.ode.amber import AmberConcepts
+from ood_lab.lvlm.benchmarks.ode.construction.amber_concepts import AmberConcepts
 
 
 @pytest.fixture(scope="session")

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from ood_lab.lvlm.ode.concepts import Attribute, Concepts
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute, Concepts
 
-SHARED = Path(__file__).parents[3].parent / "shared/data/ode"
+SHARED = Path(__file__).parents[4].parent / "shared/data/ode"
 needs_data = pytest.mark.skipif(not SHARED.is_dir(), reason="the published data is not here")
 
 SMALL = Concepts(

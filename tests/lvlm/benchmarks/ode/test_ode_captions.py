@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from ode_data import SMALL, needs_data
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.captions.caption_rules import Rules
 from ood_lab.lvlm.captions.nouns import Lexicon, NltkNouns, SpacyNouns
-from ood_lab.lvlm.captions.rules import Rules
-from ood_lab.metrics.clustered import clustered
 from ood_lab.metrics.hallucination import amber_caption_metrics, caption_metrics
+from ood_lab.metrics.resampling.clustered_bootstrap import clustered
 
 
 class Synonyms:

@@ -4,10 +4,11 @@ import time
 import pytest
 from ode_data import SHARED, SMALL, needs_data
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode import released
-from ood_lab.lvlm.ode.amber import AmberConcepts
-from ood_lab.lvlm.ode.criteria import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction import released_code
+from ood_lab.lvlm.benchmarks.ode.construction.amber_concepts import AmberConcepts
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import read_graphml, truth_graph
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import (
     Fictional,
     LongTail,
     Pair,
@@ -16,7 +17,6 @@ from ood_lab.lvlm.ode.criteria import (
     distance,
     frequency,
 )
-from ood_lab.lvlm.ode.graph import read_graphml, truth_graph
 
 GRAPH = truth_graph(SMALL)
 ALL = [Standard(), LongTail(0, 3), Random(), Fictional()]
@@ -104,10 +104,10 @@ def test_most_frequent_pairs_of_amber(amber):
 
 
 PUBLISHED = {
-    "Common": (released.Sorted(heaviest=True), 40, 39),
-    "Longtailed": (released.Sorted(heaviest=False), 40, 38),
-    "Random": (released.Random(), 40, 38),
-    "Fictional": (released.Fictional(), 40, 20),
+    "Common": (released_code.Sorted(heaviest=True), 40, 39),
+    "Longtailed": (released_code.Sorted(heaviest=False), 40, 38),
+    "Random": (released_code.Random(), 40, 38),
+    "Fictional": (released_code.Fictional(), 40, 20),
 }
 
 

@@ -9,10 +9,10 @@ from cli import call
 from local_server import LocalServer
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.compositions import Composition, Concept
-from ood_lab.lvlm.ode.generators.endpoint import EndpointGenerator
-from ood_lab.lvlm.ode.making import file_of, make
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
+from ood_lab.lvlm.benchmarks.ode.generators.endpoint import EndpointGenerator
+from ood_lab.lvlm.benchmarks.ode.images.image_generation import file_of, make
 
 PAIR = Composition("standard", "ee", Concept("dog"), Concept("umbrella"), 3, 1)
 OTHER = Composition("fictional", "ee", Concept("boat"), Concept("cake"), 0, 2)

@@ -2,10 +2,9 @@ import networkx as nx
 import pytest
 from ode_data import SHARED, SMALL, needs_data
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.amber import AmberConcepts, attribute_pairs
-from ood_lab.lvlm.ode.concepts import candidates
-from ood_lab.lvlm.ode.graph import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.amber_concepts import AmberConcepts, attribute_pairs
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import (
     hallucination_graph,
     merged,
     read_graphml,
@@ -14,6 +13,7 @@ from ood_lab.lvlm.ode.graph import (
     truth_graph,
     write_graphml,
 )
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import candidates
 
 
 def test_frequency_is_the_number_of_images_in_the_clean_rule():

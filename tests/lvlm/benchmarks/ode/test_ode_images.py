@@ -7,16 +7,28 @@ from ode_data import SMALL
 from PIL import Image
 
 from ood_lab.builtin.scenes.generator import SceneRenderer
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.candidates import Candidates
-from ood_lab.lvlm.ode.compositions import Composition, Concept
-from ood_lab.lvlm.ode.concepts import Attribute
-from ood_lab.lvlm.ode.filtering import Filter, audited, confidences_of, summary, write_audit
-from ood_lab.lvlm.ode.generators.diffusion import DiffusionGenerator
-from ood_lab.lvlm.ode.generators.prompted import Variant
-from ood_lab.lvlm.ode.graph import truth_graph
-from ood_lab.lvlm.ode.making import PLAN, balanced, file_of, make, pictures_of
-from ood_lab.lvlm.ode.pictures import Picture
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import truth_graph
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
+from ood_lab.lvlm.benchmarks.ode.generators.diffusion import DiffusionGenerator
+from ood_lab.lvlm.benchmarks.ode.generators.prompt_generator import Variant
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.benchmarks.ode.images.image_filter import (
+    Filter,
+    audited,
+    confidences_of,
+    summary,
+    write_audit,
+)
+from ood_lab.lvlm.benchmarks.ode.images.image_generation import (
+    PLAN,
+    balanced,
+    file_of,
+    make,
+    pictures_of,
+)
 
 DOG = Concept("dog", Attribute("brown", "white"), Attribute("sit", "stand"))
 PAIR = Composition("standard", "ee", DOG, Concept("umbrella", Attribute("open", "closed")), 3, 1)

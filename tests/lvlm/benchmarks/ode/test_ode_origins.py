@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.origins import listed_photographs, paired
-from ood_lab.lvlm.ode.pictures import Picture, read_pictures
-from ood_lab.results import read_results, whole
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.image_origins import listed_photographs, paired
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture, read_pictures
+from ood_lab.schema.results import read_results, whole
 
 SMALL = (
     *("annotations.n=60", "metrics.draws=50", "metrics.min_count=1", "logger=none"),

@@ -4,19 +4,19 @@ from pathlib import Path
 import pytest
 from ode_data import SHARED, SMALL, needs_data
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.candidates import Candidates
-from ood_lab.lvlm.ode.compositions import Composition, Concept, compose
-from ood_lab.lvlm.ode.concepts import Attribute
-from ood_lab.lvlm.ode.criteria import Pair, Random, Standard
-from ood_lab.lvlm.ode.graph import read_graphml, truth_graph
-from ood_lab.lvlm.ode.pictures import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, Concept, compose
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import read_graphml, truth_graph
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Pair, Random, Standard
+from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import (
     Picture,
     read_pictures,
     write_pictures,
 )
-from ood_lab.lvlm.ode.published import write_published
-from ood_lab.lvlm.ode.queries import questions_of
+from ood_lab.lvlm.benchmarks.ode.published_files import write_published
+from ood_lab.lvlm.benchmarks.ode.queries import questions_of
 
 PICTURE = Picture(
     "a.png",

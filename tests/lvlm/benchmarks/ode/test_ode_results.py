@@ -5,21 +5,21 @@ import pandas as pd
 import pytest
 from ode_data import SMALL
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.answers import Answer
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.ode.image_effectiveness import effectiveness
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.benchmarks.ode.queries import questions_of
+from ood_lab.lvlm.benchmarks.ode.scoring import results_of
+from ood_lab.lvlm.benchmarks.ode.tendencies import Clustering
+from ood_lab.lvlm.benchmarks.ode.tuning_data import LLAVA, TRL, Tuning, write_tuning
+from ood_lab.lvlm.captions.caption_rules import Rules
+from ood_lab.lvlm.captions.caption_scoring import amber_table, caption_table
 from ood_lab.lvlm.captions.nouns import Lexicon
-from ood_lab.lvlm.captions.rules import Rules
-from ood_lab.lvlm.captions.scoring import amber_table, caption_table
-from ood_lab.lvlm.captions.tasks import GENERATIVE
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.ode.effectiveness import effectiveness
-from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.lvlm.ode.queries import questions_of
-from ood_lab.lvlm.ode.scoring import results_of
-from ood_lab.lvlm.ode.tendencies import Clustering
-from ood_lab.lvlm.ode.tuning import LLAVA, TRL, Tuning, write_tuning
-from ood_lab.lvlm.training.chat_files import ChatFile
-from ood_lab.results import whole
+from ood_lab.lvlm.captions.question_kinds import GENERATIVE
+from ood_lab.lvlm.training.conversation_files import ChatFile
+from ood_lab.schema.results import whole
 
 PICTURES = [
     Picture(

@@ -9,26 +9,26 @@ import time
 from importlib.util import find_spec
 from pathlib import Path
 
-import exported
+import exported_files
 import networkx as nx
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from ode_data import SHARED, needs_data
 from PIL import Image
+from scripted_answers import answer_of
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table
-from ood_lab.lvlm.ode.construct import OdeConstruction
-from ood_lab.lvlm.ode.criteria import Standard
-from ood_lab.lvlm.ode.graph import read_graphml
-from ood_lab.lvlm.ode.pictures import read_pictures
-from ood_lab.lvlm.ode.rounds import read_round
-from ood_lab.lvlm.questions import Question, read_questions, write_questions
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.ode.construction.composition_plan import OdeConstruction
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import read_graphml
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Standard
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import read_pictures
+from ood_lab.lvlm.benchmarks.ode.rounds import read_round
+from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 NO_PAGE = "task.report=false"
 SMALL = (
     "annotations.n=60",
@@ -82,16 +82,16 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(finished):
 
 def test_other_packages_get_the_same_questions_and_count_the_same(finished):
     judged = read_table(finished / "judged.parquet")
-    docs, found = exported.lmms_eval(finished, "ode")
+    docs, found = exported_files.lmms_eval(finished, "ode")
     assert [doc["question_id"] for doc in docs] == judged["question_id"].tolist()
     for (task, split), rows in judged.groupby(["task", "split"]):
         assert found[f"accuracy_{task}_{split}"] == pytest.approx(rows["correct"].mean())
     for task, rows in judged.groupby("task"):
         assert found[f"accuracy_{task}"] == pytest.approx(rows["correct"].mean())
-        records = exported.pope(finished, "ode", task)
+        records = exported_files.pope(finished, "ode", task)
         assert [record["label"] for record in records] == rows["truth"].tolist()
         assert all((finished / "images" / record["image"]).is_file() for record in records)
-    captions = exported.vlmevalkit(finished, "ode", "generative")
+    captions = exported_files.vlmevalkit(finished, "ode", "generative")
     assert len(captions) == len(read_table(finished / "captions.parquet"))
     assert not (finished / "exports" / "pope" / "ode_generative.json").exists()
 
@@ -284,7 +284,7 @@ def test_amber_gives_the_concepts_and_the_renderer_draws_what_it_knows(tmp_path)
 @pytest.mark.slow
 def test_a_diffusion_pipeline_drives_it_end_to_end(tmp_path):
     pytest.importorskip("diffusers")
-    sys.path.insert(0, str(Path(__file__).parents[2] / "synthesis"))
+    sys.path.insert(0, str(Path(__file__).parents[3] / "synthesis"))
     from tiny_models import save_pipeline
 
     pipeline = save_pipeline(tmp_path / "pipeline")

@@ -12,14 +12,14 @@ from lmms_eval import evaluator
 from lmms_eval.api.model import lmms
 from lmms_eval.tasks import TaskManager
 
-from ood_lab.lvlm.answers import AnswerStore
-from ood_lab.lvlm.asking import answers_to
-from ood_lab.lvlm.chat.model import ModelFolder
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.oodbench.scoring import BAP_METRICS, bap_needs, bap_table
+from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.exports import Whole, export
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.oodbench.scoring import BAP_METRICS, bap_needs, bap_table
-from ood_lab.lvlm.questions import Question
+from ood_lab.lvlm.questions.package_exports import Whole, export
+from ood_lab.lvlm.questions.question_files import Question
 
 pytestmark = pytest.mark.slow
 IMAGES = 12

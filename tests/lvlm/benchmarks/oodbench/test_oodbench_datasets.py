@@ -7,13 +7,13 @@ import pandas as pd
 import pytest
 from cli import call, run_folders
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.oodbench.page import SPLITS
-from ood_lab.lvlm.oodbench.scoring import contrasts, results_of
-from ood_lab.lvlm.questions import read_questions
-from ood_lab.results import whole
-from ood_lab.run.sweep import headline
-from ood_lab.run.tracking import answer_values
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oodbench.page import SPLITS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import contrasts, results_of
+from ood_lab.lvlm.questions.question_files import read_questions
+from ood_lab.run.commandline.sweeps import headline
+from ood_lab.run.tracking.experiment_loggers import answer_values
+from ood_lab.schema.results import whole
 
 SMALL = ("metrics.draws=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
 

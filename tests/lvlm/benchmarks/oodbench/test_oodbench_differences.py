@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.oodbench.differences import setting_differences
+from ood_lab.lvlm.benchmarks.oodbench.setting_differences import setting_differences
 
 
 def answers(right, first, split="ood_h"):

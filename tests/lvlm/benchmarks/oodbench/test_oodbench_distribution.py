@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.oodbench.distribution import distribution_of
+from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
 
 
 def answers(*pairs):

@@ -6,10 +6,15 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oodbench.audit import audited, read_ood_pairs, without_rejected, write_audit
-from ood_lab.lvlm.oodbench.division import Labels, Rule, divide, purified
-from ood_lab.lvlm.oodbench.pairs import Pairing
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oodbench.audit import (
+    audited,
+    read_ood_pairs,
+    without_rejected,
+    write_audit,
+)
+from ood_lab.lvlm.benchmarks.oodbench.division import Labels, Rule, divide, purified
+from ood_lab.lvlm.benchmarks.oodbench.question_pairs import Pairing
 
 
 def labels(present):

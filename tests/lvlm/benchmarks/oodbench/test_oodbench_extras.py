@@ -9,19 +9,19 @@ import pandas as pd
 import pytest
 import yaml
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.exports import Whole, export
-from ood_lab.lvlm.oodbench.build import BAP_TASKS
-from ood_lab.lvlm.oodbench.scoring import bap_needs, bap_table
-from ood_lab.lvlm.oodbench.uncertainty import doubt, uncertainty_rows
-from ood_lab.lvlm.questions import Question
-from ood_lab.lvlm.statistics.comparison import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
+from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
+from ood_lab.lvlm.benchmarks.oodbench.uncertainty import doubt, uncertainty_rows
+from ood_lab.lvlm.questions.package_exports import Whole, export
+from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.statistics.model_comparison import (
     compare_models,
     errors_together,
     shared_errors,
     wrong_counts,
 )
-from ood_lab.metrics.clustered import Clustered, contrast
+from ood_lab.metrics.resampling.clustered_bootstrap import Clustered, contrast
 
 
 def judged(p_yes, correct, split):

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oodbench.division import Labels
-from ood_lab.lvlm.oodbench.hard_samples import HardSamples, ObjectDetector, hardness
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oodbench.division import Labels
+from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, ObjectDetector, hardness
 
 transformers = pytest.importorskip("transformers")
 

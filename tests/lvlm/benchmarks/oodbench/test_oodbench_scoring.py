@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
-from ood_lab.lvlm.answers import Answer
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.oodbench.build import Asked
-from ood_lab.lvlm.oodbench.scoring import bap_table, results_of
-from ood_lab.lvlm.oodbench.wording import wording
-from ood_lab.lvlm.yes_no import pair_table
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.oodbench.question_building import Asked
+from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, results_of
+from ood_lab.lvlm.benchmarks.oodbench.wording import wording
+from ood_lab.lvlm.scoring.yes_no_scores import pair_table
 
 
 @pytest.fixture
@@ -193,7 +193,7 @@ def test_pairs_keep_what_results_are_divided_by(judged):
 
 
 def test_wandb_shows_whole_splits_the_first_way(judged):
-    from ood_lab.run.tracking import answer_values
+    from ood_lab.run.tracking.experiment_loggers import answer_values
 
     found = answer_values(results_of(judged, "m", draws=20, min_count=5))
     assert found["ood_h/accuracy"] == pytest.approx(13 / 14)

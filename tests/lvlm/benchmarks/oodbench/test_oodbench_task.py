@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from answers import answer_of
 from cli import call, run_folders
 from PIL import Image
+from scripted_answers import answer_of
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.questions import read_questions
-from ood_lab.run.sweep import headline
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.questions.question_files import read_questions
+from ood_lab.run.commandline.sweeps import headline
 
 NO_PAGE = "task.report=false"
 SMALL = ("annotations.n=30", "metrics.draws=50", "metrics.min_count=2", "logger=none")

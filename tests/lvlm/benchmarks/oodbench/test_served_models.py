@@ -7,8 +7,8 @@ from cli import call, run_folders
 from local_server import LocalServer
 from PIL import Image
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.questions import Question, write_questions
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.questions.question_files import Question, write_questions
 
 PASSWORD, KEY = "pw12secret", "sk-proj-0123456789abcdefghij"
 

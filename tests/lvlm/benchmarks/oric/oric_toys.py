@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.lvlm.annotations.table import Annotations, objects_table
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
 
 CATEGORIES = ("person", "dog", "cup", "car", "boat", "kite")
 #: Image, category, box. Areas of the unions: a: person 1000, car 900, dog 150 (two boxes of 100

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from oric_toys import CATEGORIES, Says, annotations, space
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import contents_of, union_areas
-from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
-from ood_lab.lvlm.oric.drawing import construct
-from ood_lab.lvlm.oric.files import with_article
-from ood_lab.lvlm.oric.judges import CooccurrenceJudge, Expectation, says_no
-from ood_lab.lvlm.oric.pope import Pope
-from ood_lab.lvlm.oric.regions import regions_of
-from ood_lab.lvlm.oric.released import PAPER
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import contents_of, union_areas
+from ood_lab.lvlm.benchmarks.oric.construction.image_regions import regions_of
+from ood_lab.lvlm.benchmarks.oric.construction.judges import CooccurrenceJudge, Expectation, says_no
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope
+from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import construct
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER
+from ood_lab.lvlm.benchmarks.oric.published_files import with_article
 
 UNEXPECTED = {"cup": "No.", "kite": "No, not there.", "dog": "no"}
 

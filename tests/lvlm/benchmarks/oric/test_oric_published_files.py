@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.differences import same_questions
-from ood_lab.lvlm.judged import judge
-from ood_lab.lvlm.oric.files import (
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.judgements import judge
+from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
+from ood_lab.lvlm.benchmarks.oric.published_files import (
     Item,
     problem_of,
     read_bench,
@@ -18,11 +18,11 @@ from ood_lab.lvlm.oric.files import (
     write_bench,
     write_train,
 )
-from ood_lab.lvlm.oric.predictions import read_predictions, write_predictions
-from ood_lab.lvlm.oric.scoring import contrasts, results_of
-from ood_lab.lvlm.oric.wording import Asked
+from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, results_of
+from ood_lab.lvlm.benchmarks.oric.wording import Asked
+from ood_lab.lvlm.scoring.answer_differences import same_questions
 
-DATA = Path(__file__).parents[3].parent / "shared" / "data" / "oric"
+DATA = Path(__file__).parents[4].parent / "shared" / "data" / "oric"
 BENCH, TRAIN = DATA / "oric_bench.json", DATA / "oric_train.json"
 published = pytest.mark.skipif(not BENCH.is_file(), reason="the published files are not here")
 

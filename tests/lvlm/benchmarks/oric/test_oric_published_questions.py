@@ -8,15 +8,15 @@ import pytest
 from cli import call, run_folders
 from PIL import Image
 from scipy.stats import binomtest
-from test_oric_published import BENCH
-from test_oric_published import published as where_published
+from test_oric_published_files import BENCH
+from test_oric_published_files import published as where_published
 
-from ood_lab.clip.load import load_clip
-from ood_lab.io import read_table
-from ood_lab.lvlm.oric.files import problem_of, read_bench, write_bench
-from ood_lab.lvlm.oric.scoring import contrasts, scored
-from ood_lab.lvlm.questions import read_questions
-from ood_lab.results import read_results
+from ood_lab.clip.loading import load_clip
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oric.published_files import problem_of, read_bench, write_bench
+from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, scored
+from ood_lab.lvlm.questions.question_files import read_questions
+from ood_lab.schema.results import read_results
 
 COMMON = ("judge.quantile=0.6", "metrics.draws=50", "metrics.min_count=2", "logger=none")
 SETS = ("random", "popular", "adversarial")

@@ -2,17 +2,17 @@
 
 import json
 
-import exported
+import exported_files
 import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
 from local_server import LocalServer
 
-from ood_lab.io import read_table
-from ood_lab.lvlm.oric.files import read_bench, read_train
-from ood_lab.lvlm.oric.page import context_words
-from ood_lab.lvlm.questions import read_questions
+from ood_lab.common.files import read_table
+from ood_lab.lvlm.benchmarks.oric.page import context_words
+from ood_lab.lvlm.benchmarks.oric.published_files import read_bench, read_train
+from ood_lab.lvlm.questions.question_files import read_questions
 
 SMALL = (
     "annotations.n=60",
@@ -54,15 +54,15 @@ def test_every_stage_leaves_what_the_next_one_reads(finished):
 
 def test_other_packages_get_the_same_questions_and_count_the_same(finished):
     judged = read_table(finished / "judged.parquet")
-    docs, found = exported.lmms_eval(finished, "oric")
+    docs, found = exported_files.lmms_eval(finished, "oric")
     assert len(docs) == len(judged)
     wanted = {"accuracy_oric": judged["correct"].mean()}
     for split, rows in judged.groupby("split"):
         wanted[f"accuracy_oric_{split}"] = rows["correct"].mean()
     assert found == pytest.approx(wanted)
     for rows, label in (
-        (exported.pope(finished, "oric", "oric"), "label"),
-        (exported.vlmevalkit(finished, "oric", "oric"), "answer"),
+        (exported_files.pope(finished, "oric", "oric"), "label"),
+        (exported_files.vlmevalkit(finished, "oric", "oric"), "answer"),
     ):
         assert [row[label].lower() for row in rows] == judged["truth"].tolist()
 

@@ -8,8 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, VIRTUAL, Attribute, Concepts
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import (
+    ENTITY,
+    ENVIRONMENT,
+    VIRTUAL,
+    Attribute,
+    Concepts,
+)
 
 #: Files of AMBER and of ODE, by what they hold; the first that is there is read.
 FILES = {

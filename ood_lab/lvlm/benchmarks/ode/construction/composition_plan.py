@@ -10,11 +10,11 @@ import networkx as nx
 import pandas as pd
 from annotated_types import Ge
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.compositions import Composition, compose
-from ood_lab.lvlm.ode.criteria import Criterion, Pair, distance, frequency
-from ood_lab.lvlm.ode.generators.base import Generator
-from ood_lab.lvlm.ode.graph import Which
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, compose
+from ood_lab.lvlm.benchmarks.ode.construction.concept_graph import Which
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Criterion, Pair, distance, frequency
+from ood_lab.lvlm.benchmarks.ode.generators.base import Generator
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class OdeConstruction:
         """Pairs of every criterion, with attributes that the generator can show.
 
         Args:
-            graphs: see :func:`~ood_lab.lvlm.ode.graph.graphs_of`.
+            graphs: see :func:`~ood_lab.lvlm.benchmarks.ode.construction.concept_graph.graphs_of`.
             generator: is to make the images.
             seed: of all draws.
             known: pairs of earlier rounds, which are not chosen again.

@@ -9,8 +9,15 @@ from typing import Literal
 import networkx as nx
 import numpy as np
 
-from ood_lab.lvlm.ode.concepts import Attribute
-from ood_lab.lvlm.ode.criteria import Criterion, Kind, Pair, distance, frequency, generator
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import (
+    Criterion,
+    Kind,
+    Pair,
+    distance,
+    frequency,
+    generator,
+)
 
 #: ``paper``: "a picture of ..."; ``code``: as the published images were asked for.
 PromptForm = Literal["paper", "code"]
@@ -87,7 +94,7 @@ def compose(
         pairs: of the criterion.
         graph: has the attributes.
         name: of the criterion.
-        criterion: see :class:`~ood_lab.lvlm.ode.criteria.Criterion`.
+        criterion: see :class:`~ood_lab.lvlm.benchmarks.ode.construction.criteria.Criterion`.
         seed: of the draws.
         draws: compositions of every pair; equal ones are made once.
     """

@@ -2,7 +2,7 @@
 
 Graphs are plain :class:`networkx.Graph` objects. A node has ``type`` (entity, environment,
 virtual; ``""`` where unknown), ``state`` and ``action`` (lists of
-:class:`~ood_lab.lvlm.ode.concepts.Attribute`), an edge has ``frequency``.
+:class:`~ood_lab.lvlm.benchmarks.ode.construction.concepts.Attribute`), an edge has ``frequency``.
 """
 
 from __future__ import annotations
@@ -18,9 +18,15 @@ from typing import Any, Literal
 import networkx as nx
 import pandas as pd
 
-from ood_lab.errors import UserError
-from ood_lab.io import replaced
-from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT, VIRTUAL, Attribute, Concepts
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import replaced
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import (
+    ENTITY,
+    ENVIRONMENT,
+    VIRTUAL,
+    Attribute,
+    Concepts,
+)
 
 #: A graph: what meets (T), or what tempts where others are (H).
 Which = Literal["T", "H"]
@@ -33,8 +39,9 @@ def truth_graph(concepts: Concepts, released: bool = False) -> nx.Graph:
 
     Args:
         concepts: what the images show.
-        released: pairs are counted as in :mod:`ood_lab.lvlm.ode.released`; else the frequency of
-            an edge is the number of images that show both concepts.
+        released: pairs are counted as in
+            :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`; else the frequency of an
+            edge is the number of images that show both concepts.
     """
     again = 2 if released else 1
     edges = (pair for names in concepts.truth for pair in _pairs(names, released))
@@ -46,7 +53,8 @@ def hallucination_graph(concepts: Concepts, released: bool = False) -> nx.Graph:
 
     Args:
         concepts: what the images show, and their hallucination candidates.
-        released: pairs are counted as in :mod:`ood_lab.lvlm.ode.released`.
+        released: pairs are counted as in
+            :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
     """
     edges: list[tuple[str, str]] = []
     for names, tempting in zip(concepts.truth, concepts.hallu, strict=True):

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import combinations, permutations
 from typing import NamedTuple
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
 
 #: Kinds of concepts: things, surroundings, and what is neither (``hot``).

@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 import networkx as nx
 import numpy as np
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import ENTITY, ENVIRONMENT
 
 #: Two entities, or an entity in an environment.
 Kind = Literal["ee", "ev"]
@@ -41,7 +41,7 @@ class Criterion(Protocol):
 
     Attributes:
         swaps: attributes may be drawn the wrong way round (see
-            :func:`ood_lab.lvlm.ode.compositions.compose`).
+            :func:`ood_lab.lvlm.benchmarks.ode.construction.compositions.compose`).
     """
 
     swaps: bool

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import networkx as nx
 
-from ood_lab.lvlm.ode.concepts import CANDIDATES
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import CANDIDATES
 
 
 class Candidates:
@@ -17,7 +17,8 @@ class Candidates:
 
     Args:
         graph: T.
-        released: as the published lists were made, see :mod:`ood_lab.lvlm.ode.released`.
+        released: as the published lists were made, see
+            :mod:`ood_lab.lvlm.benchmarks.ode.construction.released_code`.
     """
 
     def __init__(self, graph: nx.Graph, released: bool = False) -> None:

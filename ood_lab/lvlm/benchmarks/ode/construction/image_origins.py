@@ -13,15 +13,15 @@ from typing import Any
 import networkx as nx
 from PIL import Image, ImageOps
 
-from ood_lab.errors import UserError
-from ood_lab.io import read_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.captions.scoring import PAIR
-from ood_lab.lvlm.ode.compositions import Composition
-from ood_lab.lvlm.ode.concepts import concepts_of
-from ood_lab.lvlm.ode.criteria import generator as stream
-from ood_lab.lvlm.ode.generators.base import Generator, Order
-from ood_lab.lvlm.ode.pictures import Picture
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import concepts_of
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator as stream
+from ood_lab.lvlm.benchmarks.ode.generators.base import Generator, Order
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.captions.caption_scoring import PAIR
 
 log = logging.getLogger(__name__)
 
@@ -110,11 +110,11 @@ class WithPhotographs:
         return {**self.generator.made_with, "photographs": digest}
 
     def check(self) -> None:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         self.generator.check()
 
     def drawable(self, graph: nx.Graph) -> nx.Graph:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         return self.generator.drawable(graph)
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:

@@ -27,8 +27,8 @@ from typing import ClassVar
 
 import networkx as nx
 
-from ood_lab.lvlm.ode.concepts import ENTITY, ENVIRONMENT
-from ood_lab.lvlm.ode.criteria import Pair, kind_of
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import ENTITY, ENVIRONMENT
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Pair, kind_of
 
 #: Fictional pairs with an environment at most.
 FICTIONAL_EV = 20
@@ -50,7 +50,7 @@ class Sorted:
     def select(
         self, graph: nx.Graph, limit: int, seed: int, known: Iterable[Pair] = ()
     ) -> list[Pair]:
-        """See :class:`~ood_lab.lvlm.ode.criteria.Criterion`; the seed changes nothing."""
+        """See ``Criterion``; the seed changes nothing."""
         edges = sorted(graph.edges(data="frequency"), key=lambda e: e[2], reverse=self.heaviest)
         chosen = _Chosen(graph, limit, limit)
         for first, second, _ in edges:
@@ -69,7 +69,7 @@ class Random:
     def select(
         self, graph: nx.Graph, limit: int, seed: int = SEED, known: Iterable[Pair] = ()
     ) -> list[Pair]:
-        """See :class:`~ood_lab.lvlm.ode.criteria.Criterion`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.construction.criteria.Criterion`."""
         rng, nodes = random.Random(seed), list(graph.nodes())
         chosen = _Chosen(graph, limit, limit)
         while not chosen.full:
@@ -86,7 +86,7 @@ class Fictional:
     def select(
         self, graph: nx.Graph, limit: int, seed: int = SEED, known: Iterable[Pair] = ()
     ) -> list[Pair]:
-        """See :class:`~ood_lab.lvlm.ode.criteria.Criterion`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.construction.criteria.Criterion`."""
         rng = random.Random(seed)
         apart = [pair for pair in combinations(graph.nodes(), 2) if not graph.has_edge(*pair)]
         chosen = _Chosen(graph, limit, min(limit, FICTIONAL_EV))

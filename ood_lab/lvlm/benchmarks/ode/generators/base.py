@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import networkx as nx
 from PIL import Image
 
-from ood_lab.lvlm.ode.compositions import Composition
-from ood_lab.lvlm.ode.concepts import Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
 
 Attributes = tuple[Attribute | None, Attribute | None]
 

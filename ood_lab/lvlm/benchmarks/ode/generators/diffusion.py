@@ -13,11 +13,11 @@ from typing import Any
 import networkx as nx
 from PIL import Image
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.ode.compositions import Composition, PromptForm
-from ood_lab.lvlm.ode.criteria import Kind
-from ood_lab.lvlm.ode.generators.base import Order
-from ood_lab.lvlm.ode.generators.prompted import Prompts, Variant
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, PromptForm
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
+from ood_lab.lvlm.benchmarks.ode.generators.base import Order
+from ood_lab.lvlm.benchmarks.ode.generators.prompt_generator import Prompts, Variant
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class DiffusionGenerator:
 
     Args:
         path: folder of a pipeline, or the id of one on this machine.
-        form: of the prompt, see :class:`~ood_lab.lvlm.ode.compositions.Composition`.
+        form: of the prompt, see
+            :class:`~ood_lab.lvlm.benchmarks.ode.construction.compositions.Composition`.
         per_composition: images of every composition.
         seeds: of the first images of every composition; those of further ones are drawn.
         variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
@@ -74,12 +75,12 @@ class DiffusionGenerator:
         return graph
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         prompts = Prompts(self.form, self.per_composition, self.seeds, self.variants)
         return prompts.plan(compositions, seed)
 
     def images(self, orders: Sequence[Order]) -> list[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         found: dict[int, Image.Image | None] = {}
         groups: dict[str, list[int]] = {}
         for place, order in enumerate(orders):
@@ -104,8 +105,8 @@ class DiffusionGenerator:
 
     @cached_property
     def _pipeline(self) -> Any:
-        from ood_lab.device import chosen_device
-        from ood_lab.synthesis.loading import chosen_dtype
+        from ood_lab.common.compute_device import chosen_device
+        from ood_lab.synthesis.model_loading import chosen_dtype
         from ood_lab.synthesis.text_to_image import TextToImage
 
         device = chosen_device(self.device)

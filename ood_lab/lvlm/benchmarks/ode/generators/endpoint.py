@@ -13,12 +13,12 @@ import networkx as nx
 from annotated_types import Ge, Gt
 from PIL import Image, UnidentifiedImageError
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.chat.server import OpenAIServer
-from ood_lab.lvlm.ode.compositions import Composition, PromptForm
-from ood_lab.lvlm.ode.criteria import Kind
-from ood_lab.lvlm.ode.generators.base import Order
-from ood_lab.lvlm.ode.generators.prompted import Prompts, Variant
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import Composition, PromptForm
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
+from ood_lab.lvlm.benchmarks.ode.generators.base import Order
+from ood_lab.lvlm.benchmarks.ode.generators.prompt_generator import Prompts, Variant
+from ood_lab.lvlm.chat.server_connection import OpenAIServer
 
 #: What a server calls the refusal of a prompt for its content.
 _WITHHELD = ("content_policy_violation", "moderation_blocked", "content_filter")
@@ -36,7 +36,8 @@ class EndpointGenerator:
         model: name of the model, as the server knows it.
         base_url: of the server, usually ending in ``/v1``.
         api_key_env: name of the environment variable with the key.
-        form: of the prompt, see :class:`~ood_lab.lvlm.ode.compositions.Composition`.
+        form: of the prompt, see
+            :class:`~ood_lab.lvlm.benchmarks.ode.construction.compositions.Composition`.
         per_composition: images of every composition.
         seeds: of the first images of every composition; those of further ones are drawn.
         variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.
@@ -50,7 +51,7 @@ class EndpointGenerator:
         http_client: for tests; None = the client's own.
 
     Raises:
-        UserError: see :class:`~ood_lab.lvlm.chat.server.OpenAIServer`.
+        UserError: see :class:`~ood_lab.lvlm.chat.server_connection.OpenAIServer`.
     """
 
     def __init__(
@@ -101,11 +102,11 @@ class EndpointGenerator:
         return graph
 
     def plan(self, compositions: Sequence[Composition], seed: int) -> list[Order]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`."""
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`."""
         return self._prompts.plan(compositions, seed)
 
     def images(self, orders: Sequence[Order]) -> Iterator[Image.Image | None]:
-        """See :class:`~ood_lab.lvlm.ode.generators.base.Generator`.
+        """See :class:`~ood_lab.lvlm.benchmarks.ode.generators.base.Generator`.
 
         Raises:
             UserError: the key is refused, or, once the other images are out, a request failed.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ood_lab.lvlm.ode.compositions import NEGATIVE, Composition, PromptForm
-from ood_lab.lvlm.ode.criteria import Kind, generator
-from ood_lab.lvlm.ode.generators.base import Order
+from ood_lab.lvlm.benchmarks.ode.construction.compositions import NEGATIVE, Composition, PromptForm
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind, generator
+from ood_lab.lvlm.benchmarks.ode.generators.base import Order
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Prompts:
     """How compositions are put into words.
 
     Args:
-        form: of the prompt, see :class:`~ood_lab.lvlm.ode.compositions.Composition`.
+        form: of the prompt, see
+            :class:`~ood_lab.lvlm.benchmarks.ode.construction.compositions.Composition`.
         per_composition: images of every composition.
         seeds: of the first images of every composition; those of further ones are drawn.
         variants: by the kind of the pair; image ``i`` takes variant ``i mod n``.

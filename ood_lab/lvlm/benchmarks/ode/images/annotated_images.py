@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
-from ood_lab.lvlm.ode.concepts import Attribute
-from ood_lab.lvlm.ode.criteria import Kind
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.benchmarks.ode.construction.concepts import Attribute
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import Kind
 
 #: ``truth_attr`` and ``hallu_attr`` of the published rows: state of both, then action of both.
 _ATTRIBUTES = 4

@@ -12,10 +12,10 @@ import pandas as pd
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from ood_lab.io import write_csv
+from ood_lab.common.files import write_csv
+from ood_lab.lvlm.benchmarks.ode.generators.base import Order
 from ood_lab.lvlm.image_text.base import ImageTextModel, Scores
-from ood_lab.lvlm.ode.generators.base import Order
-from ood_lab.lvlm.verdicts import ACCEPT, REJECT, VERDICT, read_audit
+from ood_lab.lvlm.scoring.human_verdicts import ACCEPT, REJECT, VERDICT, read_audit
 
 Share = Annotated[float, Interval(ge=0.0, le=1.0)]
 

@@ -9,14 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ood_lab.errors import UserError
-from ood_lab.io import write_text
-from ood_lab.lvlm.captions.scoring import PAIR
-from ood_lab.lvlm.ode.candidates import Candidates
-from ood_lab.lvlm.ode.criteria import generator as stream
-from ood_lab.lvlm.ode.generators.base import Generator, Order
-from ood_lab.lvlm.ode.pictures import Picture
-from ood_lab.synthesis.images import make_images
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import write_text
+from ood_lab.lvlm.benchmarks.ode.construction.criteria import generator as stream
+from ood_lab.lvlm.benchmarks.ode.construction.hallucination_candidates import Candidates
+from ood_lab.lvlm.benchmarks.ode.generators.base import Generator, Order
+from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture
+from ood_lab.lvlm.captions.caption_scoring import PAIR
+from ood_lab.synthesis.image_batches import make_images
 
 log = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from ood_lab.clip import ClipModel
-from ood_lab.errors import UserError
-from ood_lab.io import read_table, write_table
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_table, write_table
 from ood_lab.lvlm.image_text.base import texts_of
-from ood_lab.lvlm.image_text.encoder import image_features
+from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.neighbours import nearest_rows
 
 Floats = NDArray[np.float32]

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from ood_lab.io import write_csv
+from ood_lab.common.files import write_csv
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oric.audit import Verdicts
-from ood_lab.lvlm.oric.drawing import Constructed
-from ood_lab.lvlm.oric.files import write_bench, write_train
-from ood_lab.lvlm.oric.released import Article
-from ood_lab.lvlm.oric.sets import items_of
+from ood_lab.lvlm.benchmarks.oric.audit import Verdicts
+from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed
+from ood_lab.lvlm.benchmarks.oric.construction.question_sets import items_of
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
+from ood_lab.lvlm.benchmarks.oric.published_files import write_bench, write_train
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@
   ``k`` whose texts are nearest to it are asked about.
 
 A pair of images gives ``2 k`` questions, half of them with the answer yes. Where the released code
-departs from the paper stands in :mod:`ood_lab.lvlm.oric.released`.
+departs from the paper stands in :mod:`ood_lab.lvlm.benchmarks.oric.construction.released_code`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Annotated, Literal
 
 from annotated_types import Ge
 
-from ood_lab.arguments import Count
-from ood_lab.lvlm.oric.released import PAPER, Rules
+from ood_lab.common.arguments import Count
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import PAPER, Rules
 
 
 @dataclass(frozen=True, kw_only=True)

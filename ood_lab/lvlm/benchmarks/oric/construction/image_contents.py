@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.annotations.table import BOX
+from ood_lab.lvlm.annotations.annotation_table import BOX
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.errors import UserError
+from ood_lab.common.errors import UserError
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oric.files import Item
+from ood_lab.lvlm.benchmarks.oric.published_files import Item
 from ood_lab.lvlm.parsers import YES
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.cooccurrence import Cooccurrence
+from ood_lab.lvlm.benchmarks.oric.construction.cooccurrence import Cooccurrence
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
 
 
 @dataclass(frozen=True)
 class Regions:
-    """Which entries of :class:`~ood_lab.lvlm.oric.contents.Contents` are objects of interest.
+    """Which entries of ``Contents`` are objects of interest.
 
     ``ROI = {i: A_i < median(A)}`` and ``nonROI = {i: A_i >= median(A)}`` over the categories of an
     image, with the areas ``A_i`` of the unions of their boxes.
@@ -22,7 +22,7 @@ class Regions:
         contents: of all images.
         interest: ``[E] bool``.
         expected: ``P(i | nonROI)`` of every entry, ``[E]``; see
-            :mod:`ood_lab.lvlm.oric.cooccurrence`.
+            :mod:`ood_lab.lvlm.benchmarks.oric.construction.cooccurrence`.
         rank: of ``expected`` among the objects of interest of all eligible images: the share of
             them that is less expected, ``[E]``.
     """

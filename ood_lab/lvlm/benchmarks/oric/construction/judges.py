@@ -9,9 +9,9 @@ from typing import Annotated, Any, Protocol
 
 from annotated_types import Interval
 
-from ood_lab.lvlm.oric.released import NoTest, Wording
+from ood_lab.lvlm.answers.text_model import TextModel
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import NoTest, Wording
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
-from ood_lab.lvlm.texts import TextModel
 
 _QUESTION = (
     "Given the following background objects: {background}, can you determine the presence of the "
@@ -60,8 +60,9 @@ class Judge(Protocol):
 class CooccurrenceJudge:
     """Needs no language model: unexpected is what other images rarely have together.
 
-    No, where ``P(target | background)`` (:mod:`ood_lab.lvlm.oric.cooccurrence`) is among the lowest
-    ``quantile`` of all objects of interest.
+    No, where ``P(target | background)``
+    (:mod:`ood_lab.lvlm.benchmarks.oric.construction.cooccurrence`) is among the lowest ``quantile``
+    of all objects of interest.
 
     Args:
         quantile: share of the objects of interest that are unexpected.
@@ -97,7 +98,7 @@ class ChatJudge:
         return {**self.texts.model.made_with, "wording": self.wording}
 
     def replies(self, asked: Sequence[Expectation]) -> list[str | None]:
-        """Its replies; see :meth:`~ood_lab.lvlm.texts.TextModel.replies`."""
+        """Its replies; see :meth:`~ood_lab.lvlm.answers.text_model.TextModel.replies`."""
         texts = [each.text(self.wording) for each in asked]
         found = self.texts.replies("oric_judge", texts)
         return [found[text] for text in texts]

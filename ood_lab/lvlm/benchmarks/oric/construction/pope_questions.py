@@ -11,12 +11,12 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.arguments import Count
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.files import Item, problem_of
+from ood_lab.common.arguments import Count
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
+from ood_lab.lvlm.benchmarks.pope import pope_records, split_of
 from ood_lab.lvlm.parsers import NO, YES
-from ood_lab.lvlm.published.pope import pope_records, split_of
 
 Sampling = Literal["random", "popular", "adversarial"]
 SAMPLINGS: tuple[Sampling, ...] = get_args(Sampling)
@@ -115,7 +115,7 @@ def read_pope(file: Path) -> list[Item]:
     All sets of a run are so asked in the same wordings, and differ by what they ask about.
 
     Raises:
-        UserError: see :func:`~ood_lab.lvlm.published.pope.pope_records`, or a text is worded
+        UserError: see :func:`~ood_lab.lvlm.benchmarks.pope.pope_records`, or a text is worded
             otherwise than POPE's.
     """
     items = []

@@ -13,12 +13,12 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from ood_lab.errors import UserError
-from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.judges import Expectation, Judge, says_no
-from ood_lab.lvlm.oric.regions import Regions, regions_of
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
+from ood_lab.lvlm.benchmarks.oric.construction.image_regions import Regions, regions_of
+from ood_lab.lvlm.benchmarks.oric.construction.judges import Expectation, Judge, says_no
 from ood_lab.lvlm.parsers import NO, YES
 
 log = logging.getLogger(__name__)

@@ -10,16 +10,16 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from ood_lab.axes import LEVELS
 from ood_lab.lvlm.annotations import Annotations
-from ood_lab.lvlm.oric.construct import OricConstruction
-from ood_lab.lvlm.oric.contents import Contents
-from ood_lab.lvlm.oric.drawing import Constructed, construct
-from ood_lab.lvlm.oric.files import Item, problem_of
-from ood_lab.lvlm.oric.judges import Judge
-from ood_lab.lvlm.oric.pope import Pope, Sampling
-from ood_lab.lvlm.oric.released import Article
-from ood_lab.lvlm.oric.space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.clip_space import Space
+from ood_lab.lvlm.benchmarks.oric.construction.construction_settings import OricConstruction
+from ood_lab.lvlm.benchmarks.oric.construction.image_contents import Contents
+from ood_lab.lvlm.benchmarks.oric.construction.judges import Judge
+from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import Pope, Sampling
+from ood_lab.lvlm.benchmarks.oric.construction.question_drawing import Constructed, construct
+from ood_lab.lvlm.benchmarks.oric.construction.released_code import Article
+from ood_lab.lvlm.benchmarks.oric.published_files import Item, problem_of
+from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of ORIC's questions.
 ORIC = "oric"
@@ -65,7 +65,8 @@ class Builder:
             train_pairs: pairs to train on.
 
         Raises:
-            UserError: see :func:`~ood_lab.lvlm.oric.drawing.construct`.
+            UserError: see
+                :func:`~ood_lab.lvlm.benchmarks.oric.construction.question_drawing.construct`.
         """
         if not train_pairs:
             return construct(how, self.contents, self.space, self.judge, self.seed), None

@@ -21,7 +21,8 @@ class Rules:
     Attributes:
         pick: of the unexpected objects, k at ``random``, or the ``first`` k in the order in which
             the annotations name them (released).
-        no_test: how a judge's reply is read, see :func:`~ood_lab.lvlm.oric.judges.says_no`.
+        no_test: how a judge's reply is read, see
+            :func:`~ood_lab.lvlm.benchmarks.oric.construction.judges.says_no`.
         pool: where the nearest image comes from: ``eligible`` images like the first, or ``all``,
             those without annotations too (released).
         quota: ``filled``: images are drawn until there are enough pairs; ``sampled`` (released):

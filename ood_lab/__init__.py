@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ood_lab.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from ood_lab.api.evaluation import Outcome, evaluate
+    from ood_lab.api.evaluation import EvaluationResult, evaluate
     from ood_lab.api.feature_banks import bank_from_arrays, bank_from_module
     from ood_lab.api.onnx_export import export_onnx
     from ood_lab.detectors import load_detector
@@ -19,7 +19,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 #: What a notebook needs. Loaded when first asked for: the command line starts without torch.
 __all__ = [
-    "Outcome",
+    "EvaluationResult",
     "bank_from_arrays",
     "bank_from_module",
     "evaluate",

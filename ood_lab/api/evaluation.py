@@ -48,7 +48,7 @@ VAL_SHARE = 0.1
 
 
 @dataclass(frozen=True, repr=False)
-class Outcome:
+class EvaluationResult:
     """What :func:`evaluate` found; ``print`` shows the tables of a run, a notebook the first one.
 
     Attributes:
@@ -57,7 +57,7 @@ class Outcome:
         results: one row per number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
             and the other columns of ``results.csv``; docs/metrics.md defines every metric.
         best: the detectors that are best, or not significantly worse, by set and metric.
-        refused: why a detector could not work here, by its name.
+        skipped: why a detector could not work here, by its name.
         detectors: the fitted detectors, by name.
         warnings: what to know before a number is believed; said when it is found, too.
         verdict: how far each dataset is, and which detector detects it: ``recommended, best,
@@ -67,7 +67,7 @@ class Outcome:
     scores: pd.DataFrame
     results: pd.DataFrame
     best: pd.DataFrame
-    refused: dict[str, str]
+    skipped: dict[str, str]
     detectors: dict[str, Detector]
     warnings: list[str] = field(default_factory=list)
     verdict: Verdict = field(default_factory=lambda: Verdict(VERDICT.table([], model="", seed=0)))
@@ -75,7 +75,8 @@ class Outcome:
     def __repr__(self) -> str:
         """One line; the tables are those of ``print``."""
         sets = self.results["ood"].dropna().nunique()
-        return f"Outcome({', '.join(self.detectors)}; {sets} OOD sets; print() shows the tables)"
+        names = ", ".join(self.detectors)
+        return f"EvaluationResult({names}; {sets} OOD sets; print() shows the tables)"
 
     def _repr_html_(self) -> str:
         """The table of detectors and OOD sets, with its warnings above."""
@@ -83,7 +84,7 @@ class Outcome:
             table=main_table(self._view),
             sentence=fpr95_sentence(self.results.attrs["fpr95_positive"]),
             warnings=self.warnings,
-            refused=self.refused,
+            refused=self.skipped,
         )
         return page
 
@@ -142,7 +143,7 @@ class Outcome:
             fpr95_positive=positive,
             significance=self.best,
             reads=self._reads,
-            refused=self.refused,
+            refused=self.skipped,
             verdict=self.verdict,
         )
 
@@ -155,7 +156,7 @@ class Outcome:
             fpr95_positive=positive,
             significance=self.best,
             reads=self._reads,
-            refused=self.refused,
+            refused=self.skipped,
         )
         print_blocks([*blocks, *self.verdict.blocks()], console)
         text: str = console.file.getvalue()  # type: ignore[attr-defined]
@@ -176,7 +177,7 @@ def evaluate(
     draws: int = 1000,
     seed: int = 0,
     model: str = "model",
-) -> Outcome:
+) -> EvaluationResult:
     """Fits the detectors on ID features and scores ID test against every OOD set.
 
     Features are banks, or arrays: ``x [N, D]``, or ``(x, labels)``. Of arrays alone the head is a
@@ -242,7 +243,7 @@ def evaluate(
     verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}
-    return Outcome(scores, results, best, refused, fitted, doubts, verdict)
+    return EvaluationResult(scores, results, best, refused, fitted, doubts, verdict)
 
 
 def _doubts(

@@ -14,7 +14,7 @@ from rich.progress import Progress
 from torch import Tensor
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.metrics import Evaluation, Following
+from ood_lab.metrics import Evaluation, MissDistances
 from ood_lab.metrics.record import AUROC, FPR95_ID_POSITIVE
 from ood_lab.metrics.resampling.photograph_groups import MADE_OF, photographs
 from ood_lab.schema.shift_axes import AXES, LEVELS
@@ -49,7 +49,7 @@ class Distances:
     facts: Mapping[str, Any]
     rulers: pd.DataFrame
     levels: pd.DataFrame = field(default_factory=pd.DataFrame)
-    found: Mapping[tuple[str, str], Following | None] = field(default_factory=dict)
+    found: Mapping[tuple[str, str], MissDistances | None] = field(default_factory=dict)
 
 
 def own_distances(

@@ -24,7 +24,7 @@ from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.features.streaming import Parts, pass_through
+from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models import Backbone, weights_sha256
 
 log = logging.getLogger(__name__)
@@ -214,7 +214,7 @@ class Extraction:
         manifest = made_from(self.trainer, self.backbone, images, weights=self._weights)
         fitted_on = {d.fit_split for d in detectors.values() if d.fit_split}
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
-        parts = Parts(len(images), self.data.loading.evaluated, PART)
+        parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{manifest['key']} {by}")
         own = [c for d in detectors.values() for c in (d.column, d.second_column) if c is not None]
         with self.stages("extract") as stage:

@@ -19,7 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.files import replaced
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.process_agreement import agreed, join
-from ood_lab.features.streaming import Parts
+from ood_lab.features.streaming import DatasetParts
 
 _METADATA = b"ood_lab"
 #: Images of a part, where nobody says otherwise.
@@ -37,7 +37,7 @@ class PartFiles:
     """
 
     folder: Path
-    parts: Parts
+    parts: DatasetParts
     key_of: Callable[[range], str]
 
     def path(self, part: int) -> Path:

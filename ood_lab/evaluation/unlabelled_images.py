@@ -19,8 +19,8 @@ from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.image_files import FileDataset, load_rgb, reason
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.image_lists import TABLES, Addresses, Listing, read_paths, texts_of
-from ood_lab.data.sources.image_stores import FILES, Store, Together
-from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.data.sources.image_stores import FILES, CombinedStores, Store
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Manifest, source_of
 from ood_lab.data.transforms.few_shot import even_rows
 
@@ -62,7 +62,7 @@ class Listed:
     images: Listing
     tables: tuple[Manifest | None, ...]
     limit: int | None
-    remarks: tuple[Remark, ...]
+    remarks: tuple[ReadingWarning, ...]
 
     def __len__(self) -> int:
         return min(len(self.images), self.limit or len(self.images))
@@ -88,7 +88,7 @@ def list_images(source: Given | Sequence[Given], limit: int | None = None) -> Li
     Raises:
         UserError: nothing there.
     """
-    remarks: list[Remark] = []
+    remarks: list[ReadingWarning] = []
     several = isinstance(source, list | tuple)
     found = [
         _listed(each, f"task.images[{number}]" if several else "task.images", remarks)
@@ -136,7 +136,7 @@ def opened(given: Listed) -> Images:
     if given.limit is not None:
         listed = [listed[row] for row in even_rows(len(listed), given.limit)]
     paths = pd.Series(listed)
-    store: Store = Together(stores) if set(stores.values()) - {FILES} else FILES
+    store: Store = CombinedStores(stores) if set(stores.values()) - {FILES} else FILES
     look = partial(_look, store=store)
     errors = file_facts(paths, look, "decoding images", store=store)["error"]
     table = pd.DataFrame({"path": paths.to_numpy(), "error": errors.to_numpy()})
@@ -158,7 +158,9 @@ def tell_passed(sentences: Sequence[str]) -> None:
         log.warning("task.images: %s", sentence)
 
 
-def _listed(given: Given, key: str, remarks: list[Remark]) -> tuple[Addresses, Manifest | None]:
+def _listed(
+    given: Given, key: str, remarks: list[ReadingWarning]
+) -> tuple[Addresses, Manifest | None]:
     """What one source points to, and the source where it is a table or list.
 
     What it passes over goes to ``remarks``.

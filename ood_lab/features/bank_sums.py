@@ -17,7 +17,7 @@ from ood_lab.features.cached_extraction import made_from
 from ood_lab.features.derived_statistics import Derived
 from ood_lab.features.extraction_pass import Images
 from ood_lab.features.moments import FILE, Moments
-from ood_lab.features.streaming import Parts, pass_through
+from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.models.backbone import Backbone
 
 
@@ -72,7 +72,9 @@ def sums_bank(
     images: Images = dataset
     manifest = made_from(trainer, backbone, images, weights=weights)
     n, folder = len(images), BankStore(root, manifest["key"]).stage()
-    parts = Parts(n, batch_size, -(-n // trainer.world_size) + batch_size - 1)  # one a process
+    parts = DatasetParts(
+        n, batch_size, -(-n // trainer.world_size) + batch_size - 1
+    )  # one a process
     try:
         sums = partial(_Sums, folder, moments)
         pass_through(

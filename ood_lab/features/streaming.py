@@ -39,7 +39,7 @@ MOST_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Parts:
+class DatasetParts:
     """The images of a set, cut into parts of whole batches, so that a part can be made alone.
 
     Attributes:
@@ -103,7 +103,7 @@ class _Batches(Dataset[dict[str, Any]]):
         lenient: an image that cannot be read is told instead of ending the pass.
     """
 
-    def __init__(self, images: Images, parts: Parts, lenient: bool) -> None:
+    def __init__(self, images: Images, parts: DatasetParts, lenient: bool) -> None:
         self._images, self._parts, self._lenient = images, parts, lenient
 
     def __len__(self) -> int:
@@ -124,7 +124,7 @@ class _Batches(Dataset[dict[str, Any]]):
 class _OwnParts(DistributedSampler[int]):
     """The batches of the parts of a process; Lightning leaves a sampler of this kind as it is."""
 
-    def __init__(self, trainer: Trainer, parts: Parts, numbers: Sequence[int]) -> None:
+    def __init__(self, trainer: Trainer, parts: DatasetParts, numbers: Sequence[int]) -> None:
         self._trainer, self._parts, self._numbers = trainer, parts, list(numbers)
 
     @property
@@ -161,7 +161,11 @@ class _Blocks(Callback):
     """Puts the rows of batches together to blocks, and hands them on."""
 
     def __init__(
-        self, images: Images, parts: Parts, backbone: Backbone, make: Callable[[Trainer], Sink]
+        self,
+        images: Images,
+        parts: DatasetParts,
+        backbone: Backbone,
+        make: Callable[[Trainer], Sink],
     ) -> None:
         self._images, self._parts, self._make = images, parts, make
         self._head = weight_and_bias(backbone.head)
@@ -250,7 +254,7 @@ def pass_through(
     backbone: Backbone,
     images: Images,
     columns: Sequence[BankColumn],
-    parts: Parts,
+    parts: DatasetParts,
     numbers: Sequence[int],
     sink: Callable[[Trainer], Sink],
     root: Path,

@@ -9,7 +9,7 @@ from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
 from ood_lab.metrics.hierarchy_accuracy import DATING_COLUMNS, dating_table
 from ood_lab.metrics.miss_distances import (
     KEPT,
-    Following,
+    MissDistances,
     follow,
     follow_all,
     follow_results,
@@ -61,9 +61,9 @@ __all__ = [
     "REVERSED",
     "VERDICT",
     "Evaluation",
-    "Following",
     "JointEstimate",
     "Metric",
+    "MissDistances",
     "PositiveClass",
     "SortedScores",
     "accuracy_of",

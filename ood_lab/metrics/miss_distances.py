@@ -34,7 +34,7 @@ _ITSELF = 0.98
 
 
 @dataclass(frozen=True)
-class Following:
+class MissDistances:
     """How well a distance predicts what a detector misses.
 
     Attributes:
@@ -57,7 +57,7 @@ def follow(
     baseline: ArrayLike | None = None,
     seed: int = 0,
     made_of: ArrayLike | None = None,
-) -> Following | None:
+) -> MissDistances | None:
     """Whether what is nearer to ID is missed more often.
 
     The images are sorted by distance into up to ten levels of equal size. Their miss rates, which
@@ -89,7 +89,7 @@ def follow(
     if baseline is not None:
         beyond = _pairs(far, miss, photos, _levels(np.asarray(baseline, np.float64)))
     explained = _explained(far, miss, seed, photos)
-    return Following(_some(_pairs(far, miss, photos)), beyond, explained)
+    return MissDistances(_some(_pairs(far, miss, photos)), beyond, explained)
 
 
 def missed(
@@ -115,13 +115,13 @@ def missed(
 
 def follow_all(
     degrees: pd.DataFrame, scores: pd.DataFrame, detectors: Sequence[str], axes: Sequence[str]
-) -> dict[tuple[str, str], Following | None]:
+) -> dict[tuple[str, str], MissDistances | None]:
     """:func:`follow` of the misses of every detector, by detector and column of the degrees.
 
     None where the score is itself that distance (rank correlation above 0.98): it explains its own
     misses whatever the data are. See :func:`missed` for the tables.
     """
-    found: dict[tuple[str, str], Following | None] = {}
+    found: dict[tuple[str, str], MissDistances | None] = {}
     for name in detectors:
         rows = missed(degrees, scores, name)
         baseline = rows[BASELINE] if name != BASELINE and BASELINE in rows else None
@@ -135,7 +135,7 @@ def follow_all(
 
 
 def follow_results(
-    found: Mapping[tuple[str, str], Following | None], n: int, model: str, seed: int
+    found: Mapping[tuple[str, str], MissDistances | None], n: int, model: str, seed: int
 ) -> pd.DataFrame:
     """A results table: ``nearer_missed``, ``nearer_missed_beyond`` and ``misses_explained``.
 

@@ -15,7 +15,7 @@ from ood_lab.common.arguments import Count
 from ood_lab.metrics.ood import AuprMethod, Floats, Ints, PositiveClass, SortedScores
 from ood_lab.metrics.record import OF_SETS, Metric, load_metrics
 from ood_lab.metrics.resampling.group_intervals import group_ends
-from ood_lab.metrics.resampling.photograph_groups import Copies, photographs
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups, photographs
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, carried_out, drawing
 from ood_lab.metrics.selective import FailureCell, failure_job
 from ood_lab.metrics.shift_cells import LevelCells, Measured, split_by_level
@@ -239,7 +239,7 @@ class Evaluation:
                 wrong,
                 draws=self.draws,
                 seed=self.seed,
-                copies=None if made_of is None else Copies.of(made_of),
+                copies=None if made_of is None else PhotographGroups.of(made_of),
             )
             jobs.append(job)
         return jobs
@@ -255,7 +255,7 @@ class Evaluation:
         enough = [g for g, block in enumerate(blocks) if len(block) >= min_count]
         kept = enough if wanted is None else [g for g in enough if g in wanted]
         made_of = self.made_of(*(parts[g] for g in enough))
-        copies = None if made_of is None else Copies.of(made_of)
+        copies = None if made_of is None else PhotographGroups.of(made_of)
         job = drawing(
             self.id_matrix,
             [blocks[g] for g in enough],

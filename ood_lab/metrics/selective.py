@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.intervals import bootstrap_interval
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import Job, draw_generator, score_matrix
 from ood_lab.metrics.resampling.weighted_counts import Counts, Groups, first_reaching, take_each
 
@@ -272,7 +272,7 @@ def failure_job(
     *,
     draws: int,
     seed: int,
-    copies: Copies | None,
+    copies: PhotographGroups | None,
 ) -> Job[FailureCell]:
     """The draws of ID errors alone, or of these and an OOD set.
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics import bootstrap_p_values, holm, percentile_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.results import Kind
 
 #: ``order``: place of the set by its mean; ``p_next``: see :func:`summarise_degrees`.
@@ -54,7 +54,7 @@ def summarise_degrees(
     names = sorted(values, key=lambda name: values[name].mean())
     # Sets of one size must not share their draws: rows of different sets do not belong together.
     seeds = {name: (seed, zlib.crc32(name.encode())) for name in names}
-    copies = {name: Copies.of([of]) for name, of in (made_of or {}).items()}
+    copies = {name: PhotographGroups.of([of]) for name, of in (made_of or {}).items()}
     of_copies = {n: _copied_draws(values[n], copies[n], draws, seeds[n]) for n in copies}
     means, medians = (
         {
@@ -153,7 +153,7 @@ def median_draws(values: Floats, draws: int, rng: np.random.Generator) -> Floats
 
 
 def _copied_draws(
-    values: Floats, copies: Copies, draws: int, seed: tuple[int, int]
+    values: Floats, copies: PhotographGroups, draws: int, seed: tuple[int, int]
 ) -> tuple[Floats, Floats]:
     """Means and medians of resampled photographs, ``[draws]`` each."""
     rng = np.random.default_rng((*seed, 0))

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from ood_lab.common.random_streams import stream
 from ood_lab.metrics import percentile_interval
 from ood_lab.metrics.ood import Floats
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.shift_axes import CLASS_UNITS, RATIO, SEVERITY
 from ood_lab.shift.dataset_shift import median_draws
 
@@ -202,7 +202,7 @@ def _median_draws_together(
         else of.photographs
         for number, (of, n) in enumerate(zip(samples, sizes, strict=True))
     ]
-    copies = Copies.of(names)
+    copies = PhotographGroups.of(names)
     values = np.concatenate([of.distances for of in samples])
     order = np.lexsort((values, np.repeat(np.arange(len(sizes)), sizes)))
     ordered = values[order]

@@ -23,7 +23,7 @@ from ood_lab.lvlm.captions.question_kinds import (
     STATE,
 )
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import CHAIR, Told
+from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.page import Page
@@ -48,10 +48,10 @@ class Amber(CaptionBenchmark):
     source: AmberFiles
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, NUMBER, ACTION, RELATION)
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    told: ClassVar[Sequence[Told]] = (
+    told: ClassVar[Sequence[MetricSentence]] = (
         CHAIR,
-        Told("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
-        Told(SCORE, "AMBER score"),
+        MetricSentence("accuracy", "accuracy on yes/no questions", tested="all_accuracy"),
+        MetricSentence(SCORE, "AMBER score"),
     )
 
     def check(self, ws: Workspace) -> None:

@@ -41,7 +41,12 @@ from ood_lab.evaluation.shift_rulers import corrupted_test, mark_distances, shif
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.answers.membership_detector import Asked, asked_of, check_wording, questions_about
+from ood_lab.lvlm.answers.membership_detector import (
+    MembershipScores,
+    asked_of,
+    check_wording,
+    questions_about,
+)
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
@@ -232,7 +237,7 @@ class HowFar(Score):
         ws.manifest["distance"] = dict(facts)
         return Distances(degrees, summary, axes, facts, rulers)
 
-    def asked(self, ws: Workspace, sets: Sequence[str]) -> Asked | None:
+    def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What ``lvlm=...`` says of every image; None without it, or where answers are missing."""
         if not ws.settings.get("lvlm"):
             return None

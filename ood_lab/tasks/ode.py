@@ -68,7 +68,7 @@ from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.image_encoder import image_features
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import CHAIR, Told
+from ood_lab.lvlm.pages.result_sentences import CHAIR, MetricSentence
 from ood_lab.lvlm.questions.question_files import Question, read_questions
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.page import Page
@@ -132,7 +132,10 @@ class Ode(CaptionBenchmark):
     asks: ClassVar[Sequence[str]] = (GENERATIVE, EXISTENCE, STATE, ACTION, NUMBER)
     files: ClassVar[Sequence[str]] = ("questions", "answers", "levels", "audit", "pictures")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    told: ClassVar[Sequence[Told]] = (CHAIR, Told("all_accuracy", "accuracy on yes/no questions"))
+    told: ClassVar[Sequence[MetricSentence]] = (
+        CHAIR,
+        MetricSentence("all_accuracy", "accuracy on yes/no questions"),
+    )
     told_as: ClassVar[Mapping[str, str]] = {
         name: f"{named(name)} pairs" for name in ("standard", "long_tail", "random", "fictional")
     }

@@ -34,15 +34,15 @@ from ood_lab.lvlm.benchmarks.oodbench.page import (
     summary,
 )
 from ood_lab.lvlm.benchmarks.oodbench.pooled_datasets import built_datasets, questions_of_datasets
-from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, Asked
+from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS, QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.question_pairs import IdPairing, Pairing
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET, KIND, bap_needs, contrasts, results_of
 from ood_lab.lvlm.benchmarks.oodbench.split_contents import distribution_of
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.image_text.score_cache import cached_scores
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import ACCURACY, Told
-from ood_lab.lvlm.questions.package_exports import Whole
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, MetricSentence
+from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_forms import Form, Forms, in_forms
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed
@@ -76,7 +76,7 @@ class OODBench(Benchmark):
             them, and those of each data set stand beside them.
         form: ``plain``, ``cot``, a chain of thought, or ``both``, which are then compared.
         cot_article, bap_per_image: see
-            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.Asked`.
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
         unparsed: which of the two ways of treating unparsed answers is printed first.
         gate_c_on_e: BAP: a count is right only where the existence is.
 
@@ -103,7 +103,7 @@ class OODBench(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "image_text", "division", "datasets")
     identity: ClassVar[Sequence[str]] = (DATASET, "split", "category", "form")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    told: ClassVar[Sequence[Told]] = (ACCURACY,)
+    told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
     told_as: ClassVar[Mapping[str, str]] = TOLD_AS
     compared: ClassVar[Mapping[str, str]] = METRICS
 
@@ -177,7 +177,7 @@ class OODBench(Benchmark):
         log.info("annotated pairs by split: %s", found)
 
         def asked(form: Form) -> list[Question]:
-            how = Asked(
+            how = QuestionSettings(
                 form=form,
                 cot_article=self.cot_article,
                 parser=self.parser_of_questions,
@@ -198,9 +198,9 @@ class OODBench(Benchmark):
         return KIND
 
     @property
-    def wholes(self) -> Mapping[str, Whole]:
+    def wholes(self) -> Mapping[str, GroupMetric]:
         """What BAP counts."""
-        return {name: Whole(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
+        return {name: GroupMetric(needs) for name, needs in bap_needs(self.gate_c_on_e).items()}
 
     def about(self, ws: Workspace) -> str:
         """The annotations, or the file of the questions."""

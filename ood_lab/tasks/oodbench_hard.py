@@ -12,7 +12,7 @@ from ood_lab.common.arguments import BatchSize, Count, Share
 from ood_lab.common.files import write_table
 from ood_lab.lvlm.benchmarks.oodbench.division import labels_of
 from ood_lab.lvlm.benchmarks.oodbench.hard_samples import HardSamples, ObjectDetector
-from ood_lab.lvlm.benchmarks.oodbench.question_building import Asked
+from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.lvlm.questions.question_forms import Form
 from ood_lab.run.building.workspace import Task, Workspace
@@ -31,7 +31,8 @@ class OODBenchHard(Task):
         device: None = the first GPU, else the CPU.
         gamma, per_image, share: see
             :class:`~ood_lab.lvlm.benchmarks.oodbench.hard_samples.HardSamples`.
-        form, bap_per_image: see :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.Asked`.
+        form, bap_per_image: see
+            :class:`~ood_lab.lvlm.benchmarks.oodbench.question_building.QuestionSettings`.
 
     Raises:
         UserError: see the annotations, the detector and the mining.
@@ -57,7 +58,7 @@ class OODBenchHard(Task):
         mining = HardSamples(gamma=self.gamma, per_image=self.per_image, share=self.share)
         pairs = mining.mine(proposals, labels_of(annotations))
         write_table(pairs, ws.folder / "hard.parquet")
-        asked = Asked(form=self.form, bap_per_image=self.bap_per_image)
+        asked = QuestionSettings(form=self.form, bap_per_image=self.bap_per_image)
         questions = asked.questions(pairs, annotations, ws.seed)
         write_questions(questions, ws.folder / "questions.jsonl")
         ws.manifest |= {

@@ -52,7 +52,7 @@ from ood_lab.lvlm.benchmarks.oric.page import (
 )
 from ood_lab.lvlm.benchmarks.oric.prediction_files import read_predictions, write_predictions
 from ood_lab.lvlm.benchmarks.oric.published_files import Item, read_train
-from ood_lab.lvlm.benchmarks.oric.published_questions import Given
+from ood_lab.lvlm.benchmarks.oric.published_questions import PublishedQuestions
 from ood_lab.lvlm.benchmarks.oric.question_analyses import (
     analyses_of,
     annotated_shares,
@@ -61,14 +61,14 @@ from ood_lab.lvlm.benchmarks.oric.question_analyses import (
     result_rows,
 )
 from ood_lab.lvlm.benchmarks.oric.question_facts import AreaOf, with_cosines, with_facts
-from ood_lab.lvlm.benchmarks.oric.run_questions import Gathered
+from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
 from ood_lab.lvlm.benchmarks.oric.scoring import KIND, contrasts, drops, form_contrasts, results_of
-from ood_lab.lvlm.benchmarks.oric.wording import TASK, Asked
+from ood_lab.lvlm.benchmarks.oric.wording import TASK, QuestionWording
 from ood_lab.lvlm.chat.base import ChatModel
 from ood_lab.lvlm.image_text.clip import ClipScores
 from ood_lab.lvlm.image_text.foreign_images import refuse_foreign
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored
-from ood_lab.lvlm.pages.result_sentences import Told
+from ood_lab.lvlm.pages.result_sentences import MetricSentence
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.questions.question_forms import Form, Forms, apart, in_forms
 from ood_lab.lvlm.training.oric_questions import write_dataset
@@ -149,7 +149,9 @@ class Oric(Benchmark):
     of_building: ClassVar[Sequence[str]] = ("annotations", "clip", "judge", "oric")
     identity: ClassVar[Sequence[str]] = ("split", "category", "prompt")
     headlines: ClassVar[Sequence[Headline]] = HEADLINES
-    told: ClassVar[Sequence[Told]] = (Told("macro_f1", "F1 (the mean of yes and no)"),)
+    told: ClassVar[Sequence[MetricSentence]] = (
+        MetricSentence("macro_f1", "F1 (the mean of yes and no)"),
+    )
     told_as: ClassVar[Mapping[str, str]] = {name: LINES.get(name, "") for name in SETS}
     compared: ClassVar[Mapping[str, str]] = COMPARED
 
@@ -209,8 +211,8 @@ class Oric(Benchmark):
         self._published.check(given, [*(d for d in drawn if d not in files), *self.ablations])
 
     @property
-    def _published(self) -> Given:
-        return Given(
+    def _published(self) -> PublishedQuestions:
+        return PublishedQuestions(
             bench=Path(str(self.bench)),
             pope=self._pope_files,
             folder=None if self.images is None else Path(self.images),
@@ -232,12 +234,12 @@ class Oric(Benchmark):
         files, meta = sets.pool.files, meta_of(table)
 
         def asked(form: Form) -> Iterator[Question]:
-            how = Asked(form=form, parser=self.parser_of_questions, prompts=self.prompts)
+            how = QuestionWording(form=form, parser=self.parser_of_questions, prompts=self.prompts)
             return how.questions(items, files, meta)
 
         return in_forms(self.form, asked)
 
-    def _given(self, ws: Workspace) -> tuple[Gathered, list[Item], pd.DataFrame]:
+    def _given(self, ws: Workspace) -> tuple[RunQuestions, list[Item], pd.DataFrame]:
         """The published questions, with what annotations and a CLIP say of them, if any."""
         given, verdicts, settings = self._published, Verdicts.read(self.audit), ws.settings
         annotations = ws.annotations if given.is_annotated(settings) else None
@@ -264,10 +266,10 @@ class Oric(Benchmark):
         ws.manifest["oric"] = {"bench": self.bench, "unknown": unknown, "rejected": rejected}
         return sets, *self._known(ws, sets, contents, spaces)
 
-    def _constructed(self, ws: Workspace) -> tuple[Gathered, list[Item], pd.DataFrame]:
+    def _constructed(self, ws: Workspace) -> tuple[RunQuestions, list[Item], pd.DataFrame]:
         annotations = ws.annotations
         how = replace(self.construct, rules=self._rules)
-        sets = Gathered(Pool.of(annotations, None))
+        sets = RunQuestions(Pool.of(annotations, None))
         spaces = self._spaces(ws, sets)
         contents = contents_of(annotations, self.crowd)
         builder = Builder(contents, spaces[ws.clip.name], self._judge(ws), ws.seed)
@@ -297,7 +299,7 @@ class Oric(Benchmark):
         }
         return sets, *self._known(ws, sets, contents, spaces)
 
-    def _add_pope(self, ws: Workspace, sets: Gathered, contents: Contents, count: int) -> None:
+    def _add_pope(self, ws: Workspace, sets: RunQuestions, contents: Contents, count: int) -> None:
         """POPE's questions, in the order of ``task.pope``; those of files are there already."""
         files = self._pope_files
         for sampling in map(sampling_of, self.pope):
@@ -316,7 +318,7 @@ class Oric(Benchmark):
     def _known(
         self,
         ws: Workspace,
-        sets: Gathered,
+        sets: RunQuestions,
         contents: Contents | None,
         spaces: Mapping[str, Space],
     ) -> tuple[list[Item], pd.DataFrame]:
@@ -337,7 +339,7 @@ class Oric(Benchmark):
         return items, table
 
     def _spaces(
-        self, ws: Workspace, sets: Gathered, rows: NDArray[np.int64] | None = None
+        self, ws: Workspace, sets: RunQuestions, rows: NDArray[np.int64] | None = None
     ) -> dict[str, Space]:
         """The space of the CLIP, then those of ``image_text``, by name."""
         clips = {ws.clip.name: ws.clip}

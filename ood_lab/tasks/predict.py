@@ -63,7 +63,7 @@ from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import transform_text
 from ood_lab.features.cached_extraction import extract, made_from
 from ood_lab.features.process_agreement import made_by_main
-from ood_lab.features.streaming import Parts, pass_through
+from ood_lab.features.streaming import DatasetParts, pass_through
 from ood_lab.metrics import flagged_p_value, wilson_interval
 from ood_lab.models import Backbone, require_onnx, weights_sha256
 from ood_lab.report.detection.prediction_page import (
@@ -269,13 +269,13 @@ class Predict(Task):
         weights: str,
         ready: Mapping[str, CalibratedDetector],
         verdicts_by: str,
-    ) -> _Found | None:
+    ) -> _NewImages | None:
         """Images that pass without being kept, on all processes; None on all but the main one."""
         images, trainer = listed.unopened(), ws.extractor
         images.transform = backbone.transform
         made_of = made_from(trainer, backbone, images, weights=weights)
         by = f"{made_of['key']} {verdicts_by}"
-        parts = Parts(len(images), self.batch_size, self.shard_size)
+        parts = DatasetParts(len(images), self.batch_size, self.shard_size)
         files = PartFiles(ws.folder / PARTS, parts, lambda rows: f"{by} {images.digest(rows)}")
         missing = files_to_make(trainer, files)
         if ws.is_main and len(missing) < len(parts.numbers):
@@ -306,11 +306,11 @@ class Predict(Task):
                 f"'{images.address(0)}' ({judged.table['error'].iloc[0]})"
             )
         identity = images.digest(range(len(images)))
-        return _Found(judged, images, _picture_of(images), identity, listed.passed, made_of)
+        return _NewImages(judged, images, _picture_of(images), identity, listed.passed, made_of)
 
 
 @dataclass(frozen=True)
-class _Found:
+class _NewImages:
     """What a run found, and of which images.
 
     Attributes:
@@ -335,7 +335,7 @@ def _at_once(
     pictures: Images,
     bank: FeatureBank | None,
     ready: Mapping[str, CalibratedDetector],
-) -> _Found | None:
+) -> _NewImages | None:
     """Images whose features are in a bank; None without, on all but the main process."""
     if bank is None:
         return None
@@ -349,7 +349,7 @@ def _at_once(
 
     judged = judged_at_once(table, list(ready))
     made_of = dict(bank.manifest)
-    return _Found(judged, readable, picture, readable.identity, pictures.passed, made_of)
+    return _NewImages(judged, readable, picture, readable.identity, pictures.passed, made_of)
 
 
 def _picture_of(images: Listing) -> LoadImage:
@@ -442,7 +442,7 @@ def _ood_datasets(ws: Workspace, tpr: float | None) -> dict[str, ImageDataset]:
 
 
 def _show(
-    found: _Found,
+    found: _NewImages,
     manifest: Mapping[str, Any],
     ready: Mapping[str, CalibratedDetector],
     folder: Path,

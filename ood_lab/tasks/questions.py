@@ -20,8 +20,8 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
-from ood_lab.lvlm.pages.result_sentences import ACCURACY, Told
-from ood_lab.lvlm.questions.package_exports import Whole
+from ood_lab.lvlm.pages.result_sentences import ACCURACY, MetricSentence
+from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
 from ood_lab.lvlm.scoring.yes_no_scores import (
@@ -69,7 +69,7 @@ class Questions(Benchmark):
     positive: Literal["yes", "no"]
     groups: Mapping[str, str]
     headlines: ClassVar[Sequence[Headline]] = (Headline(POOLED, "accuracy", "Acc"),)
-    told: ClassVar[Sequence[Told]] = (ACCURACY,)
+    told: ClassVar[Sequence[MetricSentence]] = (ACCURACY,)
     compared: ClassVar[Mapping[str, str]] = METRICS
     asks: ClassVar[Sequence[str]] = (YES_NO,)
 
@@ -90,9 +90,9 @@ class Questions(Benchmark):
         return "question pair" if self.source is None else "questions of an image"
 
     @property
-    def wholes(self) -> Mapping[str, Whole]:
+    def wholes(self) -> Mapping[str, GroupMetric]:
         """The groups, whose questions also count alone."""
-        return {name: Whole((YES_NO,), key, alone=True) for name, key in self.groups.items()}
+        return {name: GroupMetric((YES_NO,), key, alone=True) for name, key in self.groups.items()}
 
     def check(self, ws: Workspace) -> None:
         """Raises a UserError unless there is a file of yes/no questions, or a source of them."""

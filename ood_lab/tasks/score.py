@@ -34,7 +34,7 @@ from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_score
 from ood_lab.evaluation.verdict_remarks import remarks_of
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
-from ood_lab.lvlm.answers.membership_detector import Asked, said_results
+from ood_lab.lvlm.answers.membership_detector import MembershipScores, said_results
 from ood_lab.metrics import (
     VERDICT,
     Evaluation,
@@ -282,7 +282,7 @@ class Score(Task):
             distances = replace(distances, found=found)
         return self._finish(ws, banks, scores, results, best, distances, asked)
 
-    def asked(self, ws: Workspace, sets: Sequence[str]) -> Asked | None:
+    def asked(self, ws: Workspace, sets: Sequence[str]) -> MembershipScores | None:
         """What a vision-language model says of these sets; scored like a detector."""
         return None
 
@@ -311,7 +311,7 @@ class Score(Task):
         results: pd.DataFrame,
         best: pd.DataFrame | None,
         distances: Distances | None = None,
-        asked: Asked | None = None,
+        asked: MembershipScores | None = None,
     ) -> pd.DataFrame:
         """Writes the results, shows them, and draws the page last: no number depends on it."""
         manifest, dating = ws.manifest, None

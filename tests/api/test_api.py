@@ -56,9 +56,9 @@ def banks():
 
 def test_every_detector_of_the_bank(banks):
     outcome = ood_lab.evaluate(**banks, detectors="all", draws=20)
-    assert set(outcome.detectors) | set(outcome.refused) == set(detector_names())
+    assert set(outcome.detectors) | set(outcome.skipped) == set(detector_names())
     # Those that work inside the network, and nothing else.
-    assert set(outcome.refused) == {n for n in outcome.refused if "network" in outcome.refused[n]}
+    assert set(outcome.skipped) == {n for n in outcome.skipped if "network" in outcome.skipped[n]}
     assert len(outcome.detectors) >= 25
     scores = outcome.scores.set_index("dataset")
     table = outcome.results.set_index(["detector", "ood", "metric"])
@@ -112,7 +112,7 @@ def test_a_module_becomes_a_bank():
     ood = {"far": ood_lab.bank_from_module(net, images + 1, detectors={"odin": ODIN()})}
     outcome = ood_lab.evaluate(bank, bank, ood, detectors=["odin", "msp", "gram"], draws=10)
     assert set(outcome.detectors) == {"odin", "msp"}
-    assert "bank_from_module" in outcome.refused["gram"]
+    assert "bank_from_module" in outcome.skipped["gram"]
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,16 @@ def test_wrong_arrays_are_one_line():
 
 
 def test_what_there_is_shows_itself_in_a_line(banks):
-    assert {"Outcome", "bank_from_arrays", "bank_from_module", "evaluate"} <= set(dir(ood_lab))
+    assert {"EvaluationResult", "bank_from_arrays", "bank_from_module", "evaluate"} <= set(
+        dir(ood_lab)
+    )
     assert not [name for name in dir(ood_lab) if name in ("os", "TYPE_CHECKING", "Any")]
     assert repr(banks["train"]) == (
         "FeatureBank(300 images, 300 with a label, 8 features, 3 classes)"
     )
     assert repr(KNN(k=3)) == "KNN(k=3)"
     outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], draws=20)
-    assert repr(outcome) == "Outcome(msp, knn; 2 OOD sets; print() shows the tables)"
+    assert repr(outcome) == "EvaluationResult(msp, knn; 2 OOD sets; print() shows the tables)"
 
 
 def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):

@@ -13,10 +13,10 @@ from ood_lab.builtin.scenes import (
     SHIFTS,
     STYLES,
     THINGS,
+    ObjectRequest,
     ScenesDataset,
     ScenesGrid,
     ShiftedScenes,
-    Wanted,
     level_of,
     render,
     sample_scene,
@@ -179,7 +179,7 @@ def test_the_prior_of_a_place_is_what_is_found_there():
 @pytest.mark.parametrize("style", STYLES)
 def test_every_style_paints_objects_that_can_be_told_from_the_ground(style):
     # The object is found: painted with and without it, its pixels differ and the others hardly.
-    wish = [Wanted("umbrella", "red", "open", length=40)]
+    wish = [ObjectRequest("umbrella", "red", "open", length=40)]
     scene = sample_scene(
         generator(0, 0, "x"), place="park", style=style, wanted=wish, objects=(1, 1)
     )
@@ -209,9 +209,9 @@ def test_backdrops_leave_no_pixel_out(place):
 
 def test_forced_content_is_there_and_looks_as_wished():
     wishes = [
-        Wanted("umbrella", "red", "open", length=30),
-        Wanted("dog", "black", "sit"),
-        Wanted("mug", "brown"),
+        ObjectRequest("umbrella", "red", "open", length=30),
+        ObjectRequest("dog", "black", "sit"),
+        ObjectRequest("mug", "brown"),
     ]
     for index in range(20):
         rng = generator(index, 0, "wish")
@@ -228,7 +228,7 @@ def test_forced_content_is_there_and_looks_as_wished():
 
 
 def test_a_crowd_of_wishes_finds_room():
-    wishes = [Wanted("house", length=48)] * 8
+    wishes = [ObjectRequest("house", length=48)] * 8
     for index in range(5):
         scene = sample_scene(generator(index, 0, "crowd"), place="mountains", wanted=wishes)
         assert len(scene.items) == 8
@@ -236,8 +236,12 @@ def test_a_crowd_of_wishes_finds_room():
 
 
 def test_attributes_say_only_what_the_picture_shows():
-    light, tree = Wanted("traffic light", state="red"), Wanted("tree", state="bare")
-    options = {"place": "street", "wanted": [light, Wanted("car", "blue"), tree], "objects": (0, 3)}
+    light, tree = ObjectRequest("traffic light", state="red"), ObjectRequest("tree", state="bare")
+    options = {
+        "place": "street",
+        "wanted": [light, ObjectRequest("car", "blue"), tree],
+        "objects": (0, 3),
+    }
 
     def attributes(style):
         (scene,) = scenes(1, style=style, **options)
@@ -339,13 +343,13 @@ STORED = [0.646, 0.667, 0.630, 0.253, 0.248, 0.277]
         (lambda: scenes(1, style="sketsch"), "did you mean 'sketch'"),
         (lambda: scenes(1, semantic_level=6), "0 to 5"),
         (lambda: scenes(1, objects=(3, 9)), "up to 8"),
-        (lambda: scenes(1, wanted=[Wanted("umbrela")]), "did you mean 'umbrella'"),
-        (lambda: scenes(1, wanted=[Wanted("umbrella", "rad")]), "did you mean 'red'"),
-        (lambda: scenes(1, wanted=[Wanted("lamp", "red")]), "fixed colours"),
-        (lambda: scenes(1, wanted=[Wanted("lamp", state="open")]), "lit or unlit"),
-        (lambda: scenes(1, wanted=[Wanted("tree", "green", "bare")]), "bare"),
-        (lambda: scenes(1, wanted=[Wanted("mug", length=3)]), "5 to 48"),
-        (lambda: scenes(1, wanted=[Wanted("mug")] * 9), "up to 8"),
+        (lambda: scenes(1, wanted=[ObjectRequest("umbrela")]), "did you mean 'umbrella'"),
+        (lambda: scenes(1, wanted=[ObjectRequest("umbrella", "rad")]), "did you mean 'red'"),
+        (lambda: scenes(1, wanted=[ObjectRequest("lamp", "red")]), "fixed colours"),
+        (lambda: scenes(1, wanted=[ObjectRequest("lamp", state="open")]), "lit or unlit"),
+        (lambda: scenes(1, wanted=[ObjectRequest("tree", "green", "bare")]), "bare"),
+        (lambda: scenes(1, wanted=[ObjectRequest("mug", length=3)]), "5 to 48"),
+        (lambda: scenes(1, wanted=[ObjectRequest("mug")] * 9), "up to 8"),
     ],
 )
 def test_mistakes_are_one_line(build, culprit):

@@ -9,7 +9,7 @@ import torch
 from cli import call, run_folders
 from safetensors.torch import load_file
 
-from ood_lab.builtin.vlm.dialogues import Seen, SeenScene, caption, dialogues, plural
+from ood_lab.builtin.vlm.dialogues import SeenScene, VisibleObject, caption, dialogues, plural
 from ood_lab.builtin.vlm.grounding import Grounding
 from ood_lab.builtin.vlm.packed_batches import Packed
 from ood_lab.builtin.vlm.scene_conversations import SceneChats
@@ -53,9 +53,9 @@ def test_packed_conversations_see_what_they_see_alone(vlm, scenes):
 
 def test_questions_have_right_answers_and_both_kinds():
     objects = (
-        Seen("mug", (0.2, 0.5), 90, {"colour": "red"}),
-        Seen("mug", (0.6, 0.5), 50, {"colour": "blue"}),
-        Seen("axe", (0.8, 0.8), 200, {}),
+        VisibleObject("mug", (0.2, 0.5), 90, {"colour": "red"}),
+        VisibleObject("mug", (0.6, 0.5), 50, {"colour": "blue"}),
+        VisibleObject("axe", (0.8, 0.8), 200, {}),
     )
     scene = SeenScene("kitchen", objects)
     assert caption(scene) == "A kitchen with an axe and two mugs."

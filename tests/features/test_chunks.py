@@ -21,7 +21,7 @@ from ood_lab.features.chunk_choice import (
     chunk_search,
     is_convolutional,
 )
-from ood_lab.features.streaming import Parts, pass_through
+from ood_lab.features.streaming import DatasetParts, pass_through
 
 
 def settle(search, seconds_per_image):
@@ -222,7 +222,7 @@ def test_images_that_pass_begin_with_what_was_found(trainer, backbone, tmp_path,
     def passed(folder):
         new_process()
         sizes.clear()
-        parts = Parts(40, 16, 16)
+        parts = DatasetParts(40, 16, 16)
         pass_through(*(trainer, backbone, TinyImages(40), (), parts, parts.numbers, NoSink, folder))
 
     record = ChunkSearch.record

@@ -8,8 +8,9 @@ covariate levels (those of the vessels; 2 = other light and weather) are indepen
 Every object has an exact visible mask, box and area, and attributes that a question can be asked
 about: a colour, and a state or an action.
 
-``sample_scene(rng, place=..., style=..., wanted=[Wanted("umbrella", "red", "open"), ...])`` draws
-a scene with given content, ``render`` its pixels, ``visible`` what can be seen of each object.
+``sample_scene(rng, place=..., style=..., wanted=[ObjectRequest("umbrella", "red", "open"), ...])``
+draws a scene with given content, ``render`` its pixels, ``visible`` what can be seen of each
+object.
 """
 
 from ood_lab.builtin.scenes.coco_files import write_coco
@@ -25,7 +26,7 @@ from ood_lab.builtin.scenes.dataset import (
 from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.rendering import Visible, render, visible
 from ood_lab.builtin.scenes.scene import Item, Scene
-from ood_lab.builtin.scenes.scene_requests import Wanted
+from ood_lab.builtin.scenes.scene_requests import ObjectRequest
 from ood_lab.builtin.scenes.scene_sampling import sample_scene
 from ood_lab.builtin.scenes.semantic_levels import level_of, things_at
 from ood_lab.builtin.scenes.things import THINGS
@@ -37,13 +38,13 @@ __all__ = [
     "STYLES",
     "THINGS",
     "Item",
+    "ObjectRequest",
     "RenderedScenes",
     "Scene",
     "ScenesDataset",
     "ScenesGrid",
     "ShiftedScenes",
     "Visible",
-    "Wanted",
     "level_of",
     "render",
     "sample_scene",

@@ -10,7 +10,15 @@ import networkx as nx
 import numpy as np
 from PIL import Image
 
-from ood_lab.builtin.scenes import PLACES, STYLES, THINGS, Scene, Wanted, render, sample_scene
+from ood_lab.builtin.scenes import (
+    PLACES,
+    STYLES,
+    THINGS,
+    ObjectRequest,
+    Scene,
+    render,
+    sample_scene,
+)
 from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import RENDERER
 from ood_lab.builtin.scenes.scene_requests import check_size
@@ -146,7 +154,7 @@ class SceneRenderer:
             rng, size=self.size, place=place, style=style, wanted=wanted, objects=(count, count)
         )
 
-    def _wish(self, concept: Concept, rng: np.random.Generator) -> Wanted:
+    def _wish(self, concept: Concept, rng: np.random.Generator) -> ObjectRequest:
         length = float(rng.uniform(*self.share)) * self.size
         words = [each.true for each in (concept.state, concept.action) if each]
         states = THINGS[concept.name].states
@@ -154,7 +162,7 @@ class SceneRenderer:
         colour = next((w for w in words if w != state and w in COLOURS), None)
         if colour and states and states.colourless:
             state = states.other(states.colourless)
-        return Wanted(concept.name, colour, state, length)
+        return ObjectRequest(concept.name, colour, state, length)
 
     def _image(self, order: Order) -> Image.Image:
         place = str(order.settings["place"])

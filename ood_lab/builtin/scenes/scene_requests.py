@@ -18,7 +18,7 @@ OBJECTS = (2, 8)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ObjectRequest:
     """An object that a scene must have; what is None is drawn.
 
     Attributes:
@@ -66,7 +66,7 @@ def check_scene(
         )
 
 
-def check_wishes(wanted: Sequence[Wanted], size: int) -> None:
+def check_wishes(wanted: Sequence[ObjectRequest], size: int) -> None:
     """Refuses wishes that cannot be drawn in an image of ``size`` pixels.
 
     Raises:
@@ -79,7 +79,7 @@ def check_wishes(wanted: Sequence[Wanted], size: int) -> None:
         _check_wish(wish, size)
 
 
-def _check_wish(wish: Wanted, size: int) -> None:
+def _check_wish(wish: ObjectRequest, size: int) -> None:
     if wish.thing not in THINGS:
         raise UserError(
             f"scenes: nothing is called '{wish.thing}': {suggestion(wish.thing, THINGS)}"

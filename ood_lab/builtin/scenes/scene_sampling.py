@@ -14,7 +14,7 @@ from ood_lab.builtin.scenes.places import PLACES
 from ood_lab.builtin.scenes.scene import Scene, Setting
 from ood_lab.builtin.scenes.scene_requests import (
     OBJECTS,
-    Wanted,
+    ObjectRequest,
     check_scene,
     check_size,
     check_wishes,
@@ -36,7 +36,7 @@ def sample_scene(
     place: str | None = None,
     style: str = "photo",
     semantic_level: int = 0,
-    wanted: Sequence[Wanted] = (),
+    wanted: Sequence[ObjectRequest] = (),
     objects: tuple[int, int] = OBJECTS,
 ) -> Scene:
     """Draws a scene: its content, and where everything stands.
@@ -85,23 +85,23 @@ def _setting(rng: np.random.Generator) -> Setting:
     return Setting(mirrored > 0, 0.03 * lift, (red, green, blue), lamp)
 
 
-def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> list[Wanted]:
+def _strangers(rng: np.random.Generator, place: str, level: int, room: int) -> list[ObjectRequest]:
     if not level or room < 1:
         return []
     count = 1 + int(rng.binomial(room - 1, _STRANGERS))
-    return [Wanted(pick(rng, things_at(place, level))) for _ in range(count)]
+    return [ObjectRequest(pick(rng, things_at(place, level))) for _ in range(count)]
 
 
-def _expected(rng: np.random.Generator, place: str, room: int) -> list[Wanted]:
+def _expected(rng: np.random.Generator, place: str, room: int) -> list[ObjectRequest]:
     """Things from the prior of a place, some of them in groups."""
     names, cumulative = _chances(place)
-    found: list[Wanted] = []
+    found: list[ObjectRequest] = []
     while len(found) < room:
         name = names[bisect_right(cumulative, rng.random())]
         together = 1
         if rng.random() < THINGS[name].group:
             together = int(rng.integers(_GROUP[0], _GROUP[1] + 1))
-        found += [Wanted(name)] * min(together, room - len(found))
+        found += [ObjectRequest(name)] * min(together, room - len(found))
     return found
 
 
@@ -113,7 +113,7 @@ def _chances(place: str) -> tuple[tuple[str, ...], tuple[float, ...]]:
     return names, tuple(cumulative[:-1].tolist())
 
 
-def _look(rng: np.random.Generator, wish: Wanted, size: int, lamp: float) -> Look:
+def _look(rng: np.random.Generator, wish: ObjectRequest, size: int, lamp: float) -> Look:
     thing = THINGS[wish.thing]
     # One draw a property, whatever was asked for: nothing else moves when a wish changes.
     draws = rng.random(11).tolist()

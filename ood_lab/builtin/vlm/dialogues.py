@@ -46,7 +46,7 @@ _IRREGULAR = {"person": "people", "fish": "fish", "bus": "buses"}
 
 
 @dataclass(frozen=True)
-class Seen:
+class VisibleObject:
     """An object as far as questions are about it.
 
     Attributes:
@@ -67,7 +67,7 @@ class SeenScene:
     """A scene as far as questions are about it."""
 
     place: str
-    objects: tuple[Seen, ...]
+    objects: tuple[VisibleObject, ...]
 
     @cached_property
     def counts(self) -> Counter[str]:
@@ -217,7 +217,9 @@ def corpus() -> list[str]:
     for _ in range(4000):
         chosen = rng.choices(names, k=rng.randint(2, 6))
         attributes = {"colour": rng.choice(list(COLOURS))}
-        objects = tuple(Seen(n, (0.5, 0.5), rng.randint(6, 900), attributes) for n in chosen)
+        objects = tuple(
+            VisibleObject(n, (0.5, 0.5), rng.randint(6, 900), attributes) for n in chosen
+        )
         scene = SeenScene(rng.choice(list(PLACES)), objects)
         texts += [part for pair in dialogues(scene, rng, 4) for part in pair]
     return texts

@@ -13,8 +13,8 @@ from ood_lab.builtin.scenes.drawings.colours import COLOURS
 from ood_lab.builtin.scenes.scene import Scene
 from ood_lab.builtin.vlm.dialogues import (
     Dialogue,
-    Seen,
     SeenScene,
+    VisibleObject,
     dialogues,
     presence,
 )
@@ -102,15 +102,16 @@ def _example(
     return Example(image, [conversation(*pair) for pair in asked], kinds, grounds, key)
 
 
-def _seen(scene: Scene, each: Visible) -> Seen:
+def _seen(scene: Scene, each: Visible) -> VisibleObject:
     left, top, width, height = each.box
     centre = (left + width / 2) / scene.size, (top + height / 2) / scene.size
-    return Seen(each.item.look.thing, centre, each.area, scene.attributes(each.item))
+    return VisibleObject(each.item.look.thing, centre, each.area, scene.attributes(each.item))
 
 
 def _mirrored(scene: SeenScene) -> SeenScene:
     objects = tuple(
-        Seen(o.name, (1.0 - o.centre[0], o.centre[1]), o.area, o.attributes) for o in scene.objects
+        VisibleObject(o.name, (1.0 - o.centre[0], o.centre[1]), o.area, o.attributes)
+        for o in scene.objects
     )
     return SeenScene(scene.place, objects)
 

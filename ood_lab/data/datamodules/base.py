@@ -39,7 +39,7 @@ from ood_lab.data.datamodules.preparation_steps import (
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 from ood_lab.data.sources.image_files import FileDataset
-from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.transforms.background_replacement import Backgrounds
 from ood_lab.data.transforms.background_settings import Replacement
 from ood_lab.data.transforms.native_size import without_resize
@@ -161,7 +161,7 @@ class OODDataModule(L.LightningDataModule):
         What the user should know of the making goes to ``self.notes``.
         """
 
-    def remark(self, remark: Remark) -> None:
+    def remark(self, remark: ReadingWarning) -> None:
         """Keeps what the reading of a set says for the report of the check."""
         if remark.doubtful:
             self._doubts.append(Finding(remark.text))

@@ -12,7 +12,7 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN
 from ood_lab.data.sources.image_formats import HEIF, READ_HEIF, image_extensions, passed_over
-from ood_lab.data.sources.reading_warnings import Remark, Tell, to_log
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)
@@ -126,13 +126,13 @@ class _Search:
                 self._seen.add(os.path.realpath(place))
                 yield name
 
-    def remarks(self) -> Iterator[Remark]:
+    def remarks(self) -> Iterator[ReadingWarning]:
         """Remarks on everything that was passed over."""
         if sentence := passed_over(self.others):
-            yield Remark(f"'{self.root}': {sentence}")
+            yield ReadingWarning(f"'{self.root}': {sentence}")
         if self.loops:
             links = "a link leads" if len(self.loops) == 1 else f"{len(self.loops):,} links lead"
-            yield Remark(
+            yield ReadingWarning(
                 f"'{self.root}': {links} back to a folder that is searched anyway, which is done "
                 f"once: '{self.loops[0]}'"
             )

@@ -158,7 +158,7 @@ class ShardStore:
         return hashlib.sha256(self.read(path)).hexdigest()
 
 
-class Together:
+class CombinedStores:
     """Several stores as one.
 
     Args:

@@ -10,7 +10,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Remark:
+class ReadingWarning:
     """A remark, in one sentence.
 
     Attributes:
@@ -22,9 +22,9 @@ class Remark:
     doubtful: bool = True
 
 
-Tell = Callable[[Remark], None]
+Tell = Callable[[ReadingWarning], None]
 
 
-def to_log(remark: Remark) -> None:
+def to_log(remark: ReadingWarning) -> None:
     """Writes the remark to the log, as a warning where something may be missing."""
     log.log(logging.WARNING if remark.doubtful else logging.INFO, remark.text)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
-from ood_lab.data.sources.reading_warnings import Remark
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.schema.shift_axes import LEVELS
 
 #: Columns that are read, beside ``level_<n>`` and ``attribute_<name>``.
@@ -46,7 +46,7 @@ def renamed(columns: Iterable[object], file: Path) -> dict[object, str]:
     return names
 
 
-def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Remark]:
+def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[ReadingWarning]:
     """Names the columns that nothing reads, those first that may be meant for one that is.
 
     Args:
@@ -65,7 +65,7 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rem
             continue
         close = ["label"] if plain in CLASS_NAMES else nearest(plain, free, 1, _CLOSE)
         if close and close[0] in free:
-            yield Remark(
+            yield ReadingWarning(
                 f"nothing reads the column '{name}' of '{source}': if it is the {close[0]}, call "
                 f"it '{close[0]}'"
             )
@@ -73,7 +73,7 @@ def unread(columns: Iterable[str], source: Path, labelled: bool) -> Iterator[Rem
             others.append(f"'{name}'")
     if others:
         more = f" and {len(others) - 5} more" if len(others) > 5 else ""
-        yield Remark(
+        yield ReadingWarning(
             f"nothing reads these columns of '{source}': {', '.join(others[:5])}{more}", False
         )
 

@@ -44,7 +44,7 @@ def answers_to(
     wanted = _wanted(questions, folder, model)
     with store.taken():
         found = _found(wanted, model, store)
-        todo: dict[str, _Wanted] = {}
+        todo: dict[str, _Request] = {}
         for each in wanted:
             if each.key not in found:
                 todo.setdefault(each.key, each)
@@ -76,7 +76,7 @@ def messages_of(question: Question, folder: Path) -> list[Message]:
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class _Request:
     """A question with what it is asked and known by."""
 
     question: Question
@@ -103,7 +103,7 @@ def messages_hashes(questions: Sequence[Question], folder: Path) -> Iterator[str
         yield hashlib.sha256(json.dumps(known_by).encode()).hexdigest()[:32]
 
 
-def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Wanted]:
+def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> list[_Request]:
     wanted = []
     hashes = messages_hashes(questions, folder)
     settings = {form: dict(made_for(model, question)) for form, question in _forms(questions)}
@@ -111,7 +111,7 @@ def _wanted(questions: Sequence[Question], folder: Path, model: ChatModel) -> li
         made_with = settings[question.reply]
         key = answer_key(messages_hash, made_with)
         messages = messages_of(question, folder)
-        wanted.append(_Wanted(question, key, messages_hash, messages, made_with))
+        wanted.append(_Request(question, key, messages_hash, messages, made_with))
     return wanted
 
 
@@ -120,7 +120,7 @@ def _forms(questions: Sequence[Question]) -> Iterator[tuple[str, Question]]:
     yield from {question.reply: question for question in questions}.items()
 
 
-def _found(wanted: Sequence[_Wanted], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
+def _found(wanted: Sequence[_Request], model: ChatModel, store: AnswerStore) -> dict[str, Answer]:
     """What the store knows, by the key that is wanted."""
     server = getattr(model, "server", None)
     answers = {}
@@ -139,7 +139,7 @@ def _content_hash(image: Path) -> str:
 
 
 def _say_what_is_there(
-    wanted: Sequence[_Wanted], todo: Mapping[str, _Wanted], store: AnswerStore
+    wanted: Sequence[_Request], todo: Mapping[str, _Request], store: AnswerStore
 ) -> None:
     done = len(wanted) - sum(each.key in todo for each in wanted)
     if done and todo:
@@ -169,7 +169,7 @@ def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
             )
 
 
-def _asked(todo: Mapping[str, _Wanted], model: ChatModel) -> Iterator[Answer]:
+def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:
     """What comes back; a bar, or a line now and then, says how far it is."""
     server = getattr(model, "server", None)
     with asking_progress(len(todo), getattr(model, "cost_of", None)) as tell:
@@ -178,7 +178,7 @@ def _asked(todo: Mapping[str, _Wanted], model: ChatModel) -> Iterator[Answer]:
             yield _answer(todo[reply.key], reply, server)
 
 
-def _answer(wanted: _Wanted, reply: Reply, server: str | None) -> Answer:
+def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
     question = wanted.question
     return Answer(
         key=wanted.key,

@@ -29,7 +29,7 @@ FAMILY = "vision-language model"
 
 
 @dataclass(frozen=True)
-class Asked:
+class MembershipScores:
     """What a chat model says of the images.
 
     Attributes:
@@ -160,7 +160,7 @@ def asked_of(
     name: str,
     made_with: Mapping[str, Any],
     seconds: float,
-) -> Asked:
+) -> MembershipScores:
     """The answers as scores; those without a reply count as undecided."""
     judged = judge(questions, answers)
     said = judged["parsed"].where(judged["status"] == PARSED)
@@ -170,10 +170,10 @@ def asked_of(
     sure = 1 - said.map({YES: 1.0, NO: 0.0})
     score = (sure if hard else 1 - chance).astype("float64").fillna(0.5)
     table = judged[["dataset", "index"]].assign(score=score, said=said)
-    return Asked(name, table, hard, made_with, seconds)
+    return MembershipScores(name, table, hard, made_with, seconds)
 
 
-def said_results(asked: Asked, seed: int) -> pd.DataFrame:
+def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
     """Share of the images of each set that the model says no to, with Wilson's intervals."""
     rows = []
     for row in asked.said.to_dict("records"):

@@ -16,7 +16,7 @@ from ood_lab.lvlm.questions.question_files import Question
 log = logging.getLogger(__name__)
 
 
-class Said(NamedTuple):
+class RecordedReply(NamedTuple):
     """A reply in a file of any package.
 
     Args:
@@ -80,7 +80,7 @@ def recorded_answers(questions: Sequence[Question], path: Path, folder: Path) ->
 
 def matcher(
     questions: Sequence[tuple[Question, str]], path: Path
-) -> Callable[[Question, str], Said | None]:
+) -> Callable[[Question, str], RecordedReply | None]:
     """What finds the reply to a question in a file that any package may have written.
 
     A line that knows its messages and its image is found by them. Other lines are found by the id
@@ -108,7 +108,7 @@ def matcher(
     return lambda question, key: by_hash.get(key) or by_id.get(question.question_id)
 
 
-def _check_same(by_id: Mapping[str, Said], texts: Mapping[str, str], path: Path) -> None:
+def _check_same(by_id: Mapping[str, RecordedReply], texts: Mapping[str, str], path: Path) -> None:
     for name, each in by_id.items():
         if name in texts and each.text is not None and each.text.strip() != texts[name].strip():
             raise _other_question(path, name, texts[name], each.text)
@@ -125,8 +125,8 @@ def _check_same(by_id: Mapping[str, Said], texts: Mapping[str, str], path: Path)
         )
 
 
-def _said(path: Path) -> list[Said]:
-    found: dict[str, Said] = {}
+def _said(path: Path) -> list[RecordedReply]:
+    found: dict[str, RecordedReply] = {}
     for record in read_records(path):
         if "parser" in record and "task" in record:
             raise UserError(f"{path} holds questions, no replies: name a file of answers")
@@ -137,7 +137,7 @@ def _said(path: Path) -> list[Said]:
         name = str(record["question_id"])
         own = str(record.get("messages_hash") or "")
         chance, reason = record.get("p_yes"), record.get("finish_reason")
-        found[own or name] = Said(
+        found[own or name] = RecordedReply(
             name,
             own,
             text if isinstance(text, str) else None,

@@ -33,7 +33,7 @@ _ENDPOINT: Final = "/v1/chat/completions"
 _ENDS = ("completed", "failed", "expired", "cancelled")
 
 
-class Said(NamedTuple):
+class BatchReply(NamedTuple):
     """What a batch has of a request: the body of the reply, or why there is none."""
 
     key: str
@@ -78,7 +78,7 @@ class Batches:
             self._note({"file": sent.id, "keys": list(part)})
             self._submit(sent.id)
 
-    def replies(self, wanted: Sequence[str], wait: bool) -> Iterator[Said]:
+    def replies(self, wanted: Sequence[str], wait: bool) -> Iterator[BatchReply]:
         """What the batches say of the requests with these keys, each as soon as it is there.
 
         Args:
@@ -113,7 +113,7 @@ class Batches:
             time.sleep(pause)
             pause = min(1.5 * pause, most)
 
-    def _results(self, file: str, batch: Any, wanted: set[str]) -> list[Said]:
+    def _results(self, file: str, batch: Any, wanted: set[str]) -> list[BatchReply]:
         """Replies first, then failures, which are noted so that they may be sent again."""
         if batch.status == "failed":  # as a whole, before any request was looked at
             errors = getattr(batch.errors, "data", None) or []
@@ -124,29 +124,29 @@ class Batches:
                 f"{self._server.safe(reason)}. Once that is put right, repeat the command to send "
                 "it again"
             )
-        found: dict[str, Said] = {}
+        found: dict[str, BatchReply] = {}
         for name in (batch.output_file_id, batch.error_file_id):
             if name:
                 with self._told(f"the file {name} of the batch {batch.id}"):
                     text = self._server.client.files.content(name).text
                 found |= {said.key: said for said in map(self._said, _records(text))}
         missing = f"the batch {batch.id} is {batch.status}, without a reply to this request"
-        every = [found.get(key) or Said(key, None, missing) for key in self._keys[file]]
+        every = [found.get(key) or BatchReply(key, None, missing) for key in self._keys[file]]
         failed = [said for said in every if said.error]
         self._note({"file": file, "failed": [said.key for said in failed]})
         log.info("batch %s is %s: %d replies", batch.id, batch.status, len(every) - len(failed))
         replies = [said for said in every if not said.error]
         return [said for said in (*replies, *failed) if said.key in wanted]
 
-    def _said(self, record: Mapping[str, Any]) -> Said:
+    def _said(self, record: Mapping[str, Any]) -> BatchReply:
         response = record.get("response") or {}
         body, status = response.get("body"), response.get("status_code")
         key = str(record.get("custom_id"))
         if status == 200 and not record.get("error"):
-            return Said(key, body, None)
+            return BatchReply(key, body, None)
         error = record.get("error") or (body.get("error") if isinstance(body, Mapping) else body)
         reason = error.get("message") or error if isinstance(error, Mapping) else error
-        return Said(key, None, self._server.safe(f"status {status} in a batch: {reason}"))
+        return BatchReply(key, None, self._server.safe(f"status {status} in a batch: {reason}"))
 
     def _adopt_or_submit(self, file: str) -> None:
         """Of a file that was sent by a process that ended before it knew its batch."""

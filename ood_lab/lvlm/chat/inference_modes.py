@@ -17,7 +17,7 @@ _ROUNDING = {torch.float32: 5e-3, torch.float64: 5e-3}
 _COARSE = 0.1
 
 
-class Way(Enum):
+class InferenceMode(Enum):
     """How requests go through a model, the quickest first."""
 
     FEATURES = "with features of images that were computed before"
@@ -35,7 +35,7 @@ class BatchKind(NamedTuple):
         padded: whether the prompts are of different lengths.
     """
 
-    way: Way
+    way: InferenceMode
     images: int
     mixed: bool
     padded: bool

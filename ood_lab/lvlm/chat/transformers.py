@@ -18,7 +18,7 @@ from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Batch, Reply, Request
 from ood_lab.lvlm.chat.image_features import PIXELS, ImagePart, features_of, joined
-from ood_lab.lvlm.chat.inference_modes import BatchKind, Way, same_scores
+from ood_lab.lvlm.chat.inference_modes import BatchKind, InferenceMode, same_scores
 from ood_lab.lvlm.chat.model_folder import LoadedModel, ModelFolder, described
 from ood_lab.lvlm.chat.openai import LONGEST
 from ood_lab.lvlm.chat.request_images import images_of, open_image
@@ -43,7 +43,7 @@ class TransformersChat:
     Batches and features that are used again are for speed alone. Before either is trusted, up to
     four requests of the first batch of each kind are asked alone, too, with their image; where the
     scores of the first token differ by more than rounding, that kind is asked in the next slower
-    way (:class:`~ood_lab.lvlm.chat.inference_modes.Way`), and a line says so.
+    way (:class:`~ood_lab.lvlm.chat.inference_modes.InferenceMode`), and a line says so.
 
     ``P(yes)`` is kept of every reply: the probability that the first token says yes, in any
     writing, over that of yes or no.
@@ -206,7 +206,7 @@ class TransformersChat:
     @torch.inference_mode()
     def _replies(self, batch: Sequence[Request], tokens: int, shared: bool) -> list[Reply]:
         start = time.monotonic()
-        said = self._said(_Asked.of(batch, self._vlm, self.max_pixels), tokens, shared)
+        said = self._said(_ModelRequest.of(batch, self._vlm, self.max_pixels), tokens, shared)
         seconds = round((time.monotonic() - start) / len(batch), 4)
         replies = []
         for request, each in zip(batch, said, strict=True):
@@ -224,11 +224,11 @@ class TransformersChat:
             replies.append(Reply(request.key, text, chance, reason, usage, seconds))
         return replies
 
-    def _said(self, asked: _Asked, tokens: int, shared: bool) -> Sequence[_Said | str]:
+    def _said(self, asked: _ModelRequest, tokens: int, shared: bool) -> Sequence[_ModelReply | str]:
         """What the model says in the quickest way that it is trusted with, or why it does not."""
-        ways = [Way.TOGETHER] if len(asked.texts) > 1 else []
+        ways = [InferenceMode.TOGETHER] if len(asked.texts) > 1 else []
         if shared and asked.images_each == 1 and self._vlm.image_inputs:
-            ways.insert(0, Way.FEATURES)
+            ways.insert(0, InferenceMode.FEATURES)
         failed: list[tuple[BatchKind, str]] = []
         for way in ways:
             kind = BatchKind(way, asked.images_each, asked.is_mixed, padded=True)
@@ -250,13 +250,13 @@ class TransformersChat:
             self._distrust(failed)
         return alone
 
-    def _alone(self, asked: _Asked, tokens: int) -> _Said | str:
+    def _alone(self, asked: _ModelRequest, tokens: int) -> _ModelReply | str:
         try:
-            return self._generated(self._inputs(asked, Way.ALONE), tokens)[0]
+            return self._generated(self._inputs(asked, InferenceMode.ALONE), tokens)[0]
         except Exception as error:  # some need an image, or cannot take two
             return f"the model fails with {_reason(error)}"
 
-    def _is_as_alone(self, asked: _Asked, said: Sequence[_Said]) -> bool:
+    def _is_as_alone(self, asked: _ModelRequest, said: Sequence[_ModelReply]) -> bool:
         """Whether some rows say what they say alone: shortest, longest, second and last."""
         lengths = [each.prompt for each in said]
         rows = {lengths.index(min(lengths)), lengths.index(max(lengths)), len(said) - 1}
@@ -273,7 +273,7 @@ class TransformersChat:
     def _distrust(self, failed: Sequence[tuple[BatchKind, str]]) -> None:
         for kind, reason in failed:
             self._trusted[kind] = False
-            if kind.way is Way.FEATURES:
+            if kind.way is InferenceMode.FEATURES:
                 log.info("%s: features of images are not used again (%s)", self.name, reason)
             else:
                 log.warning(
@@ -283,7 +283,7 @@ class TransformersChat:
                     reason,
                 )
 
-    def _generated(self, inputs: dict[str, Any], tokens: int) -> list[_Said]:
+    def _generated(self, inputs: dict[str, Any], tokens: int) -> list[_ModelReply]:
         first, vlm = _FirstScores(), self._vlm
         settings: dict[str, Any] = {"do_sample": False, "pad_token_id": vlm.pad}
         sequences = vlm.model.generate(
@@ -296,14 +296,14 @@ class TransformersChat:
         new = vlm.generated(sequences, inputs["input_ids"])
         prompts = inputs["attention_mask"].sum(1).tolist()
         return [
-            _Said(_until(ids, vlm.ends), mine, prompt)
+            _ModelReply(_until(ids, vlm.ends), mine, prompt)
             for ids, mine, prompt in zip(new.tolist(), scores, prompts, strict=True)
         ]
 
-    def _inputs(self, asked: _Asked, way: Way) -> dict[str, Any]:
+    def _inputs(self, asked: _ModelRequest, way: InferenceMode) -> dict[str, Any]:
         vlm = self._vlm
         inputs = dict(asked.encoded)
-        if way is Way.FEATURES:
+        if way is InferenceMode.FEATURES:
             own = {k: inputs[k] for k in vlm.image_inputs if k in inputs}
             for name in PIXELS:
                 inputs.pop(name, None)
@@ -315,7 +315,9 @@ class TransformersChat:
                 self._features.popitem(last=False)
         return inputs
 
-    def _remember(self, asked: _Asked, paths: Sequence[str], own: Mapping[str, Tensor]) -> None:
+    def _remember(
+        self, asked: _ModelRequest, paths: Sequence[str], own: Mapping[str, Tensor]
+    ) -> None:
         """Computes the features of images that are not remembered, all at once where that can be.
 
         Raises:
@@ -397,7 +399,7 @@ class _FirstScores:
         return scores
 
 
-class _Said(NamedTuple):
+class _ModelReply(NamedTuple):
     """Tokens of a reply, scores ``[V]`` of its first token, and the length of the prompt."""
 
     ids: list[int]
@@ -405,7 +407,7 @@ class _Said(NamedTuple):
     prompt: int
 
 
-class _Asked:
+class _ModelRequest:
     """Requests with as many images each, made ready for a model."""
 
     def __init__(
@@ -417,17 +419,19 @@ class _Asked:
         self.images = images
 
     @classmethod
-    def of(cls, batch: Sequence[Request], vlm: LoadedModel, max_pixels: int | None) -> _Asked:
+    def of(
+        cls, batch: Sequence[Request], vlm: LoadedModel, max_pixels: int | None
+    ) -> _ModelRequest:
         """Opens the images, each once."""
         texts = [vlm.rendered(request.messages) for request in batch]
         paths = [images_of(request.messages) for request in batch]
         opened = {path: open_image(path, max_pixels) for own in paths for path in own}
         return cls(vlm, texts, paths, [[opened[path] for path in own] for own in paths])
 
-    def only(self, *rows: int) -> _Asked:
+    def only(self, *rows: int) -> _ModelRequest:
         """Some of them."""
         chosen = [[every[row] for row in rows] for every in (self.texts, self.paths, self.images)]
-        return _Asked(self.vlm, *chosen)  # type: ignore[arg-type]
+        return _ModelRequest(self.vlm, *chosen)  # type: ignore[arg-type]
 
     @cached_property
     def encoded(self) -> Mapping[str, Any]:

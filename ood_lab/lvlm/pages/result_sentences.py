@@ -33,7 +33,7 @@ _TESTS = (
 )
 
 
-class Told(NamedTuple):
+class MetricSentence(NamedTuple):
     """A metric in words that stand between "its" and "is 91.4%".
 
     Attributes:
@@ -49,13 +49,15 @@ class Told(NamedTuple):
     tested: str = ""
 
 
-ACCURACY = Told("accuracy", "accuracy")
-CHAIR = Told("chair", "CHAIR, the share of made-up things among those its captions name,", True)
+ACCURACY = MetricSentence("accuracy", "accuracy")
+CHAIR = MetricSentence(
+    "chair", "CHAIR, the share of made-up things among those its captions name,", True
+)
 
 
 def found_sentences(
     run: Scored,
-    told: Sequence[Told],
+    told: Sequence[MetricSentence],
     words: Mapping[str, str],
     task: str,
     draws: int,
@@ -122,7 +124,9 @@ def _constant(run: Scored, sets: Mapping[str, str], task: str) -> Iterator[str]:
         )
 
 
-def _differences(run: Scored, told: Told, sets: Mapping[str, str], draws: int) -> Iterator[str]:
+def _differences(
+    run: Scored, told: MetricSentence, sets: Mapping[str, str], draws: int
+) -> Iterator[str]:
     """Paired tests between sets, forms of questions, and models."""
     for name, begins, than, of in _TESTS:
         if name not in run.tables:

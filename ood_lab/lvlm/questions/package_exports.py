@@ -26,7 +26,7 @@ Format = Literal["vlmevalkit", "lmms_eval", "pope"]
 
 
 @dataclass(frozen=True)
-class Whole:
+class GroupMetric:
     """A metric that counts groups of questions: one is right if all that it needs are.
 
     Args:
@@ -131,7 +131,7 @@ def export(
     folder: Path,
     name: str,
     form: Format,
-    wholes: Mapping[str, Whole] | None = None,
+    wholes: Mapping[str, GroupMetric] | None = None,
 ) -> list[Path]:
     """Writes questions for another package.
 
@@ -208,7 +208,7 @@ def _lmms_eval(
     source: Path,
     folder: Path,
     name: str,
-    wholes: Mapping[str, Whole],
+    wholes: Mapping[str, GroupMetric],
 ) -> list[Path]:
     name = f"{LMMS_PREFIX}{name}"
     metrics: dict[str, Sequence[str] | None] = {}
@@ -244,7 +244,7 @@ def _lmms_eval(
 
 
 def _metrics(
-    question: Question, wholes: Mapping[str, Whole]
+    question: Question, wholes: Mapping[str, GroupMetric]
 ) -> Iterator[tuple[str, Sequence[str] | None, str]]:
     """What a question counts for, on the whole and in its set.
 

@@ -29,7 +29,7 @@ from ood_lab.schema.results import RESULTS
 
 
 @dataclass(frozen=True)
-class Against:
+class ComparedRuns:
     """Run folders of ``task.against``.
 
     Args:
@@ -72,7 +72,7 @@ class Against:
 
     def twin(
         self, questions: Sequence[Question], folder: Path, cache: str | None = None
-    ) -> Twin | None:
+    ) -> OtherFormRun | None:
         """The run in the other form, and what its questions ask here.
 
         Args:
@@ -91,15 +91,15 @@ class Against:
         if other is None or theirs is None:
             return None
         same = counterparts((asked, folder), theirs, self.identity, str(other), cache)
-        return Twin(other, same)
+        return OtherFormRun(other, same)
 
-    def models(self, twin: Twin | None) -> list[Path]:
+    def models(self, twin: OtherFormRun | None) -> list[Path]:
         """The runs of other models."""
         return [run for run in self.runs if twin is None or run != twin.run]
 
 
 @dataclass(frozen=True)
-class Twin:
+class OtherFormRun:
     """A run of the same model that was asked the same questions in the other form.
 
     Args:

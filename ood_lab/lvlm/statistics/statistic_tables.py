@@ -16,7 +16,7 @@ Draws = Mapping[str, NDArray[np.float64]]
 _COLUMNS = ["table", "model", "metric", "draws", "value"]
 
 
-class Drawn(Protocol):
+class BootstrapResult(Protocol):
     """A named tuple of numbers, and the draws behind them."""
 
     @property
@@ -39,7 +39,9 @@ class Findings:
     notes: dict[str, list[str]] = field(default_factory=dict)
     _draws: list[pd.DataFrame] = field(default_factory=list)
 
-    def keep(self, table: str, found: Drawn, model: str = "", metric: str = "") -> dict[str, Any]:
+    def keep(
+        self, table: str, found: BootstrapResult, model: str = "", metric: str = ""
+    ) -> dict[str, Any]:
         """Keeps the draws of a statistic; returns its numbers.
 
         Args:

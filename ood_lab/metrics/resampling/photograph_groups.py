@@ -24,7 +24,7 @@ def photographs(rows: pd.DataFrame) -> NDArray[np.object_] | None:
 
 
 @dataclass(frozen=True)
-class Copies:
+class PhotographGroups:
     """Samples that are drawn as whole photographs, so that their copies have one count.
 
     Within each group, the photographs with equally many copies are a stratum, so that a resample of
@@ -42,7 +42,7 @@ class Copies:
     n: list[int]
 
     @classmethod
-    def of(cls, made_of: Sequence[ArrayLike]) -> Copies:
+    def of(cls, made_of: Sequence[ArrayLike]) -> PhotographGroups:
         """From the photographs of the samples of each group, ``[m_g]`` each."""
         start: dict[bytes, int] = {}
         sizes: list[int] = []

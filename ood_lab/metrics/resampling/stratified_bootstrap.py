@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from ood_lab.common.cpu_cores import can_fork, on_all_cores, usable_cores
 from ood_lab.metrics.ood import AuprMethod, Floats
 from ood_lab.metrics.record import OF_SETS, Metric
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 
 # Samples of the draws that are computed in one numpy call: enough to hide the cost of the call, so
@@ -43,7 +43,7 @@ def bootstrap(
     seed: int = 0,
     aupr_method: AuprMethod = "trapezoid",
     metrics: Sequence[Metric] = OF_SETS,
-    copies: Copies | None = None,
+    copies: PhotographGroups | None = None,
     workers: int | None = None,
 ) -> dict[str, Floats]:
     """Draws of metrics for D detectors on G OOD groups.
@@ -182,7 +182,7 @@ def drawing(
     seed: int,
     aupr_method: AuprMethod,
     metrics: Sequence[Metric],
-    copies: Copies | None,
+    copies: PhotographGroups | None,
     wanted: Sequence[int] | None = None,
 ) -> Job[dict[str, Floats]]:
     """What :func:`bootstrap` does, of scores that are checked.

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from ood_lab.common.english import ordinal
-from ood_lab.metrics import BASELINE, KEPT, Following, miss_rates, missed, wilson_interval
+from ood_lab.metrics import BASELINE, KEPT, MissDistances, miss_rates, missed, wilson_interval
 from ood_lab.metrics.resampling.intervals import Contrast
 from ood_lab.report.figures.densities import draw_densities, limits_of
 from ood_lab.report.figures.layout import add_legend, panels
@@ -54,7 +54,7 @@ class Measured:
     axes: Mapping[str, str]
     detector: str | None
     facts: Mapping[str, Any]
-    found: Mapping[tuple[str, str], Following | None]
+    found: Mapping[tuple[str, str], MissDistances | None]
     others: Sequence[str] = ()
 
     @property
@@ -136,7 +136,7 @@ def _misses(measured: Measured, scores: pd.DataFrame, id_dataset: str) -> Iterat
         )
 
 
-def miss_sentence(found: Following | None, detector: str, words: str) -> str:
+def miss_sentence(found: MissDistances | None, detector: str, words: str) -> str:
     """Does the distance say what a detector misses, at 95% of ID kept?
 
     Args:
@@ -179,7 +179,7 @@ def _percent(of: Contrast) -> str:
 
 
 def follow_table(
-    found: Mapping[tuple[str, str], Following | None], axes: Mapping[str, str]
+    found: Mapping[tuple[str, str], MissDistances | None], axes: Mapping[str, str]
 ) -> Table:
     """How well each distance predicts the misses of each detector."""
     columns = {"nearer": "nearer is missed", "beyond": f"beyond {BASELINE}", "explained": "R²"}

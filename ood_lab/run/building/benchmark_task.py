@@ -24,11 +24,11 @@ from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import is_cut
 from ood_lab.lvlm.answers.text_model import TextModel
 from ood_lab.lvlm.pages.benchmark_page import Headline, Scored, difference_table, form_table
-from ood_lab.lvlm.pages.result_sentences import Told, found_sentences
+from ood_lab.lvlm.pages.result_sentences import MetricSentence, found_sentences
 from ood_lab.lvlm.parsers import OURS, PARSERS, YES_NO_PARSERS, parser_of
 from ood_lab.lvlm.questions.image_checks import check_whole
 from ood_lab.lvlm.questions.image_levels import with_levels
-from ood_lab.lvlm.questions.package_exports import Format, Whole, export
+from ood_lab.lvlm.questions.package_exports import Format, GroupMetric, export
 from ood_lab.lvlm.questions.question_files import Question, read_questions, write_questions
 from ood_lab.lvlm.questions.question_forms import (
     COT,
@@ -40,7 +40,7 @@ from ood_lab.lvlm.questions.question_forms import (
 )
 from ood_lab.lvlm.questions.relocated_images import with_images_found
 from ood_lab.lvlm.scoring.answer_differences import together
-from ood_lab.lvlm.scoring.run_comparison import Against, Twin, of_models
+from ood_lab.lvlm.scoring.run_comparison import ComparedRuns, OtherFormRun, of_models
 from ood_lab.report.rendering.blocks import Text
 from ood_lab.report.rendering.output_failures import optional
 from ood_lab.report.rendering.page import Page, write_summary
@@ -94,7 +94,7 @@ class Benchmark(Task):
     headlines: ClassVar[Sequence[Headline]]
     #: Metrics that are told in sentences, see
     #: :func:`~ood_lab.lvlm.pages.result_sentences.found_sentences`.
-    told: ClassVar[Sequence[Told]]
+    told: ClassVar[Sequence[MetricSentence]]
     #: What sets are called there, if not by their name; "" = they are not told.
     told_as: ClassVar[Mapping[str, str]] = {}
     #: Metrics in which models are compared, and what they are called.
@@ -140,8 +140,8 @@ class Benchmark(Task):
         return [] if self.questions is None else [self.questions]
 
     @property
-    def _others(self) -> Against:
-        return Against([Path(run) for run in self.against], self.identity)
+    def _others(self) -> ComparedRuns:
+        return ComparedRuns([Path(run) for run in self.against], self.identity)
 
     def _check_parser(self, ws: Workspace) -> None:
         parsers = (*YES_NO_PARSERS, READER)
@@ -271,7 +271,7 @@ class Benchmark(Task):
         questions: Sequence[Question],
         found: Sequence[Answer],
         source: Path,
-        twin: Twin | None,
+        twin: OtherFormRun | None,
     ) -> pd.DataFrame:
         """Scores the answers, writes what was found, and shows it.
 
@@ -349,7 +349,7 @@ class Benchmark(Task):
     # What a benchmark says of itself.
 
     @property
-    def wholes(self) -> Mapping[str, Whole]:
+    def wholes(self) -> Mapping[str, GroupMetric]:
         """Its metrics of groups of questions, for other packages."""
         return {}
 

@@ -8,7 +8,7 @@ from vlm_families import FAMILIES, SIZES, build
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.chat.base import Request
 from ood_lab.lvlm.chat.image_features import features_of
-from ood_lab.lvlm.chat.inference_modes import Way
+from ood_lab.lvlm.chat.inference_modes import InferenceMode
 from ood_lab.lvlm.chat.transformers import TransformersChat
 
 pytest.importorskip("transformers")
@@ -123,8 +123,10 @@ def test_replies_are_those_of_plain_generate(name, images, tmp_path):
         assert found[8][key].usage == one.usage
     # The quick ways are still taken where they fit.
     ways = {kind.way for kind, is_trusted in chat._trusted.items() if is_trusted and kind.images}
-    assert (Way.FEATURES in ways) == (name not in NOT_AGAIN)
-    assert (Way.TOGETHER in ways or Way.FEATURES in ways) == (name not in ONE_BY_ONE)
+    assert (InferenceMode.FEATURES in ways) == (name not in NOT_AGAIN)
+    assert (InferenceMode.TOGETHER in ways or InferenceMode.FEATURES in ways) == (
+        name not in ONE_BY_ONE
+    )
 
 
 #: Their language model has no place for features, or these depend on the question (InstructBLIP).

@@ -16,7 +16,7 @@ from ood_lab.metrics import (
 )
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.metrics.resampling import stratified_bootstrap
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.metrics.resampling.stratified_bootstrap import carried_out, drawing
 from ood_lab.metrics.resampling.weighted_counts import Groups, RankedScores
 
@@ -132,7 +132,7 @@ def test_draws_of_a_group_do_not_depend_on_which_are_wanted(copied):
     inside, *blocks = (rng.normal(g, 1, (m, 2)) for g, m in enumerate(sizes))
     names = [[f"{i % 9} of {m}" for i in range(m)] for m in sizes]
     options = {"draws": 7, "seed": 1, "aupr_method": "trapezoid", "metrics": OF_SETS}
-    options["copies"] = Copies.of(names) if copied else None
+    options["copies"] = PhotographGroups.of(names) if copied else None
     every = bootstrap(inside, blocks, **options)
     (some,) = carried_out([drawing(inside, blocks, wanted=[0, 2], **options)])
     for metric, draws in some.items():

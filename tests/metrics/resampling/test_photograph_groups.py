@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from ood_lab.metrics import Evaluation, auroc, delong, follow, mean_aurocs, results_of
-from ood_lab.metrics.resampling.photograph_groups import Copies
+from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -38,7 +38,7 @@ def measured(table, draws=100):
 def test_copies_have_one_count_and_groups_keep_their_size():
     photos = np.arange(20)
     groups = [photos, np.repeat(photos, 5), [*photos, 0, 1, 2, 30, 30, 30]]
-    copies = Copies.of(groups)
+    copies = PhotographGroups.of(groups)
     assert copies.n == [20, 20, 21]
     assert len(copies.strata.size) == 4  # all of them; 3 to 19, 0 to 2 and 30 of the last group
     for seed in range(5):

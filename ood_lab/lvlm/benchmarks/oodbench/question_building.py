@@ -34,7 +34,7 @@ class _Object(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class QuestionSettings:
     """How the pairs are asked about.
 
     Attributes:

@@ -16,7 +16,7 @@ from ood_lab.lvlm.benchmarks.oric.construction.image_pool import Pool
 from ood_lab.lvlm.benchmarks.oric.construction.pope_questions import read_pope
 from ood_lab.lvlm.benchmarks.oric.construction.question_sets import ORIC
 from ood_lab.lvlm.benchmarks.oric.published_files import read_bench
-from ood_lab.lvlm.benchmarks.oric.run_questions import Gathered
+from ood_lab.lvlm.benchmarks.oric.run_questions import RunQuestions
 from ood_lab.lvlm.image_text.foreign_images import is_builtin, refuse_shipped, shipped_clips
 
 _SPACES = "CLIPScores and least distances"
@@ -24,7 +24,7 @@ _FACTS = "sizes and P(object | context): there are no annotations (annotations=c
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given:
+class PublishedQuestions:
     """ORIC's published questions, and POPE's beside them.
 
     Attributes:
@@ -83,7 +83,7 @@ class Given:
 
     def read(
         self, annotations: Annotations | None, verdicts: Verdicts
-    ) -> tuple[Gathered, pd.DataFrame]:
+    ) -> tuple[RunQuestions, pd.DataFrame]:
         """The sets without the questions that people reject.
 
         Returns:
@@ -97,7 +97,7 @@ class Given:
         files = {split: (read_pope(file), str(file)) for split, file in self.pope.items()}
         every = read_bench(self.bench)
         names = [item.image for items in (every, *(f[0] for f in files.values())) for item in items]
-        sets = Gathered(Pool.of(annotations, self.folder, names))
+        sets = RunQuestions(Pool.of(annotations, self.folder, names))
         named, rows = sets.pool.rows_of(every, str(self.bench))
         audit = audit_of(named, verdicts)
         verdicts.check(audit)
@@ -114,14 +114,14 @@ class Given:
             raise UserError(f"{lost}, '{name}' for one: give their folder, task.images=DIR")
         return sets, audit
 
-    def _lost(self, sets: Gathered) -> str | None:
+    def _lost(self, sets: RunQuestions) -> str | None:
         lost = sets.pool.missing(sets.rows)
         if not lost:
             return None
         folder = f"in '{self.folder}'" if self.folder is not None else "here"
         return f"{len(lost):,} of the {len(sets.rows):,} images of {self.bench} are not {folder}"
 
-    def without_space(self, settings: Mapping[str, Any], sets: Gathered) -> str | None:
+    def without_space(self, settings: Mapping[str, Any], sets: RunQuestions) -> str | None:
         """Why no CLIP can look at the images, in a sentence; None where one can."""
         if lost := self._lost(sets):
             return f"{_SPACES}: {lost}"
@@ -131,7 +131,7 @@ class Given:
             return f"{_SPACES}: {label} knows {knows} alone; choose a real CLIP (clip=vit_b32)"
         return None
 
-    def unknown(self, settings: Mapping[str, Any], sets: Gathered) -> list[str]:
+    def unknown(self, settings: Mapping[str, Any], sets: RunQuestions) -> list[str]:
         """What cannot be known of the questions, a sentence each."""
         facts = None if self.is_annotated(settings) else _FACTS
         return [each for each in (self.without_space(settings, sets), facts) if each]

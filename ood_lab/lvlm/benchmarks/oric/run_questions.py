@@ -16,7 +16,7 @@ from ood_lab.lvlm.benchmarks.oric.published_files import Item
 
 
 @dataclass(frozen=True)
-class Gathered:
+class RunQuestions:
     """Sets of questions about the images of a pool.
 
     Attributes:

@@ -24,7 +24,7 @@ def plain_text(problem: str, form: Form = "plain") -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class QuestionWording:
     """How items are asked.
 
     Attributes:

@@ -18,7 +18,7 @@ from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.benchmarks.oodbench.scoring import BAP_METRICS, bap_needs, bap_table
 from ood_lab.lvlm.chat.model_folder import ModelFolder
 from ood_lab.lvlm.chat.transformers import TransformersChat
-from ood_lab.lvlm.questions.package_exports import Whole, export
+from ood_lab.lvlm.questions.package_exports import GroupMetric, export
 from ood_lab.lvlm.questions.question_files import Question
 
 pytestmark = pytest.mark.slow
@@ -80,7 +80,7 @@ def test_their_accuracies_are_ours(scene_images, tmp_path):
     model = TransformersChat("shipped:tiny", max_new_tokens=64, device="cpu")
     answers = answers_to(asked, scene_images, model, AnswerStore(tmp_path / "answers.jsonl"))
     ours = judge(asked, {answer.question_id: answer for answer in answers})
-    wholes = {name: Whole(needs) for name, needs in bap_needs().items()}
+    wholes = {name: GroupMetric(needs) for name, needs in bap_needs().items()}
     export(asked, scene_images, tmp_path / "task", "oodbench", "lmms_eval", wholes)
     found = evaluator.simple_evaluate(
         model=TinyInTheirWay(),

@@ -13,7 +13,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
 from ood_lab.lvlm.benchmarks.oodbench.uncertainty import doubt, uncertainty_rows
-from ood_lab.lvlm.questions.package_exports import Whole, export
+from ood_lab.lvlm.questions.package_exports import GroupMetric, export
 from ood_lab.lvlm.questions.question_files import Question
 from ood_lab.lvlm.statistics.model_comparison import (
     compare_models,
@@ -184,7 +184,7 @@ def test_a_file_has_questions_of_one_kind(questions, form, tmp_path):
 
 def test_lmms_eval_gets_a_task_that_reads_its_own_lines(questions, tmp_path):
     folder = tmp_path / "out"
-    wholes = {name: Whole(needs) for name, needs in bap_needs().items()}
+    wholes = {name: GroupMetric(needs) for name, needs in bap_needs().items()}
     task, data, module = export(questions, tmp_path, folder, "oodbench", "lmms_eval", wholes)
     plain = yaml.safe_load(task.read_text().replace("!function ", ""))
     assert plain["dataset_kwargs"]["data_files"]["test"] == str(data)
@@ -223,7 +223,7 @@ def test_bap_in_lmms_eval_is_defined_as_ours(gate, tmp_path):
             replies.append(answer if good else {"3": "5", "yes": "no"}[answer])
             rows.append(row | {"status": "parsed"})
     ours = bap_table(pd.DataFrame(rows), gate)
-    wholes = {name: Whole(needs) for name, needs in bap_needs(gate).items()}
+    wholes = {name: GroupMetric(needs) for name, needs in bap_needs(gate).items()}
     _, data, module = export(asked, tmp_path, tmp_path, "oodbench", "lmms_eval", wholes)
     utils: dict = {}
     exec(module.read_text(), utils)

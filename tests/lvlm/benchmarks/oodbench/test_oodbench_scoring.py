@@ -9,7 +9,7 @@ import pytest
 from ood_lab.lvlm.annotations.annotation_table import Annotations, objects_table
 from ood_lab.lvlm.answers.answer_files import Answer
 from ood_lab.lvlm.answers.judgements import judge
-from ood_lab.lvlm.benchmarks.oodbench.question_building import Asked
+from ood_lab.lvlm.benchmarks.oodbench.question_building import QuestionSettings
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_table, results_of
 from ood_lab.lvlm.benchmarks.oodbench.wording import wording
 from ood_lab.lvlm.scoring.yes_no_scores import pair_table
@@ -66,7 +66,9 @@ def test_the_wording_is_that_of_the_paper():
 
 def test_a_pair_is_asked_twice_with_opposite_answers(annotations):
     drawn = pairs((1, "car", "ood_h", True), (2, "car", "id", False))
-    first, second, third, fourth = Asked(bap_per_image=0).questions(drawn, annotations, 0)
+    first, second, third, fourth = QuestionSettings(bap_per_image=0).questions(
+        drawn, annotations, 0
+    )
     assert (first.answer, second.answer) == ("yes", "no")
     assert (third.answer, fourth.answer) == ("no", "yes")
     assert first.pair_id == second.pair_id != third.pair_id
@@ -79,7 +81,7 @@ def test_a_pair_is_asked_twice_with_opposite_answers(annotations):
 
 def test_bap_asks_existence_of_the_first_count_of_the_second_and_compares(annotations):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True), (2, "dog", "id", True))
-    found = [q for q in Asked().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    found = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
     assert [q.task for q in found] == ["bap_existence", "bap_counting", "bap_logic"]
     c1, c2 = found[0].meta["categories"]
     counts = {"car": 2, "dog": 1}
@@ -95,9 +97,9 @@ def test_bap_asks_existence_of_the_first_count_of_the_second_and_compares(annota
 
 def test_crowds_are_not_counted_and_categories_meet_once(annotations):
     crowd = pairs((3, "person", "id", True), (3, "car", "id", True))
-    assert all(q.task == "yes_no" for q in Asked().questions(crowd, annotations, 0))
+    assert all(q.task == "yes_no" for q in QuestionSettings().questions(crowd, annotations, 0))
     three = pairs(*((1, c, "id", c != "person") for c in ("car", "dog", "person")))
-    found = Asked(bap_per_image=9).questions(three, annotations, 0)
+    found = QuestionSettings(bap_per_image=9).questions(three, annotations, 0)
     samples = {frozenset(q.meta["categories"]) for q in found if q.task == "bap_logic"}
     assert len(samples) == 3 == sum(q.task == "bap_logic" for q in found)
 
@@ -111,7 +113,7 @@ def judged(annotations):
     drawn = pd.concat([pairs((2, "dog", "ood_h", True))] * 10)
     questions, answers = [], {}
     for number, row in enumerate(drawn.to_dict("records")):
-        two = Asked(bap_per_image=0).questions(pd.DataFrame([row]), annotations, 0)
+        two = QuestionSettings(bap_per_image=0).questions(pd.DataFrame([row]), annotations, 0)
         for q, right in zip(two, ("Yes", "No"), strict=True):
             q = replace(q, question_id=f"{number}{right}", pair_id=str(number))
             questions.append(q)
@@ -159,7 +161,9 @@ def test_levels_with_too_few_pairs_are_missing(judged):
 
 
 def test_another_parser_reads_the_same_answers(annotations):
-    questions = Asked(bap_per_image=0).questions(pairs((2, "dog", "id", True)), annotations, 0)
+    questions = QuestionSettings(bap_per_image=0).questions(
+        pairs((2, "dog", "id", True)), annotations, 0
+    )
     texts = ("It is certainly there", "Not at all")
     found = {q.question_id: answer(q, t) for q, t in zip(questions, texts, strict=True)}
     assert (judge(questions, found)["status"] == "unparsed").all()
@@ -169,7 +173,7 @@ def test_another_parser_reads_the_same_answers(annotations):
 @pytest.mark.parametrize("gate", [False, True])
 def test_counting_does_not_need_existence_but_logic_needs_counting(annotations, gate):
     drawn = pairs((1, "car", "id", True), (1, "dog", "id", True))
-    three = [q for q in Asked().questions(drawn, annotations, 0) if q.task != "yes_no"]
+    three = [q for q in QuestionSettings().questions(drawn, annotations, 0) if q.task != "yes_no"]
     right = {q.task: q.answer for q in three}
     opposite = {"yes": "no", "no": "yes"}
 

@@ -19,7 +19,7 @@ from ood_lab.lvlm.benchmarks.oric.published_files import (
     write_train,
 )
 from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, results_of
-from ood_lab.lvlm.benchmarks.oric.wording import Asked
+from ood_lab.lvlm.benchmarks.oric.wording import QuestionWording
 from ood_lab.lvlm.scoring.answer_differences import same_questions
 
 DATA = Path(__file__).parents[4].parent / "shared" / "data" / "oric"
@@ -46,7 +46,7 @@ def by_wording(results):
 
 def questions(items):
     files = {item.image: f"/images/{item.image}" for item in items}
-    return list(Asked().questions(items, files, [{"split": "oric"}] * len(items)))
+    return list(QuestionWording().questions(items, files, [{"split": "oric"}] * len(items)))
 
 
 @published
@@ -171,7 +171,9 @@ def test_questions_are_worded_as_the_paper_does():
         "Question: Is there a dog in the image?\n"
         "Please answer the question based on the given image."
     )
-    cot = next(iter(Asked(form="cot").questions(small()[:1], {"a.jpg": "x"}, [{"split": "s"}])))
+    cot = next(
+        iter(QuestionWording(form="cot").questions(small()[:1], {"a.jpg": "x"}, [{"split": "s"}]))
+    )
     assert cot.text.endswith(
         "\nLet's think step-by-step and then answer the question based on the given image."
     )

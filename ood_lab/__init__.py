@@ -9,7 +9,7 @@ from ood_lab.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ood_lab.api.evaluation import EvaluationResult, evaluate
-    from ood_lab.api.feature_banks import bank_from_arrays, bank_from_module
+    from ood_lab.api.feature_banks import extract_features, features_from_arrays
     from ood_lab.api.onnx_export import export_onnx
     from ood_lab.detectors import load_detector
 
@@ -20,10 +20,10 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 #: What a notebook needs. Loaded when first asked for: the command line starts without torch.
 __all__ = [
     "EvaluationResult",
-    "bank_from_arrays",
-    "bank_from_module",
     "evaluate",
     "export_onnx",
+    "extract_features",
+    "features_from_arrays",
     "load_detector",
 ]
 

@@ -285,7 +285,7 @@ def _with_columns(
         elif lacking:
             refused[name] = (
                 "it works on the network, inside the extraction pass: make the banks of "
-                f"{', '.join(lacking)} with bank_from_module(..., detectors=['{name}'])"
+                f"{', '.join(lacking)} with extract_features(..., detectors=['{name}'])"
             )
         else:
             usable[name] = detector

@@ -23,7 +23,7 @@ Images = Iterable[Any] | Tensor
 Features = FeatureBank | ArrayLike | tuple[ArrayLike, ArrayLike | None]
 
 
-def bank_from_arrays(
+def features_from_arrays(
     features: ArrayLike,
     labels: ArrayLike | None = None,
     *,
@@ -79,7 +79,7 @@ def banks_of(
     regression) that is fitted on ``train``.
 
     Raises:
-        UserError: ``train`` has no labels, or one class; see :func:`bank_from_arrays`.
+        UserError: ``train`` has no labels, or one class; see :func:`features_from_arrays`.
     """
     banks = [of for of in (train, *others.values()) if isinstance(of, FeatureBank)]
     if banks:
@@ -98,7 +98,7 @@ def banks_of(
         head = FITTED["linear"](_matrix(x, "features of train"), labels, classes)
 
     def bank(of: Features) -> FeatureBank:
-        return of if isinstance(of, FeatureBank) else bank_from_arrays(*_pair(of), head=head)
+        return of if isinstance(of, FeatureBank) else features_from_arrays(*_pair(of), head=head)
 
     return bank(train), {name: bank(of) for name, of in others.items()}
 
@@ -110,7 +110,7 @@ def _pair(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
     return of, None
 
 
-def bank_from_module(
+def extract_features(
     module: nn.Module,
     images: Images,
     labels: ArrayLike | None = None,

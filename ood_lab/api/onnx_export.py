@@ -26,7 +26,7 @@ def export_onnx(
     Args:
         path: of the file.
         calibrated: fitted on features of ``module``.
-        module: as in :func:`bank_from_module`.
+        module: as in :func:`extract_features`.
         images: some images as the network expects them, ``[N, 3, H, W]``, of which the scores of
             the file, run by onnxruntime, are compared with those of PyTorch.
         head: name of the last linear layer; None = found.

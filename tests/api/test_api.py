@@ -47,10 +47,10 @@ def banks():
     def identity(n):
         labels = np.arange(n) % 3
         features = np.abs(2 * weight[labels] / 3 + 0.6 * rng.normal(size=(n, 8)))
-        return ood_lab.bank_from_arrays(features, labels, head=head)
+        return ood_lab.features_from_arrays(features, labels, head=head)
 
-    far = ood_lab.bank_from_arrays(rng.random((80, 8)), head=head)
-    near = ood_lab.bank_from_arrays(2 * rng.random((60, 8)), head=head)
+    far = ood_lab.features_from_arrays(rng.random((80, 8)), head=head)
+    near = ood_lab.features_from_arrays(2 * rng.random((60, 8)), head=head)
     return {"train": identity(300), "test": identity(150), "ood": {"far": far, "near": near}}
 
 
@@ -101,18 +101,18 @@ def test_a_module_becomes_a_bank():
     net = Module().train()
     images, labels = torch.rand(20, 3, 8, 8), torch.arange(20) % 4
     loader = torch.utils.data.DataLoader(list(zip(images, labels, strict=True)), batch_size=7)
-    bank = ood_lab.bank_from_module(net, loader, detectors={"odin": ODIN()})
+    bank = ood_lab.extract_features(net, loader, detectors={"odin": ODIN()})
     assert net.training
     with torch.no_grad():
         torch.testing.assert_close(bank.logits, net(images))
         torch.testing.assert_close(net.fc(bank.features), bank.logits)
     assert bank.labels.tolist() == labels.tolist()
-    same = ood_lab.bank_from_module(net, images, labels, head="fc")
+    same = ood_lab.extract_features(net, images, labels, head="fc")
     torch.testing.assert_close(same.features, bank.features)
-    ood = {"far": ood_lab.bank_from_module(net, images + 1, detectors={"odin": ODIN()})}
+    ood = {"far": ood_lab.extract_features(net, images + 1, detectors={"odin": ODIN()})}
     outcome = ood_lab.evaluate(bank, bank, ood, detectors=["odin", "msp", "gram"], draws=10)
     assert set(outcome.detectors) == {"odin", "msp"}
-    assert "bank_from_module" in outcome.skipped["gram"]
+    assert "extract_features" in outcome.skipped["gram"]
 
 
 @pytest.mark.parametrize(
@@ -135,17 +135,17 @@ def test_wrong_calls_are_one_line(banks, change, message):
 def test_wrong_arrays_are_one_line():
     head = nn.Linear(5, 2)
     with pytest.raises(UserError, match="do not fit the head"):
-        ood_lab.bank_from_arrays(np.ones((4, 3)), head=head)
+        ood_lab.features_from_arrays(np.ones((4, 3)), head=head)
     with pytest.raises(UserError, match="not those of the head"):
-        ood_lab.bank_from_arrays(np.ones((4, 5)), head=head, logits=np.full((4, 2), 99.0))
+        ood_lab.features_from_arrays(np.ones((4, 5)), head=head, logits=np.full((4, 2), 99.0))
     with pytest.raises(UserError, match="NaN"):
-        ood_lab.bank_from_arrays(np.full((4, 5), np.nan), head=head)
+        ood_lab.features_from_arrays(np.full((4, 5), np.nan), head=head)
     with pytest.raises(UserError, match="no image"):
-        ood_lab.bank_from_module(head, [])
+        ood_lab.extract_features(head, [])
 
 
 def test_what_there_is_shows_itself_in_a_line(banks):
-    assert {"EvaluationResult", "bank_from_arrays", "bank_from_module", "evaluate"} <= set(
+    assert {"EvaluationResult", "features_from_arrays", "extract_features", "evaluate"} <= set(
         dir(ood_lab)
     )
     assert not [name for name in dir(ood_lab) if name in ("os", "TYPE_CHECKING", "Any")]
@@ -247,9 +247,9 @@ IMAGES = torch.rand(6, 3, 4, 4)
 def test_images_and_labels_of_a_wrong_shape(images, labels, message):
     net = nn.Sequential(nn.Flatten(), nn.Linear(48, 3))
     with pytest.raises(UserError, match=message):
-        ood_lab.bank_from_module(net, images, labels)
+        ood_lab.extract_features(net, images, labels)
 
 
 def test_labels_that_the_head_does_not_have():
     with pytest.raises(UserError, match="labels go up to 7, the head has the classes 0 to 1"):
-        ood_lab.bank_from_arrays(np.ones((2, 5)), [0, 7], head=nn.Linear(5, 2))
+        ood_lab.features_from_arrays(np.ones((2, 5)), [0, 7], head=nn.Linear(5, 2))

@@ -74,7 +74,7 @@ def test_the_graph_gives_the_scores_of_the_detector(name, net, images, detectors
         with pytest.raises(UserError, match=f"{name} .*{OTHERS[name]}"):
             ood_lab.export_onnx(file, held, net, new[:5])
         return
-    held = calibrated(detector, ood_lab.bank_from_module(net, *images))
+    held = calibrated(detector, ood_lab.extract_features(net, *images))
     if name in OTHERS:
         with pytest.raises(UserError, match=f"{name} .*{OTHERS[name]}"):
             ood_lab.export_onnx(file, held, net, new[:5])
@@ -83,7 +83,7 @@ def test_the_graph_gives_the_scores_of_the_detector(name, net, images, detectors
     ood_lab.export_onnx(file, held, net, new[:1])
     session = onnxruntime.InferenceSession(file)
     logits, scores = session.run(["logits", "score"], {"image": new.numpy()})
-    bank = ood_lab.bank_from_module(net, new)
+    bank = ood_lab.extract_features(net, new)
     torch.testing.assert_close(torch.from_numpy(logits), bank.logits, rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(torch.from_numpy(scores), held.score(bank), rtol=1e-4, atol=1e-4)
     facts = session.get_modelmeta().custom_metadata_map
@@ -105,7 +105,7 @@ class OfTheBatch(Detector):
 
 
 def test_a_graph_with_other_scores_is_refused(net, images, tmp_path):
-    held = calibrated(OfTheBatch(), ood_lab.bank_from_module(net, *images))
+    held = calibrated(OfTheBatch(), ood_lab.extract_features(net, *images))
     with pytest.raises(UserError, match="its score as an ONNX graph differs from PyTorch's by up"):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, net, images[0][:50])
     assert not (tmp_path / "it.onnx").exists()
@@ -113,6 +113,6 @@ def test_a_graph_with_other_scores_is_refused(net, images, tmp_path):
 
 def test_an_onnx_file_is_not_exported_again(images, tmp_path):
     backbone = onnx_backbone(write_onnx(tmp_path / "a.onnx", side=16), "logits", mean=0.5, std=0.5)
-    held = calibrated(MSP(), ood_lab.bank_from_module(backbone, *images))
+    held = calibrated(MSP(), ood_lab.extract_features(backbone, *images))
     with pytest.raises(UserError, match=r"msp cannot be exported: a\.onnx is an ONNX file itself"):
         ood_lab.export_onnx(tmp_path / "it.onnx", held, backbone, images[0])

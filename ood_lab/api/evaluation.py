@@ -97,7 +97,7 @@ class EvaluationResult:
 
     @property
     def _reads(self) -> dict[str, str]:
-        return {name: detector.reads for name, detector in self.detectors.items()}
+        return {name: detector.input_type for name, detector in self.detectors.items()}
 
     @property
     def _view(self) -> RunView:
@@ -272,12 +272,12 @@ def _with_columns(
     """The detectors whose columns the banks have; the others are added to ``refused``."""
     usable = {}
     for name, detector in detectors.items():
-        column = detector.column
+        column = detector.extraction_hook
         needed = list(evaluated)
         if column is not None and column.needed_for_fit and detector.fit_split:
             needed.append(detector.fit_split)
         lacking = [s for s in needed if column is not None and column.key not in sets[s].columns]
-        if detector.second_column is not None:
+        if detector.second_pass_hook is not None:
             refused[name] = (
                 "with these settings the images to be scored go through the network once more "
                 "after the fit: eval.py does that (task=score, task=predict), banks alone cannot"

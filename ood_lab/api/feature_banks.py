@@ -143,7 +143,11 @@ def extract_features(
         raise UserError("there is no image in images")
     backbone = as_backbone(module, first["image"], head, std)
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
-    columns = {d.column.key: d.column for d in chosen.values() if d.column is not None}
+    columns = {
+        d.extraction_hook.key: d.extraction_hook
+        for d in chosen.values()
+        if d.extraction_hook is not None
+    }
     extractor = Extractor(backbone, list(columns.values()))
     device = next(module.parameters()).device
     parts = []

@@ -170,7 +170,7 @@ class AdaSCALEA(AdaSCALE):
     name = "adascale_a"
     formula = "as `scale`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
-    costs = "1 backward, 1 forward for both"
+    cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         weight, bias = head_on_device(bank)
@@ -191,7 +191,7 @@ class AdaSCALEL(AdaSCALE):
     name = "adascale_l"
     formula = "as `lts`, at a percentile that falls as the features prove stable"
     source = "2503.08023"
-    costs = "1 backward, 1 forward for both"
+    cost = "1 backward, 1 forward for both"
 
     def _energy(self, bank: FeatureBank, kept: Tensor) -> Tensor:
         def energy(x: Tensor, z: Tensor, k: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from ood_lab.features.moments import Moments
 
 FitSplit = Literal["train", "val"]
 #: What a detector looks at: long tables are grouped by it, in this order.
-Reads = Literal["logits", "features", "head", "network"]
+InputType = Literal["logits", "features", "head", "network"]
 
 
 class DetectorRefusal(UserError):
@@ -28,14 +28,15 @@ class Detector(ABC):
 
     Attributes:
         name: the key of its YAML; used in every message.
-        reads: what it looks at: the logits alone, the features alone, features and head, or the
+        input_type: what it reads: the logits alone, the features alone, features and head, or the
             network inside the extraction pass; tables group detectors by it.
         formula: the score, and ``source``, its paper, for the table of the docs.
         labels: ``fit`` reads the labels.
         moments: parts of the :class:`~ood_lab.features.moments.Moments` that ``fit`` reads
-            (:meth:`learning_from`): an extraction gathers them as it goes.
-        sums_alone: besides them ``fit`` reads labels and head of the bank, and no other row of it.
-        costs: what it adds to the extraction pass.
+            (:meth:`statistics`): an extraction gathers them as it goes.
+        needs_rows: False = besides them ``fit`` reads labels and head of the bank, and no row of
+            it.
+        cost: what it adds to the extraction pass.
         fit_split: split whose bank ``fit`` receives; None = nothing to fit.
         fitted: what ``fit`` learned, as plain tensors on the CPU; ``score`` reads nothing else of
             the fit split, so that a fitted detector can be saved without pickling.
@@ -44,13 +45,13 @@ class Detector(ABC):
     """
 
     name: str = "detector"
-    reads: Reads = "features"
+    input_type: InputType = "features"
     formula: str = ""
     source: str = ""
     labels: bool = False
     moments: tuple[str, ...] = ()
-    sums_alone: bool = False
-    costs: str = ""
+    needs_rows: bool = True
+    cost: str = ""
     fit_split: FitSplit | None = None
     arguments: tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -81,28 +82,29 @@ class Detector(ABC):
         """
         if self.reads != "network":
             return 0 if self.reads == "logits" else 1
-        slow = self.column is not None and self.column.needs_input_grad
-        return 3 if slow or self.second_column is not None else 2
+        slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
+        return 3 if slow or self.second_pass_hook is not None else 2
 
     @property
-    def column(self) -> BankColumn | None:
+    def extraction_hook(self) -> BankColumn | None:
         """The column that the detector needs from the extraction pass, if any."""
         return None
 
     @property
-    def second_column(self) -> BankColumn | None:
+    def second_pass_hook(self) -> BankColumn | None:
         """The column of a second pass over the images to be scored, from ``fitted``, if any.
 
         Declared from the start; once fitted, its key says what was learned, and ``score`` reads it
-        from the bank. A detector that declares one has a ``column`` that it is fitted on, too.
+        from the bank. A detector that declares one has a ``extraction_hook`` that it is fitted on,
+        too.
         """
         return None
 
-    def learning_from(self, bank: FeatureBank) -> Moments:
+    def statistics(self, bank: FeatureBank) -> Moments:
         """The sums over the fit bank that ``moments`` names, gathered once for all detectors."""
         return bank.derived.moments(self.moments, compute_device())
 
-    def learned(self, *names: str) -> tuple[Tensor, ...]:
+    def fitted_tensors(self, *names: str) -> tuple[Tensor, ...]:
         """Entries of ``fitted``, where detectors compute."""
         return tuple(on_device(self.fitted[name]) for name in names)
 
@@ -119,8 +121,8 @@ class Detector(ABC):
         Known before any image is looked at; ``fit`` refuses them in any case.
         """
 
-    def doubt(self, bank: FeatureBank) -> str | None:
-        """The reason to doubt a fit on ``bank``, in words; None where there is none."""
+    def fit_warning(self, bank: FeatureBank) -> str | None:
+        """A warning about a fit on ``bank``, in words; None where there is none."""
         return None
 
     def fit_memory(self, n: int, d: int, c: int) -> int:

@@ -109,7 +109,7 @@ class CFOOD(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest share, ``[N]`` in [0.001, 1]."""
-        references, radii, shares = self.learned("bank", "radii", "shares")
+        references, radii, shares = self.fitted_tensors("bank", "radii", "shares")
         shares = torch.cat([shares, shares.new_ones(1)])
         needed = math.ceil(self.k * len(references) - 1e-9)
 

@@ -38,8 +38,8 @@ class DICE(Detector):
 
     name = "dice"
     moments = ("means",)
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "−E with the least contributing weights dropped"
     source = "2111.09805"
 
@@ -58,7 +58,7 @@ class DICE(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``weight [C, D]`` (masked), ``percentile`` and ``threshold``."""
         weight = bank.head_weight.double()
-        contribution = self.learning_from(bank).mean() * weight
+        contribution = self.statistics(bank).mean() * weight
         automatic = 90 if len(weight) <= 100 else 70
         p = automatic if self.percentile == "auto" else self.percentile
         threshold = float(np.percentile(contribution.numpy(), p))
@@ -71,7 +71,7 @@ class DICE(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Energy of the sparsified logits, ``[N]``."""
-        (weight,), bias = self.learned("weight"), on_device(bank.head_bias).double()
+        (weight,), bias = self.fitted_tensors("weight"), on_device(bank.head_bias).double()
         return map_rows(
             lambda x: EnergyBased.score(x @ weight.T + bias), bank.features, width=len(weight)
         )

@@ -25,7 +25,7 @@ class EBO(Detector):
     """
 
     name = "ebo"
-    reads = "logits"
+    input_type = "logits"
     formula = "−T log Σ exp(z/T)"
     source = "2010.03759"
 

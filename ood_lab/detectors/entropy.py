@@ -21,7 +21,7 @@ class Entropy(Detector):
     """
 
     name = "entropy"
-    reads = "logits"
+    input_type = "logits"
     formula = "−Σ p log p"
     source = "2012.06575"
 

@@ -38,8 +38,8 @@ class FDBD(Detector):
 
     name = "fdbd"
     moments = ("means",)
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "−mean over c ≠ ŷ of (z_ŷ − z_c)/‖w_ŷ − w_c‖, over ‖x − μ‖"
     source = "2312.11536"
 
@@ -62,12 +62,12 @@ class FDBD(Detector):
         # Not by products: equal weights must have a distance of exactly 0.
         length = torch.cdist(weight, weight, compute_mode="donot_use_mm_for_euclid_dist")
         inverse = torch.where(length > 0, 1 / length, 0)
-        self.fitted = {"mean": self.learning_from(bank).mean(), "inverse": inverse}
+        self.fitted = {"mean": self.statistics(bank).mean(), "inverse": inverse}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative mean distance, relative, ``[N]``, up to 0."""
-        mean, inverse = self.learned("mean", "inverse")
+        mean, inverse = self.fitted_tensors("mean", "inverse")
         origin = mean if self.distance_as_normalizer else torch.zeros_like(mean)
 
         def distance(x: Tensor, z: Tensor) -> Tensor:

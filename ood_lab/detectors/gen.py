@@ -30,7 +30,7 @@ class GEN(Detector):
     """
 
     name = "gen"
-    reads = "logits"
+    input_type = "logits"
     formula = "Σ over the m largest p of (p(1 − p))^γ"
     source = "CVPR 2023"
 

@@ -76,7 +76,7 @@ class GMM(Detector):
                 f"set detector.{self.name}.clusters"
             )
 
-    def doubt(self, bank: FeatureBank) -> str | None:
+    def fit_warning(self, bank: FeatureBank) -> str | None:
         """Doubts a fit on fewer images than features."""
         return too_few_images(self, *bank.features.shape)
 
@@ -118,7 +118,7 @@ class GMM(Detector):
 
     def _full(self, bank: FeatureBank) -> tuple[Tensor, Tensor, Tensor]:
         """Shares ``[K]``, means ``[K, D]`` and covariances ``[K, D, D]`` of the classes."""
-        moments = self.learning_from(bank)
+        moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
         shares, means = moments.labelled[classes].double(), moments.class_means[classes]
         covariances = [
@@ -146,7 +146,7 @@ class GMM(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative log-likelihood, ``[N]``."""
-        means, whiten, log_weights = self.learned("means", "whiten", "log_weights")
+        means, whiten, log_weights = self.fitted_tensors("means", "whiten", "log_weights")
 
         def negative(x: Tensor) -> Tensor:
             if len(whiten) == 1:

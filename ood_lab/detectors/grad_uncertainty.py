@@ -27,7 +27,7 @@ class GradUncertainty(Detector):
     """
 
     name = "grad_uncertainty"
-    reads = "head"
+    input_type = "head"
     formula = "−‖C p − 1‖² ‖x‖²"
     source = "2008.08030"
 

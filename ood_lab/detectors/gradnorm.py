@@ -31,7 +31,7 @@ class GradNorm(Detector):
     """
 
     name = "gradnorm"
-    reads = "head"
+    input_type = "head"
     formula = "−Σ|1 − C p| · ‖x‖₁"
     source = "2110.00218"
 

@@ -54,7 +54,7 @@ class Gram(NetworkDetector):
     name = "gram"
     formula = "deviation of feature correlations from the range of the predicted class"
     source = "1912.12510"
-    costs = "row sums of Gram matrices"
+    cost = "row sums of Gram matrices"
 
     def __init__(
         self,

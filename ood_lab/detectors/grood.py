@@ -75,7 +75,7 @@ class GROOD(CappedBankDetector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``means [K, D]``, ``prototype [D]``, ``gradients [M, D]``, ``half_square [M]``."""
         self.check(bank)
-        moments = self.learning_from(bank)
+        moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and no prototype")
@@ -92,7 +92,7 @@ class GROOD(CappedBankDetector):
         return self
 
     def _gradient(self, x: Tensor) -> Tensor:
-        prototype, means = self.learned("prototype", "means")
+        prototype, means = self.fitted_tensors("prototype", "means")
         away = x - prototype
         length = away.norm(dim=1, keepdim=True)
         distances = squared_distances(x, means).sqrt()

@@ -34,7 +34,7 @@ class KLM(Detector):
     """
 
     name = "klm"
-    reads = "logits"
+    input_type = "logits"
     formula = "min_k KL(p ‖ mean p of the images predicted k)"
     source = "1911.11132"
 
@@ -60,7 +60,7 @@ class KLM(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest divergence, ``[N]``, from 0 (up to rounding)."""
-        (log_templates,) = self.learned("log_templates")
+        (log_templates,) = self.fitted_tensors("log_templates")
 
         def divergence(z: Tensor) -> Tensor:
             log_p = z.log_softmax(dim=1)

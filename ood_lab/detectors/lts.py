@@ -30,7 +30,7 @@ class LTS(Detector):
     """
 
     name = "lts"
-    reads = "head"
+    input_type = "head"
     formula = "−log Σ exp(r² z), r of max(x, 0)"
     source = "2409.01175"
 

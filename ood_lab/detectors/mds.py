@@ -45,7 +45,7 @@ class MDS(Detector):
     source = "1807.03888"
     labels = True
     moments = ("means", "within")
-    sums_alone = True
+    needs_rows = False
 
     def __init__(self, fit_split: FitSplit = "train") -> None:
         super().__init__(fit_split)
@@ -54,7 +54,7 @@ class MDS(Detector):
         """Raises :class:`DetectorRefusal` without class labels."""
         require_labels(self, bank)
 
-    def doubt(self, bank: FeatureBank) -> str | None:
+    def fit_warning(self, bank: FeatureBank) -> str | None:
         """Doubts a fit on fewer images than features."""
         return too_few_images(self, int((bank.labels >= 0).sum()), bank.features.shape[1])
 
@@ -65,7 +65,7 @@ class MDS(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``center [D]``, ``whiten [D, r]``, ``means [K, r]`` (whitened), ``classes``."""
         self.check(bank)
-        moments = self.learning_from(bank)
+        moments = self.statistics(bank)
         classes = moments.labelled.nonzero().flatten()
         absent = sorted(set(range(bank.logits.shape[1])) - set(classes.tolist()))
         warn_classes(self, absent, f"have no {self.fit_split} image and are skipped")
@@ -101,7 +101,7 @@ class MDS(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Smallest squared distance, ``[N]``, from 0; about D for ID images."""
-        center, whiten, means = self.learned("center", "whiten", "means")
+        center, whiten, means = self.fitted_tensors("center", "whiten", "means")
 
         def distance(x: Tensor) -> Tensor:
             return squared_distances((x - center) @ whiten, means).amin(dim=1)

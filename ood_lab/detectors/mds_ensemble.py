@@ -71,7 +71,7 @@ class MDSEnsemble(NetworkDetector):
     name = "mds_ensemble"
     formula = "mean over layers of `mds` on the spatial mean of their maps"
     source = "1807.03888"
-    costs = "spatial means; with `noise` a second pass (below)"
+    cost = "spatial means; with `noise` a second pass (below)"
     labels = True
 
     def __init__(
@@ -89,7 +89,7 @@ class MDSEnsemble(NetworkDetector):
         super().__init__(self._pooled, fit_split)
 
     @property
-    def second_column(self) -> BankColumn | None:
+    def second_pass_hook(self) -> BankColumn | None:
         """The distances after the step; None without a step."""
         if not self.noise:
             return None
@@ -100,7 +100,7 @@ class MDSEnsemble(NetworkDetector):
         super().check(bank)
         require_labels(self, bank)
 
-    def doubt(self, bank: FeatureBank) -> str | None:
+    def fit_warning(self, bank: FeatureBank) -> str | None:
         """Doubts a fit on fewer images than channels of the widest layer."""
         widest = max(of_layer.features.shape[1] for of_layer in self._by_layer(bank))
         return too_few_images(self, int((bank.labels >= 0).sum()), widest)

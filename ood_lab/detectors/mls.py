@@ -22,7 +22,7 @@ class MLS(Detector):
     """
 
     name = "mls"
-    reads = "logits"
+    input_type = "logits"
     formula = "−max z"
     source = "1911.11132"
 

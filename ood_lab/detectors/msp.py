@@ -26,7 +26,7 @@ class MSP(Detector):
     """
 
     name = "msp"
-    reads = "logits"
+    input_type = "logits"
     formula = "−max p at T"
     source = "1610.02136"
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from ood_lab.detectors.base import Detector, FitSplit, Reads
+from ood_lab.detectors.base import Detector, FitSplit, InputType
 from ood_lab.detectors.support.chunked_arithmetic import CHUNK_BYTES, map_rows, row_chunks
 from ood_lab.detectors.support.compute_device import head_on_device, on_device
 from ood_lab.detectors.support.layer_statistics import split_layers
@@ -93,7 +93,7 @@ class NAC(Detector):
     formula = "−mean_d min(n_d[bin of σ(α x_d (Wᵀ(p − 1/C))_d)]/O, 1)"
     source = "2306.02879"
     labels = True
-    reads: Reads = "head"
+    input_type: InputType = "head"
 
     def __init__(
         self,
@@ -115,10 +115,10 @@ class NAC(Detector):
         maps = layers if isinstance(layers, str) else [n for n in self._named if n != LAST]
         self._influence = InfluenceColumn(maps) if maps else None
         if self._influence is not None:
-            self.reads = "network"
+            self.input_type = "network"
 
     @property
-    def column(self) -> BankColumn | None:
+    def extraction_hook(self) -> BankColumn | None:
         """The influences in layers of maps; None where the features suffice."""
         return self._influence
 
@@ -166,7 +166,7 @@ class NAC(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative coverage, ``[N]`` in [-1, 0]."""
-        scores = [layer.score(*self.learned(layer.key)) for layer in self._layers(bank)]
+        scores = [layer.score(*self.fitted_tensors(layer.key)) for layer in self._layers(bank)]
         return torch.stack(scores).mean(dim=0)
 
     def describe(self) -> dict[str, Any]:

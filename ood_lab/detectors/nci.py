@@ -31,8 +31,8 @@ class NCI(Detector):
 
     name = "nci"
     moments = ("means",)
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "−w_ŷᵀ(x − μ)/‖x − μ‖ − α‖x‖₁"
     source = "2311.01479"
 
@@ -48,12 +48,12 @@ class NCI(Detector):
 
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``mean [D]``."""
-        self.fitted = {"mean": self.learning_from(bank).mean()}
+        self.fitted = {"mean": self.statistics(bank).mean()}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative alignment and length, ``[N]``."""
-        (mean,), (weight, _) = self.learned("mean"), head_on_device(bank)
+        (mean,), (weight, _) = self.fitted_tensors("mean"), head_on_device(bank)
 
         def alignment(x: Tensor, z: Tensor) -> Tensor:
             centered = x - mean

@@ -36,8 +36,8 @@ class NECO(Detector):
 
     name = "neco"
     moments = ("means", "within")
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "−‖top-dim principal part of t‖/‖t‖ · max z, t the standardised x"
     source = "2310.06823"
 
@@ -59,7 +59,7 @@ class NECO(Detector):
         """Learns ``mean [D]``, ``deviation [D]`` and ``principal [D, dim]``."""
         d, c = bank.features.shape[1], bank.logits.shape[1]
         dim = min(d, max(1, c - 1) if self.dim == "auto" else self.dim)
-        moments = self.learning_from(bank)
+        moments = self.statistics(bank)
         mean = moments.mean()
         moment = require_finite(self, moments.about(mean))
         variance = moment.diagonal()
@@ -74,7 +74,7 @@ class NECO(Detector):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative share, times the maximum logit, ``[N]``."""
-        mean, deviation, principal = self.learned("mean", "deviation", "principal")
+        mean, deviation, principal = self.fitted_tensors("mean", "deviation", "principal")
 
         def share(x: Tensor, z: Tensor) -> Tensor:
             standard = (x - mean) / deviation

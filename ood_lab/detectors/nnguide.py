@@ -48,7 +48,7 @@ class NNGuide(CappedBankDetector):
     """
 
     name = "nnguide"
-    reads = "head"
+    input_type = "head"
     formula = "−log Σ exp z · mean of the k largest x̂ᵀx̂_j log Σ exp z_j"
     source = "2309.14888"
 

@@ -58,7 +58,7 @@ class OpenMax(Detector):
     """
 
     name = "openmax"
-    reads = "logits"
+    input_type = "logits"
     formula = "odds of an unknown class from Weibull tails of distances in z"
     source = "1511.06233"
     labels = True
@@ -131,7 +131,7 @@ class OpenMax(Detector):
         alpha = min(self.alpha, bank.logits.shape[1])
         ranked = on_device((alpha - torch.arange(alpha, dtype=torch.float64)) / alpha)
         names = ("means", "start", "shape", "log_scale", "modelled")
-        weibull = dict(zip(names, self.learned(*names), strict=True))
+        weibull = dict(zip(names, self.fitted_tensors(*names), strict=True))
 
         def log_odds(z: Tensor) -> Tensor:
             top, classes = z.topk(alpha, dim=1)

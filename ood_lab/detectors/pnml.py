@@ -39,8 +39,8 @@ class PNML(Detector):
 
     name = "pnml"
     moments = ("gram",)
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "log Σ_c p_c/(p_c + (1 − p_c)p_c^κ) / log C on x̂"
     source = "2110.09246"
 
@@ -58,14 +58,14 @@ class PNML(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``values [r]`` and ``vectors [D + 1, r]``, the span of H^T H."""
         self.check(bank)
-        gram = self.learning_from(bank).gram
+        gram = self.statistics(bank).gram
         values, vectors = spanned(require_finite(self, gram), 2.0)  # ‖h‖² = 2
         self.fitted = {"values": values * len(bank), "vectors": vectors}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Regret, ``[N]`` in [0, 1]."""
-        values, vectors = self.learned("values", "vectors")
+        values, vectors = self.fitted_tensors("values", "vectors")
         weight, bias = head_on_device(bank)
 
         def regret(x: Tensor) -> Tensor:

@@ -186,7 +186,7 @@ class RankFeat(NetworkDetector):
     name = "rankfeat"
     formula = "energy without the strongest rank-one part of the last maps"
     source = "2209.08590"
-    costs = "power iteration"
+    cost = "power iteration"
 
     def __init__(
         self,

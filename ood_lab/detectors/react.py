@@ -37,7 +37,7 @@ class ReAct(NonNegativeDetector):
     """
 
     name = "react"
-    reads = "head"
+    input_type = "head"
     formula = "−E(min(x, t))"
     source = "2111.12797"
 

@@ -29,7 +29,7 @@ class Residual(Detector):
 
     name = "residual"
     moments = ("means", "within")
-    reads = "head"
+    input_type = "head"
     formula = "‖Rᵀ(x − u)‖, u = −W⁺b"
     source = "2203.10807"
 

@@ -51,7 +51,7 @@ class RMDS(MDS):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns what MDS does, and ``mean [D]`` and ``whiten_all [D, r]`` of all images."""
         super().fit(bank)
-        moments = self.learning_from(bank)
+        moments = self.statistics(bank)
         self.fitted["mean"] = mean = moments.mean(labelled=True)
         covariance = moments.about(mean, labelled=True)
         self.fitted["whiten_all"] = self._whitening(covariance, moments.mean_square)
@@ -59,6 +59,6 @@ class RMDS(MDS):
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Difference of squared distances, ``[N]``."""
-        mean, whiten = self.learned("mean", "whiten_all")
+        mean, whiten = self.fitted_tensors("mean", "whiten_all")
         marginal = map_rows(lambda x: ((x - mean) @ whiten).square().sum(dim=1), bank.features)
         return super().score(bank) - marginal

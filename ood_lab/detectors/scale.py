@@ -32,7 +32,7 @@ class SCALE(NonNegativeDetector):
     """
 
     name = "scale"
-    reads = "head"
+    input_type = "head"
     formula = "−E(x eʳ), r = Σx/Σ of the largest entries"
     source = "2310.00227"
 

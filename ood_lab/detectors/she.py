@@ -47,8 +47,8 @@ class SHE(Detector):
 
     name = "she"
     moments = ("means",)
-    sums_alone = True
-    reads = "head"
+    needs_rows = False
+    input_type = "head"
     formula = "−xᵀS_ŷ, S_c the mean of correct images"
     source = "ICLR 2023"
     labels = True
@@ -65,7 +65,7 @@ class SHE(Detector):
         """Raises :class:`DetectorRefusal` without a correct image of every class."""
         require_labels(self, bank)
         classes = bank.logits.shape[1]
-        absent = (self.learning_from(bank).right[:classes] == 0).nonzero().flatten().tolist()
+        absent = (self.statistics(bank).right[:classes] == 0).nonzero().flatten().tolist()
         if absent:
             raise DetectorRefusal(
                 f"SHE: {len(absent):,} of {classes:,} classes (first: {absent[0]}) have no "
@@ -79,12 +79,12 @@ class SHE(Detector):
     def fit(self, bank: FeatureBank) -> Self:
         """Learns ``patterns [C, D]``."""
         self.check(bank)
-        self.fitted = {"patterns": self.learning_from(bank).right_means[: bank.logits.shape[1]]}
+        self.fitted = {"patterns": self.statistics(bank).right_means[: bank.logits.shape[1]]}
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:
         """Negative agreement, ``[N]``."""
-        (patterns,), agreement = self.learned("patterns"), AGREEMENT[self.metric]
+        (patterns,), agreement = self.fitted_tensors("patterns"), AGREEMENT[self.metric]
 
         def negative(x: Tensor, z: Tensor) -> Tensor:
             return -agreement(x, patterns[z.argmax(dim=1)])

@@ -37,7 +37,7 @@ class ViM(Detector):
 
     name = "vim"
     moments = ("means", "within")
-    reads = "head"
+    input_type = "head"
     formula = "α‖Rᵀ(x − u)‖ − log Σ exp z, u = −W⁺b"
     source = "2203.10807"
 
@@ -55,7 +55,7 @@ class ViM(Detector):
         """Learns ``origin [D]``, ``residual [D, D - dim]``, ``alpha`` and ``dim``."""
         dim = principal_dimension(self.dim, bank.features.shape[1])
         self.fitted, norm = fit_residual(self, bank, dim)
-        self.fitted["alpha"] = self.learning_from(bank).mean_largest / norm
+        self.fitted["alpha"] = self.statistics(bank).mean_largest / norm
         return self
 
     def score(self, bank: FeatureBank) -> Tensor:

@@ -48,7 +48,7 @@ class VRA(NonNegativeDetector):
     """
 
     name = "vra"
-    reads = "head"
+    input_type = "head"
     formula = "−E(v), v = 0 below α, x + γ between, β above"
     source = "2302.11716"
 
@@ -104,7 +104,7 @@ class VRA(NonNegativeDetector):
         return energy + self.quadratic * far
 
     def _cut(self, x: Tensor) -> Tensor:
-        alpha, beta = self.learned("alpha", "beta")
+        alpha, beta = self.fitted_tensors("alpha", "beta")
         low = alpha if self.below == "clip" else torch.zeros_like(alpha)
         cut = torch.where(x < alpha, low, x + self.gamma)
         return torch.where(x > beta, beta, cut)

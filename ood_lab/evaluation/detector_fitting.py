@@ -52,7 +52,7 @@ def fit_within(detector: Detector, bank: FeatureBank, limit: int) -> Detector:
         DetectorRefusal: the detector cannot work on such a bank.
         UserError: the fit would take more than ``limit`` bytes, or the GPU has too little of it.
     """
-    if detector.fitted and detector.second_column is not None:
+    if detector.fitted and detector.second_pass_hook is not None:
         return detector  # another fit could differ in the last digit, and so from what was computed
     classes, width = bank.head_weight.shape
     check_memory(detector, len(bank), width, classes, limit)

@@ -140,7 +140,7 @@ class Tuning:
         for name, grid in self.grids.items():
             if name not in detectors:
                 raise UserError(f"tuning.grids.{name}: {suggestion(name, detectors)}")
-            if detectors[name].column is not None:
+            if detectors[name].extraction_hook is not None:
                 raise UserError(
                     f"tuning.grids.{name}: {name} works inside the extraction pass and cannot be "
                     f"tuned on extracted features: set detector.{name} by hand and leave its grid "

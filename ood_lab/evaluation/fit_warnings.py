@@ -64,7 +64,7 @@ def doubtful_fits(
     found: dict[str, list[str]] = {}
     for name in names:
         detector = detectors[name]
-        if detector.fit_split and (reason := detector.doubt(banks[detector.fit_split])):
+        if detector.fit_split and (reason := detector.fit_warning(banks[detector.fit_split])):
             found.setdefault(reason, []).append(name)
     return [f"{', '.join(names)}: {reason}" for reason, names in found.items()]
 

@@ -51,7 +51,7 @@ class SecondPass:
         what a detector is fitted on, is called on the main process only; a fit may take ``limit``
         bytes.
         """
-        chosen = {n: d for n, d in detectors.items() if d.second_column is not None}
+        chosen = {n: d for n, d in detectors.items() if d.second_pass_hook is not None}
         if not chosen:
             return cls({})
         seconds = {}
@@ -71,7 +71,9 @@ class SecondPass:
     @property
     def columns(self) -> list[BankColumn]:
         """What the pass computes."""
-        return [d.second_column for d in self.detectors.values() if d.second_column is not None]
+        return [
+            d.second_pass_hook for d in self.detectors.values() if d.second_pass_hook is not None
+        ]
 
     def over(
         self,

@@ -66,7 +66,7 @@ def split_by_columns(
     refused: dict[str, str] = {}
     for name, detector in detectors.items():
         try:
-            for column in (detector.column, detector.second_column):
+            for column in (detector.extraction_hook, detector.second_pass_hook):
                 if column is not None and column.needs_input_grad and not backbone.differentiable:
                     raise UserError(
                         f"{name} needs gradients at the image, which {backbone.name} does not give"
@@ -105,7 +105,7 @@ def columns_for(detectors: Mapping[str, Detector], split: str, evaluated: bool) 
     return [
         column
         for d in detectors.values()
-        if (column := d.column) is not None
+        if (column := d.extraction_hook) is not None
         and (evaluated or (column.needed_for_fit and d.fit_split == split))
     ]
 
@@ -186,7 +186,7 @@ class Extraction:
         for split in dict.fromkeys(["train", "val", *selection]):
             on_it = {name: d for name, d in detectors.items() if d.fit_split == split}
             moments = moments_for(on_it, split)
-            rows = [name for name, d in on_it.items() if not d.sums_alone]
+            rows = [name for name, d in on_it.items() if d.needs_rows]
             if split == "train" and on_it and not rows and split not in selection:
                 bank = self._sums(split, moments)
             elif on_it or split in selection:
@@ -216,7 +216,12 @@ class Extraction:
         by = identity_of(detectors, {name: self.data.splits[name].identity for name in fitted_on})
         parts = DatasetParts(len(images), self.data.loading.evaluated, PART)
         files = PartFiles(folder / split, parts, lambda rows: f"{manifest['key']} {by}")
-        own = [c for d in detectors.values() for c in (d.column, d.second_column) if c is not None]
+        own = [
+            c
+            for d in detectors.values()
+            for c in (d.extraction_hook, d.second_pass_hook)
+            if c is not None
+        ]
         with self.stages("extract") as stage:
             missing = files_to_make(self.trainer, files)
             stage.found = not missing

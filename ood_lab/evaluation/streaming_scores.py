@@ -158,7 +158,9 @@ class Fitted:
     @property
     def second_pass(self) -> SecondPass:
         """What others ask of the network once they are fitted: here, in the same pass."""
-        return SecondPass({n: d for n, d in self.detectors.items() if d.second_column is not None})
+        return SecondPass(
+            {n: d for n, d in self.detectors.items() if d.second_pass_hook is not None}
+        )
 
 
 def fit_before(

@@ -282,7 +282,9 @@ class Predict(Task):
             made = len(parts.numbers) - len(missing)
             log.info("%s of %d are there already", counted(made, "part"), len(parts.numbers))
         if missing:
-            needed = [(c.detector.column, c.detector.second_column) for c in ready.values()]
+            needed = [
+                (c.detector.extraction_hook, c.detector.second_pass_hook) for c in ready.values()
+            ]
             pass_through(
                 trainer,
                 backbone,

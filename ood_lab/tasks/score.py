@@ -256,7 +256,8 @@ class Score(Task):
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
-                n: {"reads": usable[n].reads} | usable[n].describe() | timing[n] for n in timing
+                n: {"reads": usable[n].input_type} | usable[n].describe() | timing[n]
+                for n in timing
             }
             | ({asked.name: asked.describe()} if asked else {}),
             "tuning": selection.record,
@@ -411,7 +412,7 @@ def threshold_of(
         classes: of ID.
     """
     val = banks.get("val")
-    columns = detector.column, detector.second_column  # val has those of fits alone
+    columns = detector.extraction_hook, detector.second_pass_hook  # val has those of fits alone
     if val is None or columns != (None, None) or detector.fit_split == "val":
         return None
     if too_few(len(val), DEFAULT_ALPHA):

@@ -124,7 +124,7 @@ def detectors(knn_bank: int | None) -> dict[str, Detector]:
     """The default detectors that need no network."""
     chosen = chosen_detectors("default", "openood")
     chosen["knn"].max_bank = knn_bank
-    return {name: detector for name, detector in chosen.items() if detector.column is None}
+    return {name: detector for name, detector in chosen.items() if detector.extraction_hook is None}
 
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, float]:

@@ -242,10 +242,13 @@ class Bench:
             cpu, wall = time.process_time(), time.perf_counter()
             for split, dataset in self.sets.items():
                 columns = [
-                    d.column
+                    d.extraction_hook
                     for d in detectors
-                    if d.column
-                    and (split == "eval" or (d.column.needed_for_fit and d.fit_split == split))
+                    if d.extraction_hook
+                    and (
+                        split == "eval"
+                        or (d.extraction_hook.needed_for_fit and d.fit_split == split)
+                    )
                 ]
                 banks[split] = extract(
                     self.trainer, self.backbone, dataset, root, columns, batch_size=self.batch_size
@@ -351,8 +354,8 @@ def chosen(n: int, backbone: Backbone) -> Usable:
     usable = Usable([], [])
     for detector in detectors[:n]:
         try:
-            if detector.column is not None:
-                detector.column.layers(backbone)
+            if detector.extraction_hook is not None:
+                detector.extraction_hook.layers(backbone)
             usable.detectors.append(detector)
         except DetectorRefusal as refusal:
             usable.refused.append(str(refusal))
@@ -363,11 +366,11 @@ def default(network: bool, backbone: Backbone) -> Usable:
     """What runs by default; ``network``: those too that work inside the extraction pass."""
     usable = Usable([], [])
     for detector in chosen_detectors("default", "openood").values():
-        if detector.column is not None and not network:
+        if detector.extraction_hook is not None and not network:
             continue
         try:
-            if detector.column is not None:
-                detector.column.layers(backbone)
+            if detector.extraction_hook is not None:
+                detector.extraction_hook.layers(backbone)
             usable.detectors.append(detector)
         except DetectorRefusal as refusal:
             usable.refused.append(str(refusal))

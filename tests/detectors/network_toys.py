@@ -48,7 +48,7 @@ class TimmNet(Backbone):
 
 def extract(backbone: Backbone, images: Tensor, *detectors, batch_size: int = 64) -> FeatureBank:
     """The extraction pass, in memory."""
-    return extract_columns(backbone, images, [d.column for d in detectors], batch_size)
+    return extract_columns(backbone, images, [d.extraction_hook for d in detectors], batch_size)
 
 
 def extract_columns(

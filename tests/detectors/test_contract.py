@@ -57,7 +57,7 @@ def test_scores_are_finite_float64_and_higher_for_ood(name, blobs):
     assert detector.score(blobs.ood).dtype == torch.float64
     assert auroc(detector, blobs) > 0.85
     assert detector.name == name
-    assert detector.column is None
+    assert detector.extraction_hook is None
 
 
 @pytest.mark.parametrize("preset", PRESETS)

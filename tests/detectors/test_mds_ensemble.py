@@ -31,7 +31,7 @@ def fit_bank(tiny) -> FeatureBank:
 
 
 def second_pass(backbone: Backbone, images: Tensor, *fitted, batch_size: int = 64) -> FeatureBank:
-    return extract_columns(backbone, images, [d.second_column for d in fitted], batch_size)
+    return extract_columns(backbone, images, [d.second_pass_hook for d in fitted], batch_size)
 
 
 def pooled(backbone: Backbone, images: Tensor, layer: str) -> Tensor:
@@ -93,8 +93,8 @@ def test_mds_ensemble_is_the_mean_of_mds_on_the_pooled_maps(tiny):
 
 def test_mds_ensemble_names_what_it_cannot_read(tiny):
     with pytest.raises(DetectorRefusal, match="earli"):
-        MDSEnsemble(layers=["earli"]).column.layers(tiny)
-    assert MDSEnsemble().column.layers(tiny) == Gram().column.layers(tiny)
+        MDSEnsemble(layers=["earli"]).extraction_hook.layers(tiny)
+    assert MDSEnsemble().extraction_hook.layers(tiny) == Gram().extraction_hook.layers(tiny)
 
 
 @pytest.mark.parametrize("epsilon", [0.0014, 0.02])
@@ -112,7 +112,7 @@ def test_the_step_equals_a_loop_with_autograd(tiny, fit_bank, epsilon):
 def test_a_vanishing_step_gives_the_one_pass_value(tiny, fit_bank):
     images = noise(12, seed=2)
     still = MDSEnsemble(layers=LAYERS).fit(fit_bank)
-    assert still.second_column is None
+    assert still.second_pass_hook is None
     stepped = MDSEnsemble(layers=LAYERS, noise=1e-12).fit(fit_bank)
     torch.testing.assert_close(
         stepped.score(second_pass(tiny, images, stepped)),
@@ -149,7 +149,7 @@ def test_the_step_takes_tokens_and_channels_last_maps(name, size, options):
     fit = labelled(extract(backbone, noise(30, size), still), torch.arange(30) % 5)
     images = noise(6, size, seed=3)
     before = still.fit(fit).score(extract(backbone, images, still))
-    stepped.fit(fit).second_column.layers(backbone)
+    stepped.fit(fit).second_pass_hook.layers(backbone)
     assert (stepped.score(second_pass(backbone, images, stepped)) < before).all()
 
 
@@ -169,7 +169,9 @@ def test_several_second_columns_share_a_pass_and_half_precision(tiny, fit_bank):
 def test_the_key_holds_what_was_learned_and_the_step(tiny, fit_bank):
     def key(bank=fit_bank, **settings):
         return (
-            MDSEnsemble(**{"layers": LAYERS, "noise": 0.01} | settings).fit(bank).second_column.key
+            MDSEnsemble(**{"layers": LAYERS, "noise": 0.01} | settings)
+            .fit(bank)
+            .second_pass_hook.key
         )
 
     different = [
@@ -200,8 +202,8 @@ def test_who_cannot_be_fitted_gets_no_second_pass(fit_bank):
 
 def test_what_the_second_pass_was_made_with_is_not_fitted_again(fit_bank):
     detector = MDSEnsemble(LAYERS, noise=0.01).fit(fit_bank)
-    key = detector.second_column.key
-    assert fit_within(detector, fit_bank.rows(torch.arange(50)), 2**40).second_column.key == key
+    key = detector.second_pass_hook.key
+    assert fit_within(detector, fit_bank.rows(torch.arange(50)), 2**40).second_pass_hook.key == key
 
 
 def test_a_step_without_a_second_pass_is_refused(tiny, fit_bank):
@@ -211,7 +213,7 @@ def test_a_step_without_a_second_pass_is_refused(tiny, fit_bank):
     with pytest.raises(UserError, match=r"mds_ensemble\.noise=-1: must be 0 or above"):
         MDSEnsemble(noise=-1)
     del tiny.data_config["std"]
-    for unknown in (MDSEnsemble(noise=0.01).second_column, ODIN().column):
+    for unknown in (MDSEnsemble(noise=0.01).second_pass_hook, ODIN().extraction_hook):
         with pytest.raises(DetectorRefusal, match=r"std=\[r,g,b\]"):
             unknown.layers(tiny)
-    assert MDSEnsemble(noise=0.01, std=STD).second_column.layers(tiny)
+    assert MDSEnsemble(noise=0.01, std=STD).second_pass_hook.layers(tiny)

@@ -93,7 +93,7 @@ def banks(tiny) -> tuple[FeatureBank, FeatureBank]:
 
 
 def test_influences_equal_a_loop_with_autograd(tiny, banks):
-    images, column = 1.5 * noise(15, seed=2), NAC(layers=OWN).column
+    images, column = 1.5 * noise(15, seed=2), NAC(layers=OWN).extraction_hook
     expected = [influence_reference(tiny, images, layer) for layer in ("late", "early")]
     found = banks[1].columns[column.key][:, : 9 + 6]
     torch.testing.assert_close(found, torch.cat(expected, dim=1), rtol=1e-4, atol=1e-6)
@@ -102,7 +102,7 @@ def test_influences_equal_a_loop_with_autograd(tiny, banks):
 def test_the_score_is_the_mean_over_layers(banks):
     fit, new = banks
     detector = NAC(full=7, fit_images=None, layers=OWN).fit(fit)
-    column = detector.column.key
+    column = detector.extraction_hook.key
     values = [b.columns[column][:, :15].double().numpy() for b in (fit, new)]
     parts = [NAC(full=7, fit_images=None).fit(fit).score(new).numpy()]
     for channels, layer in ((slice(0, 9), "late"), (slice(9, 15), "early")):
@@ -116,7 +116,7 @@ def test_the_score_is_the_mean_over_layers(banks):
 def test_the_last_layer_by_name_is_the_closed_form(blobs):
     for layers in (["features"], {"features": {"bins": 50}}):
         named, plain = NAC(layers=layers), NAC()
-        assert named.column is None
+        assert named.extraction_hook is None
         assert named.describe() == plain.describe()
         fitted = [detector.fit(blobs.train).score(blobs.ood) for detector in (named, plain)]
         assert torch.equal(*fitted)
@@ -128,18 +128,18 @@ def test_the_closed_form_is_the_influence_of_pooled_maps(tiny):
     bank = extract(tiny, noise(15), detector)
     z, w = bank.logits.double(), bank.head_weight.double()
     closed = bank.features.double() * ((z.softmax(1) - 1 / 4) @ w)
-    maps = bank.columns[detector.column.key][:, :9].double()
+    maps = bank.columns[detector.extraction_hook.key][:, :9].double()
     # The sum over positions of x_p is P x, and that of its gradient g/P is g.
     close(maps / 16, closed, 1e-5)
 
 
 def test_layers_by_rule_chunks_and_the_shared_pass(tiny):
     detector = NAC(layers="stages", fit_images=None)
-    assert (detector.reads, NAC().reads) == ("network", "head")
+    assert (detector.input_type, NAC().input_type) == ("network", "head")
     images = noise(23)
     whole = labelled(extract(tiny, images, detector, ODIN()), torch.arange(23) % 4)
     alone = extract(tiny, images, detector, batch_size=5)
-    key = detector.column.key
+    key = detector.extraction_hook.key
     torch.testing.assert_close(alone.columns[key], whole.columns[key], rtol=1e-5, atol=1e-6)
     score = detector.fit(whole).score(whole)
     assert ((score <= 0) & (score >= -1)).all()
@@ -159,7 +159,7 @@ def test_layers_come_back_from_a_file(banks, tmp_path):
     again = load_detector(tmp_path / "nac.safetensors").detector
     assert torch.equal(again.score(new), detector.score(new))
     assert again.describe() == detector.describe()
-    assert again.column.key == detector.column.key
+    assert again.extraction_hook.key == detector.extraction_hook.key
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,6 @@ def test_nac_refuses_settings_by_key(layers, message):
 
 def test_nac_refuses_layers_by_name(tiny, banks):
     with pytest.raises(DetectorRefusal, match=r"'head' yields no feature map.*called 'features'"):
-        NAC(layers=["head"]).column.layers(tiny)
+        NAC(layers=["head"]).extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match="nac: the features were extracted without"):
         NAC(layers=["early"]).fit(banks[0])

@@ -75,7 +75,7 @@ def test_odin_keeps_close_images_apart_at_high_temperature(tiny):
 def test_odin_leaves_image_and_parameters_alone(tiny):
     tiny.requires_grad_(True)
     image = noise(4).requires_grad_()
-    before, column = image.detach().clone(), ODIN().column
+    before, column = image.detach().clone(), ODIN().extraction_hook
     first = column.compute(tiny, image, tiny(image), {})
     assert torch.equal(image, before)
     assert image.grad is None
@@ -90,7 +90,7 @@ def test_odin_refuses_by_name(tiny):
         ODIN(10.0).score(extract(tiny, noise(2), ODIN(20.0)))
     del tiny.data_config["std"]
     with pytest.raises(DetectorRefusal, match=r"detector\.odin\.std"):
-        ODIN().column.layers(tiny)
+        ODIN().extraction_hook.layers(tiny)
 
 
 # iODIN
@@ -161,7 +161,7 @@ def test_adascale_by_loops(tiny, kind):
     detector.fit(extract(tiny, val, detector))
     fit, own = (adascale_reference(tiny, images, 4, 1, 0.2) for images in (val, image))
     torch.testing.assert_close(
-        bank.columns[detector.column.key].double(), own, rtol=1e-4, atol=1e-6
+        bank.columns[detector.extraction_hook.key].double(), own, rtol=1e-4, atol=1e-6
     )
     fit, own = fit @ torch.tensor([1.0, 3]).double(), own @ torch.tensor([1.0, 3]).double()
     expected = []
@@ -179,10 +179,10 @@ def test_adascale_by_loops(tiny, kind):
 def test_adascale_keeps_the_shift_of_few_features(tiny):
     columns = {k2: AdaSCALEA(k2=k2) for k2 in (0, 1)}
     bank = extract(tiny, noise(5), *columns.values())
-    shift = {k2: bank.columns[d.column.key][:, 1] for k2, d in columns.items()}
+    shift = {k2: bank.columns[d.extraction_hook.key][:, 1] for k2, d in columns.items()}
     assert (shift[0] == 0).all()
     assert (shift[1] > 0).any()
-    assert AdaSCALEA().column.key == AdaSCALEL().column.key
+    assert AdaSCALEA().extraction_hook.key == AdaSCALEL().extraction_hook.key
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_gram_equals_loops_over_images_and_channels(tiny):
 
 def test_gram_finds_layers(tiny, resnet):
     def names(layers: str, backbone: Backbone) -> list[str]:
-        return Gram(layers).column.layers(backbone)
+        return Gram(layers).extraction_hook.layers(backbone)
 
     assert names("stages", tiny) == ["early", "late"]
     assert names("conv", tiny) == ["stem", "early.0", "late.0"]
@@ -286,10 +286,10 @@ def test_gram_takes_tokens_and_channels_last_maps():
         backbone = TimmNet(name, options["img_size"], **options).eval()
         detector = Gram(powers=[1, 2])
         bank = extract(backbone, noise(20, options["img_size"]), detector)
-        column = bank.columns[detector.column.key]
+        column = bank.columns[detector.extraction_hook.key]
         layers = 4 if name.startswith("vit") else 2
         assert column.shape == (20, 2 * channels + layers + 1)
-        assert column.shape[1] == detector.column.width
+        assert column.shape[1] == detector.extraction_hook.width
         assert detector.fit(bank).score(bank).isfinite().all()
 
 
@@ -308,7 +308,7 @@ def test_gram_scores_a_class_that_no_fit_image_had(tiny):
 
 def test_gram_estimates_its_memory(tiny):
     detector = Gram(powers=[1, 2])
-    detector.column.layers(tiny)
+    detector.extraction_hook.layers(tiny)
     width = 2 * (6 + 9) + 3
     grown = detector.fit_memory(n=1000, d=9, c=400) - detector.fit_memory(n=0, d=9, c=0)
     assert grown == 4 * width * (2 * 400 + 100)
@@ -321,11 +321,11 @@ def test_gram_refuses_by_name(tiny):
         with pytest.raises(UserError, match=r"detector\.gram\.(powers|held_out)="):
             Gram(**wrong)
     with pytest.raises(DetectorRefusal, match="no sub-module 'layer9'; some it has: stem"):
-        Gram(["layer9"]).column.layers(tiny)
+        Gram(["layer9"]).extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match="'head' yields no feature map"):
-        Gram(["head"]).column.layers(tiny)
+        Gram(["head"]).extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match="not 'stage'"):
-        Gram("stage").column.layers(tiny)
+        Gram("stage").extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match="2 fit images"):
         Gram().fit(extract(tiny, noise(2), Gram()))
 
@@ -383,27 +383,30 @@ def test_rankfeat_equals_the_svd_and_a_second_forward(tiny, resnet, fusion):
 def test_rankfeat_temperature_scales_inside_and_outside(tiny):
     warm = RankFeat(temperature=3.0)
     bank = extract(tiny, noise(5), warm)
-    z = bank.columns[warm.column.key].double().mean(1)
+    z = bank.columns[warm.extraction_hook.key].double().mean(1)
     torch.testing.assert_close(warm.score(bank), -3 * torch.logsumexp(z / 3, 1))
 
 
 def test_rankfeat_runs_the_modules_between_siblings():
     backbone = TimmNet("densenet121", 64, block_config=(2, 2, 2, 2), growth_rate=8).eval()
-    assert RankFeat().column.layers(backbone) == ["net.features.denseblock3", "net.features.norm5"]
+    assert RankFeat().extraction_hook.layers(backbone) == [
+        "net.features.denseblock3",
+        "net.features.norm5",
+    ]
 
 
 def test_rankfeat_refuses_by_name(tiny):
     vit = TimmNet("vit_tiny_patch16_224", 32, img_size=32, depth=4, embed_dim=24).eval()
     with pytest.raises(DetectorRefusal, match=r"not the spatial mean of 'net\.blocks\.3'"):
-        RankFeat().column.layers(vit)
+        RankFeat().extraction_hook.layers(vit)
     with pytest.raises(DetectorRefusal, match=r"cannot be run on the output of 'early\.0' alone"):
-        RankFeat(stages=["early.0", "late"]).column.layers(tiny)
-    assert RankFeat(stages=["stem", "late"]).column.layers(tiny) == ["stem", "late"]
+        RankFeat(stages=["early.0", "late"]).extraction_hook.layers(tiny)
+    assert RankFeat(stages=["stem", "late"]).extraction_hook.layers(tiny) == ["stem", "late"]
     with pytest.raises(DetectorRefusal, match="no sub-module 'layer3'"):
-        RankFeat(stages=["layer3", "late"]).column.layers(tiny)
+        RankFeat(stages=["layer3", "late"]).extraction_hook.layers(tiny)
     with pytest.raises(DetectorRefusal, match=r"needs 2 stage\(s\)"):
-        RankFeat(stages=["late"]).column.layers(tiny)
-    assert RankFeat(stages=["late"], fusion=False).column.layers(tiny) == ["late"]
+        RankFeat(stages=["late"]).extraction_hook.layers(tiny)
+    assert RankFeat(stages=["late"], fusion=False).extraction_hook.layers(tiny) == ["late"]
 
 
 # All three
@@ -429,12 +432,12 @@ def test_columns_share_a_pass_and_half_precision(resnet):
     together = extract(resnet, image, *detectors)
     for detector in detectors:
         alone = extract(resnet, image, detector)
-        key = detector.column.key
+        key = detector.extraction_hook.key
         torch.testing.assert_close(together.columns[key], alone.columns[key], rtol=1e-4, atol=1e-5)
     with torch.autocast("cpu", torch.bfloat16):
         half = extract(resnet, image, *detectors)
     for detector in detectors:
-        value = half.columns[detector.column.key]
+        value = half.columns[detector.extraction_hook.key]
         assert value.dtype == torch.float32
         assert value.isfinite().all()
 
@@ -444,7 +447,7 @@ def test_finding_layers_leaves_the_backbone_as_it_was(tiny):
     tiny.late.eval()
     state = {key: value.clone() for key, value in tiny.state_dict().items()}
     for detector in (ODIN(), Gram(), RankFeat()):
-        detector.column.layers(tiny)
+        detector.extraction_hook.layers(tiny)
     assert all(torch.equal(value, state[key]) for key, value in tiny.state_dict().items())
     assert tiny.early.training
     assert not tiny.late.training

@@ -41,9 +41,9 @@ def test_a_second_pass_from_several_processes(backbone, tmp_path):
     for devices in (1, 2):
         trainer, detector = several(devices), MDSEnsemble(layers=["conv"], noise=0.05)
         of = partial(extract, trainer, backbone, root=tmp_path / str(devices), batch_size=4)
-        fit_bank = of(TinyImages(40, "train", "train"), columns=[detector.column])
+        fit_bank = of(TinyImages(40, "train", "train"), columns=[detector.extraction_hook])
         images = TinyImages(PRIME, "far", "far")
-        banks = {"far": of(images, columns=[detector.column])}
+        banks = {"far": of(images, columns=[detector.extraction_hook])}
         second = SecondPass.fit(trainer, {"mds": detector}, lambda _, b=fit_bank: b, 2**40)
         second.over(banks, {"far": partial(of, images)})
         scores.append(detector.score(banks["far"]))

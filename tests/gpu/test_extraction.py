@@ -87,9 +87,9 @@ def banks(backbone, sets, accelerator, tmp_path_factory):
     columns = []
     for detector in detectors().values():
         try:
-            if detector.column is not None:
-                detector.column.layers(backbone)
-                columns.append(detector.column)
+            if detector.extraction_hook is not None:
+                detector.extraction_hook.layers(backbone)
+                columns.append(detector.extraction_hook)
         except DetectorRefusal:
             continue
 
@@ -159,10 +159,10 @@ def test_a_second_pass_gives_what_it_gives_on_the_cpu(
 ):
     """Of the same fit: the step's gradient next to 0 may go the other way, as ODIN's."""
     detector = MDSEnsemble(noise=0.0014)
-    fit_on = [make_trainer("cpu"), backbone, sets["train"], tmp_path, [detector.column]]
+    fit_on = [make_trainer("cpu"), backbone, sets["train"], tmp_path, [detector.extraction_hook]]
     with computing_on("cpu"):
         detector.fit(extract(*fit_on, batch_size=32))
-    columns, scores = [detector.second_column], []
+    columns, scores = [detector.second_pass_hook], []
     for kind, folder, where in (("cpu", "a", "cpu"), (accelerator, "b", device)):
         trainer = make_trainer(kind)
         passed = [

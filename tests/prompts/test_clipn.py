@@ -68,7 +68,7 @@ def test_the_same_templates_go_through_both_towers(checkpoint, tmp_path):
 def test_the_column_scores_images(checkpoint):
     backbone = clipn_backbone("t-vit", checkpoint, CLASSES)
     image = images("t-vit")
-    column = CLIPNScore().column
+    column = CLIPNScore().extraction_hook
     assert column.layers(backbone) == []
     with torch.no_grad():
         output = backbone(image)

@@ -95,7 +95,7 @@ def test_gl_mcm(monkeypatch):
         (GLMCM(), [-0.748615, -0.744996, -0.770401]),
         (GLMCM(weight=0.5), [-0.540000, -0.560110, -0.560587]),
     ):
-        column = detector.column
+        column = detector.extraction_hook
         values = column.compute(backbone, IMAGES, None, {})
         close(detector.score(bank(**{column.key: values})), expected)
         with pytest.raises(DetectorRefusal, match="extracted without"):
@@ -154,7 +154,7 @@ def test_idlike_score_is_the_log_odds_of_the_probability():
     odds = id_log_odds(logits[:, :3], logits[:, 3:])
     close(-odds.sigmoid().double(), [-0.523284, -0.426681, -0.497399])
     torch.testing.assert_close(odds.sigmoid(), logits.softmax(dim=1)[:, :3].sum(dim=1))
-    stored = bank(**{IDLikeScore().column.key: odds})
+    stored = bank(**{IDLikeScore().extraction_hook.key: odds})
     close(IDLikeScore(probability=True).score(stored), [-0.523284, -0.426681, -0.497399])
     assert torch.equal(IDLikeScore().score(stored), -odds.double())
 
@@ -164,7 +164,7 @@ def test_clipn_scores():
     won, none = competing_to_win(yes, no), agreeing_to_differ(yes, no)
     close(won.sigmoid().double(), [0.895881, 0.898959, 0.701650])
     close(1 - none.exp().double(), [0.765606, 0.873375, 0.765700])
-    stored = bank(**{CLIPNScore().column.key: torch.stack([won, none], dim=1)})
+    stored = bank(**{CLIPNScore().extraction_hook.key: torch.stack([won, none], dim=1)})
     assert torch.equal(CLIPNScore().score(stored), none.double())
     assert torch.equal(CLIPNScore(rule="ctw").score(stored), -won.double())
 

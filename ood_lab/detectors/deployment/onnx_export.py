@@ -36,7 +36,7 @@ def cannot_export(detector: Detector, backbone: Backbone) -> str | None:
     """Why a detector of this network cannot be an ONNX graph, as far as is known beforehand."""
     if not backbone.differentiable:
         return f"{backbone.name} is an ONNX file itself, and no graph of PyTorch"
-    if detector.column is not None:
+    if detector.extraction_hook is not None:
         return f"{detector.name} reads gradients or inner layers, which such a graph does not give"
     return None
 

@@ -15,7 +15,7 @@ from typing import Any, cast, get_args
 import yaml
 
 from ood_lab.common.documentation_tables import with_table
-from ood_lab.detectors.base import Detector, Reads
+from ood_lab.detectors.base import Detector, InputType
 from ood_lab.scripts import CONF, conf_files
 
 PAGE = Path(__file__).parents[3] / "docs" / "detectors.md"
@@ -25,13 +25,13 @@ _HEAD = "| key | score | fitted on | settings | source |\n|---|---|---|---|---|\
 _HEAD_NETWORK = _HEAD.replace("fitted on |", "fitted on | costs |").replace("---|\n", "---|---|\n")
 
 
-def detector_tables() -> dict[Reads, str]:
+def detector_tables() -> dict[InputType, str]:
     """A table in Markdown for each kind of input that detectors read, one row a YAML."""
     rows = [_row(file) for file in sorted((CONF / "detector").glob("*.yaml"))]
     return {
         reads: (_HEAD_NETWORK if reads == "network" else _HEAD)
         + "\n".join(row for kind, row in rows if kind == reads)
-        for reads in get_args(Reads)
+        for reads in get_args(InputType)
     }
 
 
@@ -42,7 +42,7 @@ def sources() -> Iterator[tuple[str, str, str]]:
         node = (content.get("detector") or {}).get(file.stem)
         if node:
             found = cast("type[Detector]", locate(node["_target_"]))
-            yield file.stem, found.reads, found.source
+            yield file.stem, found.input_type, found.source
 
 
 def with_tables(page: str) -> str:
@@ -52,7 +52,7 @@ def with_tables(page: str) -> str:
     return page
 
 
-def _row(file: Path) -> tuple[Reads, str]:
+def _row(file: Path) -> tuple[InputType, str]:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     settings = content["detector"][file.stem]
     found = cast("type[Detector]", locate(settings["_target_"]))
@@ -60,9 +60,9 @@ def _row(file: Path) -> tuple[Reads, str]:
     fitted = _shown(settings["fit_split"]) if "fit_split" in settings else "–"
     fitted += ", labels" if found.labels else ""
     cells = [f"`{file.stem}`", found.formula, fitted]
-    cells += [found.costs] if found.reads == "network" else []
+    cells += [found.cost] if found.input_type == "network" else []
     cells += [", ".join(_settings(settings, grid)) or "–", found.source]
-    return found.reads, "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return found.input_type, "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _settings(given: dict[str, Any], grid: bool) -> Iterator[str]:

@@ -11,21 +11,21 @@ from ood_lab.features.extraction_hooks import BankColumn
 
 
 class NetworkDetector(Detector):
-    """A detector that needs the network: its ``column`` runs in the extraction pass.
+    """A detector that needs the network: its ``extraction_hook`` runs in the extraction pass.
 
     Args:
         column: computed beside the features; ``fit`` and ``score`` only read it from the bank.
         fit_split: split that ``fit`` receives.
     """
 
-    reads = "network"
+    input_type = "network"
 
     def __init__(self, column: BankColumn, fit_split: FitSplit | None = None) -> None:
         super().__init__(fit_split)
         self._column = column
 
     @property
-    def column(self) -> BankColumn:
+    def extraction_hook(self) -> BankColumn:
         """The column that the extraction pass computes for this detector."""
         return self._column
 
@@ -38,12 +38,12 @@ class NetworkDetector(Detector):
         return require_column(self, bank, self._column)
 
     def second_values(self, bank: FeatureBank) -> Tensor:
-        """The values of ``second_column``, ``[N, ...]``.
+        """The values of ``second_pass_hook``, ``[N, ...]``.
 
         Raises:
             DetectorRefusal: no second pass over these images was made with what was learned.
         """
-        column = self.second_column
+        column = self.second_pass_hook
         if column is None or column.key not in bank.columns:
             raise DetectorRefusal(
                 f"{self.name} needs a second pass of these images through the network, after the "

@@ -56,7 +56,7 @@ def _fit_residual(
     detector: Detector, bank: FeatureBank, dim: int
 ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The two of :func:`fit_residual`, and the root mean square of the length of x - u."""
-    d, moments = bank.features.shape[1], detector.learning_from(bank)
+    d, moments = bank.features.shape[1], detector.statistics(bank)
     origin = -torch.linalg.pinv(bank.head_weight.double()) @ bank.head_bias.double()
     moment = require_finite(detector, moments.about(origin))
     # eigh sorts upwards: the first D - dim columns are the least explained directions.

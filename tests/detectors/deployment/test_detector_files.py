@@ -34,14 +34,16 @@ def nodes():
 
 def with_columns(bank, detector):
     """The bank with made-up values of the column that the detector reads, if any."""
-    if detector.column is None:
+    if detector.extraction_hook is None:
         return bank
     x, c = bank.features, bank.logits.shape[1]
     gram = torch.cat([x, torch.tensor([20.0, 12.0, 2.0]).expand(len(x), -1)], dim=1)
     made = {"gram": gram, "mds_ensemble": gram, "rankfeat": x[:, : 2 * c].reshape(-1, 2, c)}
     made |= dict.fromkeys(["odin", "iodin"], x[:, 0])
     made |= dict.fromkeys(["adascale_a", "adascale_l"], x[:, :2])
-    return type(bank)(**{**vars(bank), "columns": {detector.column.key: made[detector.name]}})
+    return type(bank)(
+        **{**vars(bank), "columns": {detector.extraction_hook.key: made[detector.name]}}
+    )
 
 
 def calibrated(detector, blobs):

@@ -69,7 +69,7 @@ def calibrated(detector, bank):
 def test_the_graph_gives_the_scores_of_the_detector(name, net, images, detectors, tmp_path):
     detector, file = detectors[name], tmp_path / "it.onnx"
     new = images[0].roll(1, dims=1) * torch.linspace(0.2, 3, 600)[:, None, None, None]
-    if detector.column is not None:
+    if detector.extraction_hook is not None:
         held = CalibratedDetector(detector, torch.arange(50.0), 0.05, [], "", "")
         with pytest.raises(UserError, match=f"{name} .*{OTHERS[name]}"):
             ood_lab.export_onnx(file, held, net, new[:5])

@@ -56,7 +56,7 @@ def write_run(
     write_results(table, path)
     if best is not None:
         pd.DataFrame(best, columns=["ood", "metric", "detector", "best"]).to_parquet(
-            path / "best.parquet"
+            path / "significance_best.parquet"
         )
     data = {name: IDENTITY.get(name, "x") for name in ("train", "test", *sets)}
     learnt = {"k": k, "threshold": seed + 0.5, "fit_seconds": 0.1 * seed}

@@ -115,7 +115,7 @@ class EvaluationResult:
                 write_results(rows, place)
         write_table(self.scores, place / "scores.parquet")
         write_csv(self.scores, place / "scores.csv")
-        write_table(self.best, place / "best.parquet")
+        write_table(self.best, place / "significance_best.parquet")
         return place
 
     def report(self, path: Path | str = "report.html") -> Path:

@@ -19,7 +19,7 @@ from ood_lab.models.fgvc.base import FGVCNet
 from ood_lab.schema.results import Kind
 
 #: ``level``: of the labels; ``subset`` of the images; ``name`` of a class whose recall it is.
-KIND = Kind("dating", "image", ("level", "source", "subset", "name", "correct"))
+KIND = Kind("hierarchy", "image", ("level", "source", "subset", "name", "correct"))
 CATEGORY = "category"
 
 

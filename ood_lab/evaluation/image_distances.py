@@ -107,9 +107,9 @@ def summarised(
     Beside what :func:`summarise_degrees` says, with 95% intervals (``_low``, ``_high``), and NaN
     for ID test:
 
-    - ``beyond``: share of the images that are farther from ID than 95% of the ID test images,
-      5% where there is no shift (1 - FPR95 of the distance with ID positive);
-    - ``farther``: share of the pairs with an ID test image in which the image of the set is
+    - ``frac_above_id_q95``: share of the images that are farther from ID than 95% of the ID test
+      images, 5% where there is no shift (1 - FPR95 of the distance with ID positive);
+    - ``distance_auroc``: share of the pairs with an ID test image in which the image of the set is
       farther, 50% where there is no shift (the AUROC of the distance).
     """
     metrics = (AUROC, FPR95_ID_POSITIVE)
@@ -123,7 +123,10 @@ def summarised(
         part = summarise_degrees(sets, draws=draws, seed=seed, made_of=made_of).assign(axis=axis)
         kept, low, high = (v[place] for v in (found.values["fpr95"], *found.ends["fpr95"]))
         pairs = (v[place] for v in (found.values["auroc"], *found.ends["auroc"]))
-        shares = {"beyond": (1 - kept, 1 - high, 1 - low), "farther": tuple(pairs)}
+        shares = {
+            "frac_above_id_q95": (1 - kept, 1 - high, 1 - low),
+            "distance_auroc": tuple(pairs),
+        }
         for metric, ends in shares.items():
             for column, values in zip(("", "_low", "_high"), ends, strict=True):
                 part[metric + column] = part["set"].map(dict(zip(names, values, strict=True)))

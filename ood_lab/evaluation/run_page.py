@@ -23,7 +23,7 @@ DOWNLOADS = (
     "results.parquet",
     "significance.csv",
     "scores.parquet",
-    "degrees.parquet",
+    "shift_scores.parquet",
     "ruler.parquet",
     "levels.parquet",
     "manifest.json",

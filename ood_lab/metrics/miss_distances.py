@@ -137,7 +137,7 @@ def follow_all(
 def follow_results(
     found: Mapping[tuple[str, str], MissDistances | None], n: int, model: str, seed: int
 ) -> pd.DataFrame:
-    """A results table: ``nearer_missed``, ``nearer_missed_beyond`` and ``misses_explained``.
+    """A results table of the misses: see :class:`MissDistances`.
 
     Args:
         found: see :func:`follow_all`.
@@ -146,9 +146,9 @@ def follow_results(
         seed: of the run.
     """
     names = {
-        "nearer": "nearer_missed",
-        "beyond": "nearer_missed_beyond",
-        "explained": "misses_explained",
+        "nearer": "miss_distance_auroc",
+        "beyond": "miss_distance_auroc_given_msp",
+        "explained": "miss_distance_r2",
     }
     rows = []
     for (detector, axis), of in found.items():

@@ -176,7 +176,7 @@ _SELECTIVE = (
     "Selective accuracy (arXiv 1705.08500): share of what is right among the images that are kept "
     "when those with the highest scores are rejected and 50, 80 or 90% are kept; higher is better."
 )
-ACCURACY_AT_50 = Metric("accuracy_at_50", "Acc@50%", _SELECTIVE, of_sets=False)
+ACCURACY_AT_50 = Metric("accuracy_at_coverage_50", "Acc@50%", _SELECTIVE, of_sets=False)
 ACCURACY_AT_80 = Metric("accuracy_at_80", "Acc@80%", _SELECTIVE, of_sets=False)
 ACCURACY_AT_90 = Metric("accuracy_at_90", "Acc@90%", _SELECTIVE, of_sets=False)
 ID_ACCURACY = Metric(

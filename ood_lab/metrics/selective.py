@@ -93,7 +93,7 @@ class Ranked:
     def measures(self, counts: Counts) -> dict[str, Floats]:
         """Every metric of this module, each ``[B]``.
 
-        ``aurc, e_aurc, augrc`` and ``accuracy_at_50, accuracy_at_80, accuracy_at_90``, see
+        ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_50, accuracy_at_80, accuracy_at_90``, see
         :func:`aurc`, :func:`e_aurc`, :func:`augrc` and :func:`selective_accuracy`.
 
         Args:

@@ -79,7 +79,7 @@ def summarise_degrees(
 def shift_results(
     summary: pd.DataFrame, model: str, seed: int, rulers: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """A results table of a summary: ``mean, median, beyond, farther`` of every set and axis.
+    """A results table of a summary: four metrics of every set and axis.
 
     Args:
         summary: see :func:`ood_lab.evaluation.image_distances.summarised`.
@@ -97,7 +97,7 @@ def shift_results(
             "p_next": row["p_next"] if metric == "mean" else None,
         }
         for row in summary.to_dict("records")
-        for metric in ("mean", "median", "beyond", "farther")
+        for metric in ("mean", "median", "frac_above_id_q95", "distance_auroc")
         if not np.isnan(row[metric])
     ]
     if rulers is not None:

@@ -68,7 +68,7 @@ def pick_decomposition(loaded: Sequence[Decomposition], name: str) -> Decomposit
 def make_plan(
     pool: Prompts, clip: ClipModel, meter: ShiftMeter, choice: Choice, folder: Path
 ) -> pd.DataFrame:
-    """Measures the prompts, writes ``edges.json`` and returns the table of the chosen ones.
+    """Measures the prompts, writes ``level_edges.json`` and returns the table of the chosen ones.
 
     Raises:
         UserError: the degrees do not spread, or cells are short and ``on_short`` is ``stop``.
@@ -84,7 +84,7 @@ def make_plan(
     cells = edges.levels(semantic, covariate)
     _report_short(short_cells(*cells, edges.shape, choice.per_cell), edges, choice)
     folder.mkdir(parents=True, exist_ok=True)
-    save_edges(folder / "edges.json", edges)
+    save_edges(folder / "level_edges.json", edges)
     chosen = choose(*cells, choice.per_cell, choice.seed)
     return plan_table(pool, numbers, degrees, cells, chosen, choice.seed, choice.suffix)
 

@@ -41,16 +41,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Divide(Measure):
-    """Measures the pool and writes ``levels.parquet``, ``edges.json`` and a list per cell.
+    """Measures the pool and writes ``levels.parquet``, ``level_edges.json`` and a list per cell.
 
     ``sha256`` in ``levels.parquet`` is that of the file of each image, "" where it is not one.
     ``cells/cov_<i>_sem_<j>.txt`` holds the lines ``path label`` of a cell (IS-OOD's naming, levels
-    from 0); ``counts.csv`` and ``figures/cells`` how many images each has. Levels of a data set:
-    ``data.levels=<folder>/levels.parquet``.
+    from 0); ``level_counts.csv`` and ``figures/cells`` how many images each has. Levels of a data
+    set: ``data.levels=<folder>/levels.parquet``.
 
     Args:
         levels: of each axis; edges lie at two quantiles of the pool and evenly between.
-        edges: ``edges.json`` of another division, used instead.
+        edges: ``level_edges.json`` of another division, used instead.
         sets: names of the OOD sets that make the pool; None = all.
 
     Raises:
@@ -130,9 +130,9 @@ def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: 
     Images that are made when they are asked for have no file, and are not listed.
     """
     write_table(pool, folder / "levels.parquet")
-    save_edges(folder / "edges.json", edges)
+    save_edges(folder / "level_edges.json", edges)
     frame = pd.DataFrame(counts).rename_axis("covariate_level", axis=0)
-    write_csv(frame.add_prefix("semantic_").reset_index(), folder / "counts.csv")
+    write_csv(frame.add_prefix("semantic_").reset_index(), folder / "level_counts.csv")
     place = folder / "cells"
     place.mkdir(exist_ok=True)
     listed = pool[pool["corruption"] == ""] if "corruption" in pool else pool

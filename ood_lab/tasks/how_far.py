@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 _PER_CELL = 40
 _FEWEST_LEVELS = 3
 #: Files of the run folder.
-DEGREES, MARKS = "degrees.parquet", "ruler.parquet"
+DEGREES, MARKS = "shift_scores.parquet", "ruler.parquet"
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 #: The neighbour where no matrix says one.
 _K = 10
@@ -70,8 +70,8 @@ _K = 10
 class HowFar(Score):
     """Measures and divides the OOD sets, then scores every detector on sets and levels.
 
-    ``degrees.parquet`` and the rows of kind ``shift`` in ``results.*`` say how far every image and
-    set is from ID train; ``levels.parquet`` and ``cells/`` which level it has, see
+    ``shift_scores.parquet`` and the rows of kind ``shift`` in ``results.*`` say how far every image
+    and set is from ID train; ``levels.parquet`` and ``cells/`` which level it has, see
     :class:`~ood_lab.tasks.divide.Divide`. ``report.html`` begins with the answer.
 
     Args:

@@ -53,7 +53,7 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Measure(Task):
-    """Writes ``degrees.parquet``, ``results.*`` and ``shift.html``, see :meth:`measured`.
+    """Writes ``shift_scores.parquet``, ``results.*`` and ``shift.html``, see :meth:`measured`.
 
     Args:
         laid: folder with the matrices, see :func:`load_decompositions`.
@@ -118,7 +118,7 @@ class Measure(Task):
         device = ws.extractor.strategy.root_device
         of_data = {name: features[name] for name in names}
         degrees = measured_degrees(data, of_data, decompositions, self.k, device)
-        write_table(degrees, folder / "degrees.parquet")
+        write_table(degrees, folder / "shift_scores.parquet")
         summary = summarised(degrees, **ws.resampling)
         main = decompositions[0]
         k = self.k or main.k
@@ -148,5 +148,5 @@ class Measure(Task):
             ws.manifest["warnings"] = [*ws.manifest.get("warnings", []), doubt]
             told = [f"How far the sets are is not known: {doubt}"]
         blocks = [*(Text(sentence, "answer") for sentence in told), *blocks]
-        log.info("every image: %s", folder / "degrees.parquet")
+        log.info("every image: %s", folder / "shift_scores.parquet")
         return Measured(degrees, summary, blocks, results)

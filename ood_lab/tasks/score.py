@@ -231,7 +231,7 @@ class Score(Task):
         best = best_detectors(evaluation)
         if lost:
             best["best"] = False
-        write_table(best, ws.folder / "best.parquet")
+        write_table(best, ws.folder / "significance_best.parquet")
         write_csv(significance_of(evaluation), ws.folder / "significance.csv")
         if not lost:
             doubts += [*doubtful_fits(usable, banks, list(timing)), *suspicious(evaluation)]

@@ -42,7 +42,7 @@ _PACKAGES = ("ood_lab", "torch", "diffusers", "transformers", "open_clip_torch")
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesize(Task):
-    """Writes ``plan.csv``, ``edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).
+    """Writes plan, ``level_edges.json``, images, ``manifest.csv`` and ``datasheet.md`` (Syn-IS).
 
     1. Prompts are all labels in all styles (or ``prompts`` of them, at random).
     2. Their shift degrees are measured from CLIP's text features to the ID images, see
@@ -199,7 +199,7 @@ def _finish(
             "prompts": "styles around labels; shift degree of a prompt = cosine distance of its "
             "CLIP text feature to the k-th nearest ID image, in either half of the decomposition",
             **made_with,
-            "edges": "edges.json",
+            "edges": "level_edges.json",
         },
         "Versions": package_versions(_PACKAGES),
         "Licence": {"pipeline": terms, "images": "as the pipeline's licence allows"},

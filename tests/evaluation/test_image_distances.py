@@ -25,7 +25,7 @@ def degrees_of(sets, seed=0):
 
 def shares_of(degrees, draws=400):
     table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("set")
-    return table.filter(regex="beyond|farther")
+    return table.filter(regex="frac_above_id_q95|distance_auroc")
 
 
 def test_share_of_images_beyond_those_of_id_test():
@@ -34,10 +34,10 @@ def test_share_of_images_beyond_those_of_id_test():
     values = degrees.groupby("dataset")["semantic"].apply(np.asarray)
     edge = np.sort(values["test"])[int(np.ceil(0.95 * 301)) - 1]
     for name in ("near", "far"):
-        assert shares["beyond"][name] == pytest.approx(np.mean(values[name] > edge))
+        assert shares["frac_above_id_q95"][name] == pytest.approx(np.mean(values[name] > edge))
         pairs = np.mean(values[name][:, None] > values["test"])
-        assert shares["farther"][name] == pytest.approx(pairs)
-        for metric in ("beyond", "farther"):
+        assert shares["distance_auroc"][name] == pytest.approx(pairs)
+        for metric in ("frac_above_id_q95", "distance_auroc"):
             low, value, high = (shares[metric + end][name] for end in ("_low", "", "_high"))
             assert low < value < high
     assert shares.loc["test"].isna().all()
@@ -50,8 +50,8 @@ def test_a_set_without_shift_is_rarely_farther_than_chance(n):
         for seed in range(60)
     ]
     # 2.5% are expected at most
-    assert np.mean([of["beyond_low"] > 0.05 for of in found]) <= 0.1
-    assert np.mean([of["farther_low"] > 0.5 for of in found]) <= 0.1
+    assert np.mean([of["frac_above_id_q95_low"] > 0.05 for of in found]) <= 0.1
+    assert np.mean([of["distance_auroc_low"] > 0.5 for of in found]) <= 0.1
 
 
 def test_copies_of_a_photograph_do_not_make_a_share_more_certain():
@@ -61,6 +61,6 @@ def test_copies_of_a_photograph_do_not_make_a_share_more_certain():
     five = pd.concat([degrees, *[degrees[degrees["dataset"] == "far"]] * 4], ignore_index=True)
     five["made_of"] = five["path"].where(five["dataset"] == "far")
     copied = shares_of(five).loc["far"]
-    assert copied["beyond"] == alone["beyond"]
-    width = [of["beyond_high"] - of["beyond_low"] for of in (alone, copied)]
+    assert copied["frac_above_id_q95"] == alone["frac_above_id_q95"]
+    width = [of["frac_above_id_q95_high"] - of["frac_above_id_q95_low"] for of in (alone, copied)]
     assert width[1] == pytest.approx(width[0], rel=0.2)

@@ -54,8 +54,8 @@ def test_a_degree_on_an_edge_belongs_above_as_torch_says():
 
 def test_edges_round_trip_exactly(tmp_path):
     edges = pool_edges(*pool())
-    save_edges(tmp_path / "edges.json", edges)
-    assert load_edges(tmp_path / "edges.json") == edges
+    save_edges(tmp_path / "level_edges.json", edges)
+    assert load_edges(tmp_path / "level_edges.json") == edges
     (tmp_path / "other.json").write_text('{"semantic": [0.1]}')
     with pytest.raises(UserError, match=r"other\.json"):
         load_edges(tmp_path / "other.json")

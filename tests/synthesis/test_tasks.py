@@ -120,7 +120,7 @@ def test_synthesis(photos, models, laid, tmp_path):
     ) == 0  # fmt: skip
 
     plan = pd.read_csv(out / "plan.csv", keep_default_na=False)
-    edges = json.loads((out / "edges.json").read_text())
+    edges = json.loads((out / "level_edges.json").read_text())
     for axis, expected in zip(
         ("semantic", "covariate"), degrees(laid, photos, plan["prompt"].tolist()), strict=True
     ):
@@ -185,7 +185,7 @@ def test_synthesis(photos, models, laid, tmp_path):
     only = {"plan_only": True, "pipeline": "owner/not-here", "decomposition": "pca"}
     direct(Synthesize, tmp_path / "b", **options | only)
     assert sorted(p.name for p in (tmp_path / "b").iterdir()) == [
-        "edges.json", "plan.csv", "plan.json",
+        "level_edges.json", "plan.csv", "plan.json",
     ]  # fmt: skip
 
 

@@ -72,13 +72,13 @@ def test_the_misses_are_those_of_the_scores(run):
     """Pairs of a missed and a noticed image, counted one by one."""
     rows = of_kind(read_results(run), "misses")
     scores = pd.read_parquet(run / "scores.parquet")
-    ood = pd.read_parquet(run / "degrees.parquet").query("dataset != 'test'")
+    ood = pd.read_parquet(run / "shift_scores.parquet").query("dataset != 'test'")
     ood = ood.merge(scores[["dataset", "index", "mds"]], on=["dataset", "index"])
     missed = ood["mds"] <= np.quantile(scores.loc[scores["dataset"] == "test", "mds"], 0.95)
     for axis in ("semantic", "covariate"):
         near, far = ood[axis][missed].to_numpy()[:, None], ood[axis][~missed].to_numpy()
         known = (rows["detector"] == "mds") & (rows["axis"] == axis)
-        (row,) = rows[known & (rows["metric"] == "nearer_missed")].to_dict("records")
+        (row,) = rows[known & (rows["metric"] == "miss_distance_auroc")].to_dict("records")
         share = np.mean((near < far) + 0.5 * (near == far))
         assert row["value"] == pytest.approx(share, abs=1e-12)
         assert row["ci_low"] <= share <= row["ci_high"]
@@ -100,7 +100,9 @@ def test_the_verdict_has_the_numbers_of_the_tables(run):
     for row in rows[rows["metric"] == "mean_auroc"].to_dict("records"):
         assert means[row["detector"]] == row["value"]
     assert "grid" not in set(rows["ood"])  # by level only
-    best = pd.read_parquet(run / "best.parquet").query("metric == 'mean_auroc' and best")
+    best = pd.read_parquet(run / "significance_best.parquet").query(
+        "metric == 'mean_auroc' and best"
+    )
     assert set(best["detector"]) == set(verdict.best)  # one rule for stars and verdict
 
 
@@ -118,7 +120,7 @@ def test_the_terminal_ends_with_the_verdict(run, capsys):
 
 def test_every_set_is_read_off_both_rulers(run):
     results = of_kind(read_results(run), "shift").set_index(["metric", "set"])
-    degrees = pd.read_parquet(run / "degrees.parquet")
+    degrees = pd.read_parquet(run / "shift_scores.parquet")
     marks = pd.read_parquet(run / "ruler.parquet")
     medians = marks.groupby(["metric", "mark"])["distance"].median()
     semantic, covariate = (degrees.groupby("dataset")[axis].median() for axis in AXES)
@@ -165,7 +167,7 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
         rows = of_kind(read_results(run), "shift").query(f"metric == '{metric}'")
         assert set(rows["set"]) == {"noise"}
     assert "was trained on" in manifest["distance"]["rulers"][0]["note"]
-    degrees = pd.read_parquet(run / "degrees.parquet")
+    degrees = pd.read_parquet(run / "shift_scores.parquet")
     # KNN is the Euclidean distance of unit vectors: twice the cosine distance is its square.
     scores = pd.read_parquet(run / "scores.parquet")
     both = degrees.merge(scores[["dataset", "index", "knn"]], on=["dataset", "index"])
@@ -220,7 +222,7 @@ def test_a_vision_language_model_stands_beside_the_detectors(scenes):
         assert row["value"] == pytest.approx(auroc(test["tiny"], part["tiny"]), abs=1e-12)
         assert row["ci_low"] <= row["value"] <= row["ci_high"]
     assert set(found["ood"]) == {"out_of_place", "unfamiliar", "restyled"}
-    said = of_kind(results, "said").set_index("ood")
+    said = of_kind(results, "vlm_answers").set_index("ood")
     no = np.mean([answers[name].response == "No" for name in ids[test.index]])
     assert said.loc["test", "value"] == pytest.approx(no)
     manifest = json.loads((run / "manifest.json").read_text())
@@ -241,7 +243,7 @@ def test_a_mere_yes_or_no_gives_its_balanced_accuracy(scenes):
     assert call("eval.py", *line, "lvlm=oracle", "lvlm.accuracy=0.8") == 0
     run = run_folders(outputs)[-1]
     results = read_results(run)
-    said = of_kind(results, "said").set_index("ood")["value"]
+    said = of_kind(results, "vlm_answers").set_index("ood")["value"]
     rows = of_kind(results, "detection").query("detector == 'oracle'")
     found = rows[rows["metric"] == "auroc"].set_index("ood")["value"]
     for name, value in found.items():

@@ -175,7 +175,7 @@ def test_a_network_at_chance_is_told_and_marks_nothing(photos, capsys, monkeypat
     assert "the training (epochs: 1, steps: 1) has not taught it the classes" in warning
     assert "wrong checkpoint" not in out
     assert "check the sign" not in out
-    assert not pd.read_parquet(folder / "best.parquet")["best"].any()
+    assert not pd.read_parquet(folder / "significance_best.parquet")["best"].any()
     page = (folder / "report.html").read_text()
     assert 'class="best"' not in page
     assert any("no better than chance" in part for part in page.split('class="warning">')[1:])

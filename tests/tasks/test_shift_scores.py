@@ -79,5 +79,5 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
         known = pd.read_csv(folder / "agreement.csv").query("decomposition == 'laid'")
         known = known[(known["level"] == axis) & (known["degree"] == f"D_{axis}")]
         assert f"{known['spearman'].iloc[0]:.2f} {words}" in agreement
-    counts = pd.read_csv(folder / "counts.csv").drop(columns="covariate_level").to_numpy()
+    counts = pd.read_csv(folder / "level_counts.csv").drop(columns="covariate_level").to_numpy()
     assert f"{counts.sum()} OOD images fill {(counts >= 2).sum()} of 64 cells" in cells

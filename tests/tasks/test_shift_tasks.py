@@ -45,11 +45,11 @@ def division(root, laid):
 
 def test_the_division_partitions_the_pool(division):
     pool = pd.read_parquet(division / "levels.parquet")
-    degrees = pd.read_parquet(division / "degrees.parquet")
+    degrees = pd.read_parquet(division / "shift_scores.parquet")
     assert set(pool["dataset"]) == set(degrees["dataset"]) - {"test"}
     assert len(pool) == (degrees["dataset"] != "test").sum()
     assert set(pool["sha256"]) == {""}  # drawn images are not files
-    counts = pd.read_csv(division / "counts.csv").set_index("covariate_level").to_numpy()
+    counts = pd.read_csv(division / "level_counts.csv").set_index("covariate_level").to_numpy()
     assert counts.shape == (8, 8)
     assert counts.sum() == len(pool)
     listed = []
@@ -62,7 +62,7 @@ def test_the_division_partitions_the_pool(division):
         assert sorted(lines) == sorted(pool.loc[inside, "path"].astype(str))
         listed += lines
     assert sorted(listed) == sorted(pool["path"].astype(str))
-    edges = load_edges(division / "edges.json")
+    edges = load_edges(division / "level_edges.json")
     for axis in ("semantic", "covariate"):
         expected = np.digitize(pool[axis], getattr(edges, axis))
         np.testing.assert_array_equal(pool[f"{axis}_level"], expected)
@@ -70,7 +70,7 @@ def test_the_division_partitions_the_pool(division):
 
 def test_the_files_of_a_division(division):
     page = (division / "shift.html").read_text()
-    degrees = pd.read_parquet(division / "degrees.parquet")
+    degrees = pd.read_parquet(division / "shift_scores.parquet")
     for axis in ("semantic", "covariate"):
         for mean in degrees.groupby("dataset")[axis].mean():
             assert f">{mean:.3f}<" in page
@@ -86,7 +86,9 @@ def test_the_files_of_a_division(division):
     summary = read_results(division)
     rows = summary.groupby("set").size()
     assert set(rows.index) == set(degrees["dataset"])
-    assert set(rows.drop("test")) == {2 * 5}  # mean, median, beyond, farther, in units of ID
+    assert set(rows.drop("test")) == {
+        2 * 5
+    }  # mean, median, frac_above_id_q95, distance_auroc, in units of ID
     assert rows["test"] == 2 * 2  # there is nothing that it lies beyond
     manifest = json.loads((division / "manifest.json").read_text())
     assert manifest["pool"] == (degrees["dataset"] != "test").sum()
@@ -94,7 +96,7 @@ def test_the_files_of_a_division(division):
 
 
 def test_the_edges_of_one_division_give_the_same_levels_again(root, laid, division, capsys):
-    given = f"task.edges={division / 'edges.json'}"
+    given = f"task.edges={division / 'level_edges.json'}"
     capsys.readouterr()
     again = run(root, "task=divide", f"task.laid={laid}", given, "name=again", "task.report=false")
     out = capsys.readouterr().out
@@ -103,13 +105,13 @@ def test_the_edges_of_one_division_give_the_same_levels_again(root, laid, divisi
     pd.testing.assert_frame_equal(first, second)
     assert not (again / "shift.html").exists()
     assert "ID test (no shift)" in out
-    few = (pd.read_csv(again / "counts.csv").drop(columns="covariate_level") < 2).sum().sum()
+    few = (pd.read_csv(again / "level_counts.csv").drop(columns="covariate_level") < 2).sum().sum()
     assert f"(n) = N/A, fewer than 2 images: {few} of 64 cells" in out
 
 
 def test_measuring_alone_gives_the_same_degrees(root, laid, division):
     folder = run(root, "task=measure", f"task.laid={laid}", "task.report=false", "name=measured")
-    one, other = (pd.read_parquet(f / "degrees.parquet") for f in (division, folder))
+    one, other = (pd.read_parquet(f / "shift_scores.parquet") for f in (division, folder))
     pd.testing.assert_frame_equal(one, other)
     # The undecomposed CLIP has the same distance on both axes, LAID has not.
     np.testing.assert_array_equal(one["semantic_clip"], one["covariate_clip"])

@@ -46,7 +46,7 @@ def test_the_run_folder_holds_everything(trained):
     assert {p.name for p in (trained / "checkpoints").iterdir()} == {"best.ckpt", "last.ckpt"}
     assert trained.name == "seed=0"
     results = read(trained)
-    assert set(results["kind"]) == {"detection", "dating"}
+    assert set(results["kind"]) == {"detection", "hierarchy"}
     assert list(results.columns)[: len(CORE)] == list(CORE)
     assert set(KIND.keys) <= set(results.columns)
     manifest = json.loads((trained / "manifest.json").read_text())

@@ -23,7 +23,7 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.schema.results import Kind
 
 #: What a vision-language model says no to: share of the images of ID test and of each OOD set.
-KIND = Kind("said", "image", ("ood", "n_undecided"))
+KIND = Kind("vlm_answers", "image", ("ood", "n_unparsed"))
 #: What it is called beside what detectors look at.
 FAMILY = "vision-language model"
 
@@ -187,7 +187,7 @@ def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
                 "ci_low": low,
                 "ci_high": high,
                 "n": n,
-                "n_undecided": int(row["undecided"]),
+                "n_unparsed": int(row["undecided"]),
             }
         )
     return KIND.table(rows, model=asked.name, seed=seed)

@@ -163,8 +163,8 @@ def read_run(path: Path) -> FinishedRun:
             f"{path}/manifest.json does not say its {', '.join(missing)}: repeat that run with "
             "force=true, or leave it out of task.runs"
         )
-    best = path / "best.parquet"
-    dating = of_kind(results, "dating")
+    best = path / "significance_best.parquet"
+    dating = of_kind(results, "hierarchy")
     return FinishedRun(
         path,
         RunView(results, findings=manifest.get("findings", ())),

@@ -32,9 +32,9 @@ _SHOWN = 6  # images at each end
 _DOWNLOADS = (
     "results.csv",
     "results.parquet",
-    "degrees.parquet",
+    "shift_scores.parquet",
     "ruler.parquet",
-    "counts.csv",
+    "level_counts.csv",
     "levels.parquet",
     "config.yaml",
 )

@@ -64,7 +64,9 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
         start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
         mark = Cell(SAME, 1) if same else Cell("", 0)
         mean, between = _number(row, "mean", "{:.3f}".format)
-        beyond = _number(row, "beyond", percent) if name != ID_TEST else (Cell("", -1),) * 2
+        beyond = (
+            _number(row, "frac_above_id_q95", percent) if name != ID_TEST else (Cell("", -1),) * 2
+        )
         cells.append([start, mean, between, mark, *beyond, count_cell(row["n"])])
     title = f"{axis.capitalize()} shift: {DEGREE[axis]} with 95% intervals"
     return Table(title, heads, cells, notes=[*known, BEYOND_NOTE])

@@ -79,7 +79,7 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
 #: Summary values of each kind of results other than those of answers.
 _VALUES: dict[str, Callable[[pd.DataFrame], Mapping[str, float]]] = {
     "detection": summary_values,
-    "dating": dating_values,
+    "hierarchy": dating_values,
     "shift": shift_values,
     "verdict": lambda rows: {},  # see Verdict.values
 }

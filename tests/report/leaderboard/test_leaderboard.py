@@ -165,7 +165,7 @@ def test_marks_are_those_of_the_runs_own_table(tmp_path):
     results, best = results_of(evaluation, "net"), best_detectors(evaluation)
     path = write_run(tmp_path / "n" / "a", dict.fromkeys(names, (0.5, 0.5)))
     write_table(results, path / "results.parquet")
-    write_table(best, path / "best.parquet")
+    write_table(best, path / "significance_best.parquet")
     board, view = board_of(path), RunView(results, best)
     columns = [(m, s, m, s) for m in ("auroc", "fpr95") for s in view.sets]
     columns += [(m, "mean", f"mean_{m}", None) for m in ("auroc", "fpr95")]
@@ -250,7 +250,7 @@ def test_a_column_in_which_the_tests_name_no_best_has_no_star(tmp_path):
     tested += [(None, f"mean_{m}", d, d == "b") for m in ("auroc", "fpr95") for d in "ab"]
     path = write_run(tmp_path / "n" / "a", {"a": (0.5, 0.9), "b": (0.5, 0.9)}, best=tested)
     board = board_of(path)
-    best = pd.read_parquet(path / "best.parquet")
+    best = pd.read_parquet(path / "significance_best.parquet")
     view = RunView(pd.read_parquet(path / "results.parquet"), best)
     expected = {"near": set(), "far": {"a"}, "mean": {"b"}}
     for ood, names in expected.items():

@@ -167,8 +167,8 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
         assert f">{row['mean']:.3f}<" in text
         assert f">{row['mean_low']:.3f}–{row['mean_high']:.3f}<" in text
         if row["set"] != "test":
-            ends = (100 * row["beyond_low"], 100 * row["beyond_high"])
-            assert f">{100 * row['beyond']:.1f}<" in text
+            ends = (100 * row["frac_above_id_q95_low"], 100 * row["frac_above_id_q95_high"])
+            assert f">{100 * row['frac_above_id_q95']:.1f}<" in text
             assert ("N/A" if np.isnan(ends[0]) else "{:.1f}–{:.1f}".format(*ends)) in text
     assert "10th nearest of 1,234 ID images, CLIP tiny" in text
     assert "Semantic shift degree" in text
@@ -179,7 +179,7 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
             assert (page / "figures" / f"shift_{name}.{kind}").stat().st_size > 5000
             assert f'href="figures/shift_{name}.{kind}"' in text
     assert 'href="results.csv"' in text
-    assert 'href="degrees.parquet"' not in text  # is not there
+    assert 'href="shift_scores.parquet"' not in text  # is not there
 
 
 def test_the_strips_begin_with_the_nearest_and_the_farthest(page, degrees):

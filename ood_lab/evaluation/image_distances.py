@@ -38,8 +38,8 @@ class Distances:
         axes: column of ``degrees`` → its words.
         facts: for the manifest.
         rulers: shift of every OOD set in units of ID data, see :class:`~ood_lab.shift.Reading`.
-        levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.divide.Divide`; empty
-            where nothing was divided.
+        levels: of the images of all OOD sets, see :class:`~ood_lab.tasks.shift_levels.ShiftLevels`;
+            empty where nothing was divided.
         found: how well they predict what each detector misses, once that is known.
     """
 

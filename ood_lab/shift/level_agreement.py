@@ -12,8 +12,8 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
     """Spearman's rank correlation of degrees with the levels that sets bring along.
 
     Args:
-        degrees: of :meth:`ood_lab.tasks.measure.Measure.measured`, before any measured level
-            replaces a known one.
+        degrees: of :meth:`ood_lab.tasks.shift_scores.ShiftScores.measured`, before any measured
+            level replaces a known one.
         data: its OOD sets may have ``semantic_level`` and ``covariate_level``.
 
     Returns:

@@ -10,12 +10,12 @@ from ood_lab.common.arguments import Positive
 from ood_lab.data.sources.level_tables import apply_levels
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.run.building.workspace import Workspace
-from ood_lab.tasks.divide import Divide
 from ood_lab.tasks.score import Score
+from ood_lab.tasks.shift_levels import ShiftLevels
 
 
 @dataclass(frozen=True, kw_only=True)
-class IsOOD(Divide):
+class IsOOD(ShiftLevels):
     """Divides the OOD images into measured levels, then scores every detector on every cell.
 
     ``backbone`` is scored, ``clip`` only measures. The cells are filters on rows of the same

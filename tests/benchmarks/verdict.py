@@ -27,7 +27,7 @@ from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.schema.shift_axes import CLASS_UNITS, SEVERITY
 from ood_lab.shift import Ruler, Sample, read_ruler
-from ood_lab.tasks.how_far import DEGREES, MARKS
+from ood_lab.tasks.shift_report import DEGREES, MARKS
 
 ROOT = Path(__file__).parents[2]
 SIZES = (30, 100, 300)

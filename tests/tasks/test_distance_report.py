@@ -29,7 +29,7 @@ def run(tmp_path_factory):
     outputs = tmp_path_factory.mktemp("how_far")
     line = (*VESSELS, *FAST[1:], "trainer.max_epochs=6", f"paths.outputs={outputs}")
     assert call("train.py", *line) == 0
-    assert call("train.py", "experiment=how_far", *line) == 0  # the same, shown again
+    assert call("train.py", "experiment=shift_report", *line) == 0  # the same, shown again
     (folder,) = run_folders(outputs)
     return folder
 
@@ -190,7 +190,13 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
 
 
 SCENES = (
-    *("experiment=how_far", "data=scenes", "model=clip", "clip=scenes", "task.distance=features"),
+    *(
+        "experiment=shift_report",
+        "data=scenes",
+        "model=clip",
+        "clip=scenes",
+        "task.distance=features",
+    ),
     *("data.train=90", "data.val=15", "data.test=60", "data.per_shift_set=30", "data.per_cell=0"),
     *("metrics.draws=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
     *("task.k=5", "task.report=false"),

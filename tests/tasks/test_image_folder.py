@@ -83,7 +83,7 @@ def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
     assert json.loads((run / "manifest.json").read_text())["split_off"] == {"val": 6, "test": 18}
     assert call("train.py", *data, "graded=corruptions") == 0
     assert f"already done on {(run / 'DONE').read_text().strip()}" in capsys.readouterr().out
-    assert call("eval.py", "experiment=how_far", f"ckpt={run}", *outputs) == 0
+    assert call("eval.py", "experiment=shift_report", f"ckpt={run}", *outputs) == 0
     assert said in capsys.readouterr().out
     again = run_folders(photos / "outputs")[-1]
     pd.testing.assert_frame_equal(

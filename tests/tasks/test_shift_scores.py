@@ -1,4 +1,4 @@
-"""`task=measure` through the entry point: W&B, and a CLIP that knows too little."""
+"""`task=shift_scores` through the entry point: W&B, and a CLIP that knows too little."""
 
 import json
 
@@ -19,7 +19,7 @@ SMALL = ("trainer.accelerator=cpu", "task.report=false")
 @pytest.mark.slow
 def test_wandb_shows_the_shift_of_every_set(tmp_path):
     few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
-    arguments = ("task=measure", *few, "data.per_cell=0", f"paths.outputs={tmp_path}")
+    arguments = ("task=shift_scores", *few, "data.per_cell=0", f"paths.outputs={tmp_path}")
     assert call("eval.py", *arguments, "trainer.accelerator=cpu") == 0
     (folder,) = run_folders(tmp_path)
     assert folder.parents[1].name == "vessels-clip-tiny"  # not after the model, which is not used
@@ -45,7 +45,7 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
     folders = [f"data.id.{split}={tmp_path}/{split}" for split in ("train", "test")]
     data = ("data=folder", *folders, f"data.ood.noise={tmp_path}/ood", "logger=none")
     places = f"paths.outputs={tmp_path}/outputs"
-    assert call("eval.py", "task=measure", *data, *SMALL, places) == 0
+    assert call("eval.py", "task=shift_scores", *data, *SMALL, places) == 0
     said = " ".join(capsys.readouterr().out.split())
     doubt = "knows only images and captions of the builtin vessels"
     assert doubt in said
@@ -61,7 +61,7 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
     more = ("data.per_cell=2", "metrics.min_count=2", "metrics.draws=50", "logger=none")
     place = f"paths.outputs={tmp_path}"
-    assert call("eval.py", "task=divide", *few, *more, "trainer.accelerator=cpu", place) == 0
+    assert call("eval.py", "task=shift_levels", *few, *more, "trainer.accelerator=cpu", place) == 0
     (folder,) = run_folders(tmp_path)
     *_, largest, agreement, cells = answer_of(folder, "shift")
     results = pd.read_csv(folder / "results.csv")

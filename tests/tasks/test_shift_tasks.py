@@ -40,7 +40,7 @@ def laid(root):
 
 @pytest.fixture(scope="module")
 def division(root, laid):
-    return run(root, "task=divide", f"task.laid={laid}", "name=first")
+    return run(root, "task=shift_levels", f"task.laid={laid}", "name=first")
 
 
 def test_the_division_partitions_the_pool(division):
@@ -98,7 +98,9 @@ def test_the_files_of_a_division(division):
 def test_the_edges_of_one_division_give_the_same_levels_again(root, laid, division, capsys):
     given = f"task.edges={division / 'level_edges.json'}"
     capsys.readouterr()
-    again = run(root, "task=divide", f"task.laid={laid}", given, "name=again", "task.report=false")
+    again = run(
+        root, "task=shift_levels", f"task.laid={laid}", given, "name=again", "task.report=false"
+    )
     out = capsys.readouterr().out
     columns = ["dataset", "index", "semantic_level", "covariate_level"]
     first, second = (pd.read_parquet(f / "levels.parquet")[columns] for f in (division, again))
@@ -110,7 +112,9 @@ def test_the_edges_of_one_division_give_the_same_levels_again(root, laid, divisi
 
 
 def test_measuring_alone_gives_the_same_degrees(root, laid, division):
-    folder = run(root, "task=measure", f"task.laid={laid}", "task.report=false", "name=measured")
+    folder = run(
+        root, "task=shift_scores", f"task.laid={laid}", "task.report=false", "name=measured"
+    )
     one, other = (pd.read_parquet(f / "shift_scores.parquet") for f in (division, folder))
     pd.testing.assert_frame_equal(one, other)
     # The undecomposed CLIP has the same distance on both axes, LAID has not.

@@ -120,7 +120,13 @@ def test_a_run_is_evaluated_without_the_sets_that_it_made(noisy, outputs, capsys
 
 def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(tmp_path):
     small = ("data.train=55", "data.test=33", "data.per_shift_set=10", "data.per_cell=0")
-    made = ("task=divide", "task.levels=3", *NOISY, "graded.severities=[5]", "task.report=false")
+    made = (
+        "task=shift_levels",
+        "task.levels=3",
+        *NOISY,
+        "graded.severities=[5]",
+        "task.report=false",
+    )
     rest = ("logger=none", "trainer.accelerator=cpu", "metrics.draws=10")
     assert call("eval.py", *small, *made, *rest, f"paths.outputs={tmp_path}") == 0
     folder = run_folders(tmp_path)[-1]

@@ -40,7 +40,7 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
         found = sorted(map(str, table["dataset"].unique()))
         raise UserError(
             f"{source} has levels of {', '.join(found)}, the data has "
-            f"{', '.join(sets)}: divide these data first (task=divide)"
+            f"{', '.join(sets)}: divide these data first (task=shift_levels)"
         )
     for name, data in sets.items():
         if name not in named:
@@ -52,13 +52,13 @@ def apply_levels(sets: Mapping[str, ImageDataset], table: pd.DataFrame, source: 
         if not same:
             raise UserError(
                 f"{source} was made for other images of '{name}' ({len(rows)} there, "
-                f"{len(here)} here): divide these data again (task=divide)"
+                f"{len(here)} here): divide these data again (task=shift_levels)"
             )
         data.set_levels({level: rows[level].to_numpy(np.int64) for level in LEVELS})
 
 
 def read_levels(path: str | os.PathLike[str], key: str = "data.levels") -> pd.DataFrame:
-    """The table ``levels.parquet`` (or ``.csv``) that ``task=divide`` wrote.
+    """The table ``levels.parquet`` (or ``.csv``) that ``task=shift_levels`` wrote.
 
     Args:
         path: of the table.

@@ -44,7 +44,7 @@ def read_manifest(
     - a ``.txt`` list with a line ``path label`` an image, or ``path`` where labels are not needed;
       paths may hold spaces;
     - a folder of such lists called ``cov_<i>_sem_<j>.txt`` (IS-OOD's, or those of
-      ``task=divide``): ``covariate_level`` i and ``semantic_level`` j.
+      ``task=shift_levels``): ``covariate_level`` i and ``semantic_level`` j.
 
     Folder rows are sorted by path; the rows of a file keep their order.
 

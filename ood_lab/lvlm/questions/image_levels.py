@@ -24,7 +24,7 @@ def with_levels(
     path: str | None,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> list[Question]:
-    """The questions with the levels that ``task=divide`` measured, in place of any known ones.
+    """The questions with the levels of ``task=shift_levels``, in place of any known ones.
 
     An image is found by its content (``sha256`` of the file), wherever it lies and whatever it is
     called. An image of which the division knows no content is found by its absolute path.

@@ -71,8 +71,8 @@ class Benchmark(Task):
             not, and the same command asks them again.
         questions: ``questions.jsonl`` of another run, in place of the first stage.
         answers: ``answers.jsonl`` of another run, in place of the second stage.
-        levels: ``levels.parquet`` of ``task=divide`` for the images of the questions: results are
-            then also given by these levels, in place of known ones.
+        levels: ``levels.parquet`` of ``task=shift_levels`` for the images of the questions: results
+            are then also given by these levels, in place of known ones.
         parser: reads the answers to yes/no questions; ``reader`` = the chat model of
             ``reader=...``; None = the one that the questions name.
         export: formats of other packages to write the questions in, below ``exports``.

@@ -22,6 +22,7 @@ from ood_lab.run.commandline import key_suggestions
 from ood_lab.run.commandline.composition import chosen, is_choice, parsed
 from ood_lab.run.commandline.hydra_internals import apply, flag_parser
 from ood_lab.run.commandline.override_values import values_of
+from ood_lab.run.commandline.renamed_settings import check_present_name
 from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
@@ -56,6 +57,7 @@ def read_arguments(arguments: Sequence[str]) -> Namespace:
     for override in found.overrides:
         key, equals, _ = override.partition("=")
         check_set_name(key.lstrip("+~"))
+        check_present_name(override)
         if not equals and key[0] != "~":
             refuse(f"'{override}' has no value")
         if len(key) > _LONGEST:

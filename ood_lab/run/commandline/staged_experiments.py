@@ -110,7 +110,7 @@ def read_stages(cfg: DictConfig, overrides: Sequence[str]) -> list[Stage]:
         return []
     if any(key_of(o) == "debug" and not o.lower().endswith("=false") for o in overrides):
         raise UserError(
-            "debug=true is for one command line: give it to that of a stage; task=validate checks "
+            "debug=true is for one command line: give it to that of a stage; task=preflight checks "
             "all stages and starts none"
         )
     skipped = list(cfg.get("skip") or [])
@@ -180,7 +180,7 @@ def _within(override: str, keys: Sequence[str]) -> bool:
 
 
 def validate_stages(stages: Sequence[Stage]) -> int:
-    """``task=validate`` for every stage; returns the number of jobs that cannot run.
+    """``task=preflight`` for every stage; returns the number of jobs that cannot run.
 
     For a stage that waits for others, only the command line can be checked.
     """

@@ -1,4 +1,4 @@
-"""``task=validate``: a dry build of every job of a sweep that lists all problems at once."""
+"""``task=preflight``: a dry build of every job of a sweep that lists all problems at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def validate(
 
     Args:
         config_name: ``train`` or ``eval``.
-        overrides: the command line of the sweep, without ``task=validate``.
+        overrides: the command line of the sweep, without ``task=preflight``.
         built: data and networks of earlier calls, which are not built again; filled.
     """
     lines = jobs_of(overrides)

@@ -72,8 +72,8 @@ def test_a_dry_run_fits_no_head(photos, capsys):
     features = root / "dry" / "features"
     model = (*MODULE, "model.net._target_=tiny_net.bare", "model.head=linear")
     given = (*data, *SMALL, f"paths.features={features}", *model)
-    assert call("eval.py", "task=validate", *given) == 0
-    assert call("eval.py", "task=validate", "experiment=how_far", *given) == 0
+    assert call("eval.py", "task=preflight", *given) == 0
+    assert call("eval.py", "task=preflight", "experiment=shift_report", *given) == 0
     assert capsys.readouterr().out.count("1 of 1 jobs can run; nothing was started") == 2
     assert not features.exists()
 

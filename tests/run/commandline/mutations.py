@@ -27,7 +27,7 @@ VALID = [
     ("eval", ["detector=[msp]", "detector_preset=paper", "metrics.fpr95_positive=id"]),
     ("eval", ["-m", "detector=msp,knn", "shift=covariate,semantic", "data.per_cell=3"]),
     ("eval", ["task=compare", "task.runs=[a/seed=0,b/seed=0]"]),
-    ("eval", ["task=measure", "task.laid=outputs/laid/seed=0", "clip=tiny"]),
+    ("eval", ["task=shift_scores", "task.laid=outputs/laid/seed=0", "clip=tiny"]),
     ("eval", ["tuning=val_ood", "tuning.sets=[container]", "metrics.draws=50"]),
     ("eval", ["task=predict", "ckpt=RUN", "task.images=DIR", "task.alpha=0.05"]),
 ]

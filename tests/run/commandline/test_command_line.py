@@ -328,7 +328,7 @@ def test_processes_of_torchrun_that_the_trainer_does_not_join_are_refused(
     started = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
     for name, value in {**started, "TORCHELASTIC_RUN_ID": "none"}.items():
         monkeypatch.setenv(name, value)
-    line = ("task=measure", "logger=none", "trainer=cpu", f"paths.root={tmp_path}")
+    line = ("task=shift_scores", "logger=none", "trainer=cpu", f"paths.root={tmp_path}")
     assert call("eval.py", *line) == 1
     (error,) = capsys.readouterr().err.splitlines()
     assert error.startswith(

@@ -63,7 +63,7 @@ def test_a_network_from_the_current_folder(own, capsys):
         "data.per_shift_set=4",
         "data.per_cell=0",
     )
-    line = ("--config-dir", "conf", "model=mine", *few, "logger=none", "task=validate")
+    line = ("--config-dir", "conf", "model=mine", *few, "logger=none", "task=preflight")
     status = call("train.py", *line, "detector=[mine,msp]")
     assert "1 of 1 jobs can run" in capsys.readouterr().out
     assert status == 0

@@ -142,7 +142,7 @@ def test_no_experiment_leaves_options_of_its_task_behind(name, typed, tmp_path):
 
 LINES = {
     "builtin data": ("model.weights=net.pt", "metrics.draws=10", "trainer.accelerator=cpu"),
-    "measured shift": ("experiment=how_far", "model=clip", "clip=scenes", "task.k=5"),
+    "measured shift": ("experiment=shift_report", "model=clip", "clip=scenes", "task.k=5"),
     "a network of timm": ("model=timm", "model.name=resnet18", "model.pretrained=true"),
     "options of training": ("trainer.max_epochs=3", "trainer.min_epochs=1", "trainer.precision=32"),
     "datasets of a group": ("data=cifar10", "data/ood=[svhn]", "data.shift_order=[svhn]"),

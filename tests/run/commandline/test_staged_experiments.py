@@ -172,7 +172,7 @@ def test_every_stage_of_the_experiments_composes(name):
 def test_validation_lists_what_shifted_bronzes_lacks(tmp_path, capsys):
     arguments = ("experiment=shifted_bronzes", "study.clipn=nowhere.pt", f"data.root={tmp_path}/no")
     arguments += (f"paths.outputs={tmp_path}/outputs", "logger=none")
-    assert call("train.py", *arguments, "task=validate") == 1
+    assert call("train.py", *arguments, "task=preflight") == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "stage 15 of 15: tables" in out
     assert "data annotations:" in out

@@ -1,10 +1,10 @@
-"""`task=validate`: what is missing in a sweep, before anything runs."""
+"""`task=preflight`: what is missing in a sweep, before anything runs."""
 
 from cli import call
 
 
 def validated(capsys, script, *arguments):
-    status = call(script, "-m", "task=validate", "logger=none", *arguments)
+    status = call(script, "-m", "task=preflight", "logger=none", *arguments)
     captured = capsys.readouterr()
     return status, " ".join(captured.out.split()), captured.err
 
@@ -42,7 +42,7 @@ def test_everything_missing_is_listed_at_once(tmp_path, capsys):
 def test_files_of_a_clip_are_listed_with_the_data(tmp_path, capsys):
     wanted = ("clip=vit_b16", f"clip.cache_dir={tmp_path}", "data=folder")
     folders = (f"data.id.train={tmp_path}/photos", f"data.ood.mine={tmp_path}/a")
-    for arguments in (("task=measure",), ("prompt=mcm", "detector=[]")):
+    for arguments in (("task=shift_scores",), ("prompt=mcm", "detector=[]")):
         status, out, _ = validated(capsys, "eval.py", *arguments, *wanted, *folders)
         assert status == 1
         assert "CLIP ViT-B-16-quickgelu:" in out

@@ -52,7 +52,7 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measure(Task):
+class ShiftScores(Task):
     """Writes ``shift_scores.parquet``, ``results.*`` and ``shift.html``, see :meth:`measured`.
 
     Args:

@@ -1,4 +1,4 @@
-"""``task=validate``: what is missing, before anything runs."""
+"""``task=preflight``: what is missing, before anything runs."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ood_lab.run.commandline.composition import running_overrides
 
 
 @dataclass(frozen=True, kw_only=True)
-class Validate(Task):
+class Preflight(Task):
     """Builds jobs dry and lists all that is missing, see ``validate``.
 
-    ``train.py -m task=validate ...`` is answered for the whole sweep before Hydra starts a job;
+    ``train.py -m task=preflight ...`` is answered for the whole sweep before Hydra starts a job;
     what runs here is the task of an experiment that chooses it in its YAML.
 
     Args:

@@ -51,8 +51,8 @@ from ood_lab.lvlm.questions.question_files import write_questions
 from ood_lab.run.building.workspace import Workspace
 from ood_lab.shift import LEVELS as MOST
 from ood_lab.shift import cell_counts, pool_edges, undecomposed
-from ood_lab.tasks.divide import with_sources, write_division
 from ood_lab.tasks.score import Passed, Score
+from ood_lab.tasks.shift_levels import with_sources, write_division
 
 log = logging.getLogger(__name__)
 
@@ -67,12 +67,12 @@ _K = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class HowFar(Score):
+class ShiftReport(Score):
     """Measures and divides the OOD sets, then scores every detector on sets and levels.
 
     ``shift_scores.parquet`` and the rows of kind ``shift`` in ``results.*`` say how far every image
     and set is from ID train; ``levels.parquet`` and ``cells/`` which level it has, see
-    :class:`~ood_lab.tasks.divide.Divide`. ``report.html`` begins with the answer.
+    :class:`~ood_lab.tasks.shift_levels.ShiftLevels`. ``report.html`` begins with the answer.
 
     Args:
         distance: what measures, see the YAML file.

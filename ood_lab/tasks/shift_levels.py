@@ -34,13 +34,13 @@ from ood_lab.shift import (
     save_edges,
     write_imglist,
 )
-from ood_lab.tasks.measure import Measure
+from ood_lab.tasks.shift_scores import ShiftScores
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Divide(Measure):
+class ShiftLevels(ShiftScores):
     """Measures the pool and writes ``levels.parquet``, ``level_edges.json`` and a list per cell.
 
     ``sha256`` in ``levels.parquet`` is that of the file of each image, "" where it is not one.

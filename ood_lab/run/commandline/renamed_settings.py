@@ -1,0 +1,22 @@
+"""Former names of settings and tasks, each with its present one."""
+
+from __future__ import annotations
+
+from ood_lab.common.errors import UserError
+
+#: ``key=choice`` or the beginning of a key, as it was -> as it is.
+RENAMED = {
+    "task=validate": "task=preflight",
+    "task=how_far": "task=shift_report",
+    "task=measure": "task=shift_scores",
+    "task=divide": "task=shift_levels",
+    "experiment=how_far": "experiment=shift_report",
+}
+
+
+def check_present_name(override: str) -> None:
+    """Raises :class:`UserError` for a former name; the message has the present one."""
+    for old, new in RENAMED.items():
+        rest = override.lstrip("+~").removeprefix(old)
+        if rest != override.lstrip("+~") and (not rest or rest[0] in "=.,"):
+            raise UserError(f"{old} is now {new}: write {new}{rest}")

@@ -35,7 +35,7 @@ def require_ood(data: OODDataModule) -> None:
     if not data.ood_names:
         raise UserError(
             "there is no OOD set: add one with data.ood.NAME=DIR, or make one of ID test: "
-            "graded=corruptions"
+            "synthetic_ood=corruptions"
         )
 
 
@@ -52,7 +52,7 @@ def chosen_sets(data: OODDataModule, shift: Mapping[str, Any]) -> list[str]:
         return [n for n in data.ood_names if axes or "semantic_level" not in data.splits[n].table]
     if not leveled:
         raise UserError(
-            f"no OOD set has a column {' or '.join(axes)}: use shift=sets, or give a manifest "
+            f"no OOD set has a column {' or '.join(axes)}: use report_by=sets, or give a manifest "
             "with that column"
         )
     return leveled

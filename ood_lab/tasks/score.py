@@ -116,7 +116,7 @@ class Score(Task):
 
         None, where the data has no OOD set and nothing in the configuration asks for one.
         """
-        data, shift, tuning = ws.data, ws.shift, ws.tuning
+        data, shift, tuning = ws.data, ws.report_by, ws.tuning
         check_values(Evaluation, ws.metrics, "metrics")
         check_sizes(ws.detectors, data, len(data.classes))
         if not data.ood_names and shift["sets"] and not tuning.sets:
@@ -216,7 +216,7 @@ class Score(Task):
         methods = [*timing, *([asked.name] if asked else [])]
         write_table(scores, ws.folder / "scores.parquet")
         evaluation = Evaluation(
-            known_columns(scores, ws.shift["axes"], accuracy),
+            known_columns(scores, ws.report_by["axes"], accuracy),
             methods,
             seed=ws.seed,
             csid=ws.data.csid_names,
@@ -375,7 +375,7 @@ def _facts(ws: Workspace, test: FeatureBank, accuracy: float | None) -> dict[str
         "fpr95_positive": ws.metrics["fpr95_positive"],
         "model": model,
         "classes": data.classes,
-        "graded": plain(ws.graded) if ws.graded else None,
+        "synthetic_ood": plain(ws.synthetic_ood) if ws.synthetic_ood else None,
         "split_off": {name: len(data.splits[name]) for name in data.split_off},
         "id_accuracy": accuracy,
         "id_chance": Chance.of(test.labels, len(data.classes)).share,
@@ -394,10 +394,10 @@ def later(run: Path | None) -> str:
         ckpt = shlex.quote(f"ckpt={run}")
         remedy = (
             f"{command('eval')} {ckpt} data.ood.NAME=DIR scores them with these weights; "
-            "graded=corruptions instead makes an OOD set of ID test"
+            "synthetic_ood=corruptions instead makes an OOD set of ID test"
         )
     else:
-        remedy = "give this command line data.ood.NAME=DIR, or graded=corruptions"
+        remedy = "give this command line data.ood.NAME=DIR, or synthetic_ood=corruptions"
     return f"there is no OOD set, so no detector was scored: {remedy}"
 
 

@@ -93,9 +93,9 @@ class ShiftLevels(ShiftScores):
 def with_sources(pool: pd.DataFrame, data: OODDataModule, cache: str) -> pd.DataFrame:
     """The images with the hash of their file.
 
-    Where some are made of others (``graded=...``) there are columns ``source`` (the file; elsewhere
-    the image itself), ``corruption`` and ``severity`` (elsewhere empty and 0), too: with the
-    settings of ``graded`` they say how an image is made again.
+    Where some are made of others (``synthetic_ood=...``) there are columns ``source`` (the file;
+    elsewhere the image itself), ``corruption`` and ``severity`` (elsewhere empty and 0), too: with
+    the settings of ``synthetic_ood`` they say how an image is made again.
     """
     names = [name for name in data.ood_names if "corruption" in data.splits[name].table]
     paths = pool["path"].astype(str)
@@ -139,7 +139,7 @@ def write_division(folder: Path, pool: pd.DataFrame, counts: np.ndarray, edges: 
     if len(listed) < len(pool):
         log.info(
             "the lists of cells/ hold the %s of %s images that are files; the others are made of "
-            "ID test: data.levels=%s with the same graded=... brings them all",
+            "ID test: data.levels=%s with the same synthetic_ood=... brings them all",
             f"{len(listed):,}",
             f"{len(pool):,}",
             folder / "levels.parquet",

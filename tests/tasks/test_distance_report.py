@@ -279,10 +279,10 @@ def test_what_cannot_be_asked_is_told_before_any_work(scenes, capsys, changes, w
 def test_without_synthetic_ood_sets_there_is_nothing_to_measure(tmp_path, capsys):
     write_photos(tmp_path, (40, 40), "jpg")
     line = ("data=folder", f"data.id.train={tmp_path}/id", f"paths.outputs={tmp_path}/outputs")
-    assert call("train.py", *line, "graded=none", *FAST) == 0
+    assert call("train.py", *line, "synthetic_ood=none", *FAST) == 0
     run = run_folders(tmp_path / "outputs")[-1]
     assert set(read_results(run)["kind"]) == {"detection"}
-    assert "graded=corruptions" in capsys.readouterr().out
+    assert "synthetic_ood=corruptions" in capsys.readouterr().out
 
 
 def test_models_that_train_in_their_own_way_bring_their_own_task():

@@ -27,7 +27,7 @@ def train(photos, *more):
 
 def test_id_alone_is_trained_and_scored_later(photos, capsys):
     data = ("data=folder", f"data.id.train={photos}/id", *SMALL, f"paths.outputs={photos}/outputs")
-    data += ("graded=none",)
+    data += ("synthetic_ood=none",)
     for _ in range(2):  # the second time it is shown again
         assert call("train.py", *data) == 0
         out = " ".join(capsys.readouterr().out.split())
@@ -81,7 +81,7 @@ def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
     assert set(results.ood.dropna()) == {"corrupted"}
     assert "shift" in set(results.kind)
     assert json.loads((run / "manifest.json").read_text())["split_off"] == {"val": 6, "test": 18}
-    assert call("train.py", *data, "graded=corruptions") == 0
+    assert call("train.py", *data, "synthetic_ood=corruptions") == 0
     assert f"already done on {(run / 'DONE').read_text().strip()}" in capsys.readouterr().out
     assert call("eval.py", "experiment=shift_report", f"ckpt={run}", *outputs) == 0
     assert said in capsys.readouterr().out
@@ -96,9 +96,9 @@ def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
 
 
 def test_levels_of_shift_need_an_ood_set_before_training(photos, capsys):
-    data = ("data=folder", f"data.id.train={photos}/id", "shift=semantic", *SMALL)
+    data = ("data=folder", f"data.id.train={photos}/id", "report_by=semantic", *SMALL)
     data += (f"paths.outputs={photos}/outputs",)
-    assert call("train.py", *data, "graded=none") == 1
+    assert call("train.py", *data, "synthetic_ood=none") == 1
     assert "add one with data.ood.NAME=DIR" in capsys.readouterr().err
     assert call("train.py", *data) == 1  # corruptions have covariate levels
     assert "no OOD set has a column semantic_level" in capsys.readouterr().err

@@ -34,7 +34,7 @@ def outputs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(outputs):
     detectors = (f"detector=[{','.join(NAMES)}]", STEP)
-    arguments = ("logger=none", "task.report=false", "shift=sets", f"paths.outputs={outputs}")
+    arguments = ("logger=none", "task.report=false", "report_by=sets", f"paths.outputs={outputs}")
     assert call("train.py", "experiment=smoke", *SMALL, *detectors, *arguments) == 0
     return run_folders(outputs)[-1]
 

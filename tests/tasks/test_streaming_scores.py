@@ -16,7 +16,13 @@ from ood_lab.features import streaming
 
 SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}
 SMALL = [f"data.{key}={value}" for key, value in SIZES.items()]
-LINE = (*SMALL, "data.eval_batch_size=8", "logger=none", "shift=sets", "trainer.accelerator=cpu")
+LINE = (
+    *SMALL,
+    "data.eval_batch_size=8",
+    "logger=none",
+    "report_by=sets",
+    "trainer.accelerator=cpu",
+)
 OF_SUMS = "detector=[msp,mds,fdbd,nci,neco,pnml,dice]"
 OF_ROWS = "detector=[msp,odin,knn,vim,klm,react,mds_ensemble]"
 STEP = "detector.mds_ensemble.noise=0.0014"  # needs a second pass

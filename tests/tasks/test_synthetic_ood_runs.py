@@ -14,12 +14,15 @@ SMALL = (
     *("logger=none", "trainer.accelerator=cpu"),
 )
 EVAL = ("eval.py", "trainer.accelerator=cpu", "logger=none", "detector=[knn]", "task.report=false")
-NOISY = ("graded=corruptions", "graded.corruptions=[gaussian_noise,impulse_noise,contrast]")
+NOISY = (
+    "synthetic_ood=corruptions",
+    "synthetic_ood.corruptions=[gaussian_noise,impulse_noise,contrast]",
+)
 
 
 @pytest.fixture(scope="module")
 def outputs(tmp_path_factory):
-    return tmp_path_factory.mktemp("graded")
+    return tmp_path_factory.mktemp("synthetic_ood")
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +54,14 @@ def test_stronger_corruption_is_easier_to_notice(noisy):
 
 def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
     again = evaluated(outputs, noisy)
-    assert read_config(again)["graded"] == read_config(noisy)["graded"]
+    assert read_config(again)["synthetic_ood"] == read_config(noisy)["synthetic_ood"]
     old, new = (pd.read_parquet(run / "scores.parquet") for run in (noisy, again))
     pd.testing.assert_frame_equal(old, new)
-    chosen = ("graded=corruptions", "graded.by_set=true", "graded.severities=[1,5]")
+    chosen = (
+        "synthetic_ood=corruptions",
+        "synthetic_ood.by_set=true",
+        "synthetic_ood.severities=[1,5]",
+    )
     other = evaluated(outputs, noisy, *chosen)
     assert other.parent.name != again.parent.name
     results = pd.read_parquet(other / "results.parquet")
@@ -65,7 +72,10 @@ def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
 
 def test_held_out_classes_are_taken_over_with_the_network(outputs):
     few = ("data.train=110", "trainer.max_epochs=1")  # how well it learns does not matter here
-    held = ("graded=classes", "graded.held_out=[early Shang,late Western Zhou]")
+    held = (
+        "synthetic_ood=held_out_classes",
+        "synthetic_ood.held_out=[early Shang,late Western Zhou]",
+    )
     run = trained(outputs, *held, *few)
     assert len(read_json(run / "manifest.json")["classes"]) == 9
     again = evaluated(outputs, run)
@@ -75,11 +85,15 @@ def test_held_out_classes_are_taken_over_with_the_network(outputs):
 
 def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
     """Neither by the names of its classes, nor by the size of a head that has no names."""
-    held = ("graded=classes", "graded.held_out=[early Shang]", f"paths.outputs={tmp_path}")
+    held = (
+        "synthetic_ood=held_out_classes",
+        "synthetic_ood.held_out=[early Shang]",
+        f"paths.outputs={tmp_path}",
+    )
     assert call(*EVAL, f"ckpt={noisy}", *held) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "was trained with early Shang" in line
-    assert "graded=corruptions makes an OOD set that holds out no class" in line
+    assert "synthetic_ood=corruptions makes an OOD set that holds out no class" in line
     data = ("data.train=55", "data.test=33", "data.per_shift_set=0", "data.per_cell=0")
     net = ("model=module", "model.net._target_=cifar_resnet.ResNet20", "model.head=linear")
     for classes in (11, 12):
@@ -99,23 +113,23 @@ def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
 
 
 WRONG = {
-    "graded.corruptions=[fogg]": "did you mean 'fog'",
-    "graded.severities=[6]": "graded.severities",
-    "graded.held_out=[cat]": "graded=both and graded=classes",
+    "synthetic_ood.corruptions=[fogg]": "did you mean 'fog'",
+    "synthetic_ood.severities=[6]": "synthetic_ood.severities",
+    "synthetic_ood.held_out=[cat]": "synthetic_ood=both and synthetic_ood=held_out_classes",
 }
 
 
 @pytest.mark.parametrize("override", WRONG)
 def test_mistakes_are_one_line(override, tmp_path, capsys):
-    arguments = (*SMALL, "graded=corruptions", override, f"paths.outputs={tmp_path}")
+    arguments = (*SMALL, "synthetic_ood=corruptions", override, f"paths.outputs={tmp_path}")
     assert call("train.py", *arguments) != 0
     assert WRONG[override] in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_a_run_is_evaluated_without_the_sets_that_it_made(noisy, outputs, capsys):
-    assert call(*EVAL, f"ckpt={noisy}", "graded=none", f"paths.outputs={outputs}") == 0
+    assert call(*EVAL, f"ckpt={noisy}", "synthetic_ood=none", f"paths.outputs={outputs}") == 0
     assert "there is no OOD set" in capsys.readouterr().out
-    assert not read_config(run_folders(outputs)[-1])["graded"]
+    assert not read_config(run_folders(outputs)[-1])["synthetic_ood"]
 
 
 def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(tmp_path):
@@ -124,7 +138,7 @@ def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(t
         "task=shift_levels",
         "task.levels=3",
         *NOISY,
-        "graded.severities=[5]",
+        "synthetic_ood.severities=[5]",
         "task.report=false",
     )
     rest = ("logger=none", "trainer.accelerator=cpu", "metrics.draws=10")

@@ -43,7 +43,7 @@ from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.transforms.background_replacement import Backgrounds
 from ood_lab.data.transforms.background_settings import Replacement
 from ood_lab.data.transforms.native_size import without_resize
-from ood_lab.data.transforms.synthetic_ood import Graded
+from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 
 Batch = dict[str, Any]
 
@@ -69,7 +69,7 @@ class OODDataModule(L.LightningDataModule):
             job; and of the sample that the check decodes.
         info: what to know of the data: ``licence``, ``source``, ``redistribute``, ``tree``,
             ``sha256`` (of list files, by set). Shown by ``task=data_check``, otherwise unused.
-        graded: makes OOD sets of the ID data; None = none.
+        synthetic_ood: makes OOD sets of the ID data; None = none.
         options: of :attr:`OPTIONS`: loading, checking, and what is done to the sets.
 
     Attributes:
@@ -102,7 +102,7 @@ class OODDataModule(L.LightningDataModule):
         unresized: Sequence[str] = (),
         seed: Seed = 0,
         info: Mapping[str, Any] | None = None,
-        graded: Graded | None = None,
+        synthetic_ood: SyntheticOOD | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
@@ -115,12 +115,12 @@ class OODDataModule(L.LightningDataModule):
         self.left_out: list[str] = []
         #: Sets that were missing, and are split off ``train``.
         self.split_off: list[str] = []
-        #: Classes that ``graded`` takes out of ID.
+        #: Classes that ``synthetic_ood`` takes out of ID.
         self.held_out: list[str] = []
         self.unresized = list(unresized)
         self.seed = seed
         self.info = dict(info or {})
-        self.graded = graded
+        self.synthetic_ood = synthetic_ood
         self.loading = taken(Loading, options)
         self.checking = taken(Checking, options)
         self.few = taken(FewShots, options)
@@ -181,23 +181,24 @@ class OODDataModule(L.LightningDataModule):
         if self.splits:
             return
         splits = dict(self.build_splits())
-        if self.graded:
+        if self.synthetic_ood:
             whole = splits["train"].classes
-            splits, notes = self.graded.hold_out(splits, [*ID_SPLITS, *self.csid_names])
+            splits, notes = self.synthetic_ood.hold_out(splits, [*ID_SPLITS, *self.csid_names])
             self.held_out = [name for name in whole if name not in splits["train"].classes]
             self.notes += notes
             if not (self.shift_order or self.ood_groups):
-                self.shift_order = self.graded.order(splits)
+                self.shift_order = self.synthetic_ood.order(splits)
         self.notes += self.few.apply(splits)
         self.notes += self.exposure.add(splits, self.checking, self.remark)
-        names = [*splits, *(self.graded.names if self.graded else ())]
+        names = [*splits, *(self.synthetic_ood.names if self.synthetic_ood else ())]
         self._check_names(names)
         if not self.is_whole:
             self._whole_train = splits["train"]  # a few batches need not have all labels
         self.notes += self.cut.apply(splits, self.loading)
         if not self._ood_of(names):
             self.notes.append(
-                "there is no OOD set: data.ood.NAME=DIR adds one, graded=corruptions makes one of "
+                "there is no OOD set: data.ood.NAME=DIR adds one, synthetic_ood=corruptions "
+                "makes one of "
                 "ID test"
             )
         report = check_data(
@@ -215,8 +216,8 @@ class OODDataModule(L.LightningDataModule):
         self.notes += self.replacement.apply(
             splits, self.own_backgrounds(), self.seed, self.checking.cache_dir
         )
-        if self.graded:
-            splits = self._with_corrupted(splits, self.graded, report)
+        if self.synthetic_ood:
+            splits = self._with_corrupted(splits, self.synthetic_ood, report)
         self.exposure.check(splits)
         ood = {name: splits[name] for name in self._ood_of(splits)}
         self.notes += self.division.apply(ood, self.cut)
@@ -227,13 +228,13 @@ class OODDataModule(L.LightningDataModule):
         self.report, self.splits = report, splits
 
     def _with_corrupted(
-        self, splits: dict[str, ImageDataset], graded: Graded, report: CheckReport
+        self, splits: dict[str, ImageDataset], synthetic_ood: SyntheticOOD, report: CheckReport
     ) -> dict[str, ImageDataset]:
         """The sets and those that are made of what is left of ID test, also in the report."""
-        splits, notes = graded.corrupt(splits)
+        splits, notes = synthetic_ood.corrupt(splits)
         self.notes += notes
         report.sets[:] = [summary for summary in report.sets if summary.name in splits]
-        for name in graded.names:
+        for name in synthetic_ood.names:
             splits[name] = self.cut.of(splits[name], self.loading)
             report.sets.append(SetSummary(name, len(splits[name])))
         return splits

@@ -94,7 +94,8 @@ def named(classes: Sequence[str], names: Sequence[str]) -> list[int]:
     for name in texts:
         if name not in classes:
             raise UserError(
-                f"graded.held_out names '{name}', which is not a class: {suggestion(name, classes)}"
+                f"synthetic_ood.held_out names '{name}', which is not a class: "
+                f"{suggestion(name, classes)}"
             )
     return sorted({list(classes).index(name) for name in texts})
 

@@ -32,20 +32,20 @@ from ood_lab.schema.shift_axes import LEVELS
 SEMANTIC, COVARIATE = LEVELS
 #: Classes that a note names at most.
 _SHOWN = 12
-Kind = Literal["corruptions", "classes", "both"]
+Kind = Literal["corruptions", "held_out_classes", "both"]
 Severity = Annotated[int, Interval(ge=SEVERITIES[0], le=SEVERITIES[-1])]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Graded:
+class SyntheticOOD:
     """OOD sets of known levels of shift, made of the ID test images.
 
     - ``corruptions``: the set ``corrupted``, the ID test images under common corruptions; covariate
       level = severity.
-    - ``classes``: the set ``held_out``, the ID test images of classes that are left out of train,
-      val and test; in a hierarchy, semantic level = distance to the remaining classes, see
+    - ``held_out_classes``: the set ``held_out``, the ID test images of classes that are left out of
+      train, val and test; in a hierarchy, semantic level = distance to the remaining classes, see
       :func:`~ood_lab.data.transforms.held_out_classes.distances`.
-    - ``both``: the set ``graded``, all pairs of these levels but (0, 0).
+    - ``both``: the set ``synthetic_ood``, all pairs of these levels but (0, 0).
 
     A set with one level alone has no column of levels.
 
@@ -77,17 +77,23 @@ class Graded:
     seed: Seed = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("corruptions", "classes", "both"):
-            raise UserError(f"graded.kind={self.kind}: choose corruptions, classes or both")
+        if self.kind not in ("corruptions", "held_out_classes", "both"):
+            raise UserError(
+                f"synthetic_ood.kind={self.kind}: choose corruptions, held_out_classes or both"
+            )
         for name in self.corruptions or ():
             if name not in CORRUPTIONS:
-                raise UserError(f"graded.corruptions: no '{name}': {suggestion(name, CORRUPTIONS)}")
-        if self.kind != "classes":
+                raise UserError(
+                    f"synthetic_ood.corruptions: no '{name}': {suggestion(name, CORRUPTIONS)}"
+                )
+        if self.kind != "held_out_classes":
             _check_list("corruptions", self._kinds)
             _check_list("severities", self.severities)
             for severity in self.severities:
                 if severity not in SEVERITIES:
-                    raise UserError(f"graded.severities: {severity}: give numbers from 1 to 5")
+                    raise UserError(
+                        f"synthetic_ood.severities: {severity}: give numbers from 1 to 5"
+                    )
 
     @property
     def _kinds(self) -> list[str]:
@@ -96,10 +102,10 @@ class Graded:
     @property
     def names(self) -> list[str]:
         """The sets that :meth:`corrupt` adds."""
-        if self.kind == "classes":
+        if self.kind == "held_out_classes":
             return []
         if self.kind == "both":
-            return ["graded"]
+            return ["synthetic_ood"]
         if self.by_set:
             return [f"corrupted_{severity}" for severity in sorted(self.severities)]
         return ["corrupted"]
@@ -127,13 +133,15 @@ class Graded:
                 exist, fewer than two would stay, or no test image shows a held-out one.
         """
         if "test" not in splits:
-            raise UserError(f"graded={self.kind} makes OOD sets of ID test, and there is none")
+            raise UserError(
+                f"synthetic_ood={self.kind} makes OOD sets of ID test, and there is none"
+            )
         _check_free(self.names, splits)
         if self.kind == "corruptions":
             return dict(splits), []
         classes, test = splits["train"].classes, splits["test"]
         if not classes:
-            raise UserError(f"graded={self.kind} holds out classes, and ID has no labels")
+            raise UserError(f"synthetic_ood={self.kind} holds out classes, and ID has no labels")
         above = labels_above(splits["train"])
         if self.held_out is None:
             held = choose(above, self.share, self.seed)
@@ -142,7 +150,8 @@ class Graded:
         stay = len(classes) - len(held)
         if not held or stay < 2:
             raise UserError(
-                f"graded={self.kind} would hold out {len(held)} of {counted(len(classes), 'class')}"
+                f"synthetic_ood={self.kind} would hold out {len(held)} of "
+                f"{counted(len(classes), 'class')}"
                 f" and leave {stay}: hold out at least one, and leave two"
             )
         apart = distances(above, held)
@@ -164,9 +173,9 @@ class Graded:
         distance = test.table["label"].map(apart).fillna(0).to_numpy(np.int64)
         levels = sorted(set(distance.tolist()) - {0})
         if not levels:
-            raise UserError(f"graded={self.kind}: no ID test image shows a held-out class")
+            raise UserError(f"synthetic_ood={self.kind}: no ID test image shows a held-out class")
         rows = {d: self._some(np.flatnonzero(distance == d), d) for d in levels}
-        if self.by_set and self.kind == "classes" and len(levels) > 1:
+        if self.by_set and self.kind == "held_out_classes" and len(levels) > 1:
             return {
                 f"held_out_{d}": images_of_classes(test, f"held_out_{d}", rows[d], {})
                 for d in levels
@@ -179,12 +188,12 @@ class Graded:
     def corrupt(
         self, splits: Mapping[str, ImageDataset]
     ) -> tuple[dict[str, ImageDataset], list[str]]:
-        """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of ``graded``.
+        """Adds the sets :attr:`names`; for ``both``, ``held_out`` becomes a part of it.
 
         Returns:
             The sets, and what the user should know.
         """
-        if self.kind == "classes":
+        if self.kind == "held_out_classes":
             return dict(splits), []
         test = splits["test"]
         plan = self._plan(0, self._some(np.arange(len(test)), 0), self.severities)
@@ -198,7 +207,7 @@ class Graded:
             of_held = (plan["source"] == 1).to_numpy()
             plan[SEMANTIC] = 0
             plan.loc[of_held, SEMANTIC] = semantic[plan.loc[of_held, "row"]]
-            made["graded"] = self._set("graded", [test, held], plan, COVARIATE)
+            made["synthetic_ood"] = self._set("synthetic_ood", [test, held], plan, COVARIATE)
         elif self.by_set:
             for severity, part in plan.groupby("severity"):
                 name = f"corrupted_{severity}"
@@ -237,7 +246,7 @@ class Graded:
 
     def _some(self, rows: np.ndarray, level: int) -> np.ndarray:
         """``images`` of these rows by chance, ascending."""
-        drawn = stream(self.seed, "graded images", level).permutation(rows)
+        drawn = stream(self.seed, "synthetic_ood images", level).permutation(rows)
         return np.sort(drawn[: self.images])
 
 
@@ -252,10 +261,12 @@ def _listed(classes: Sequence[str], apart: Mapping[int, int], above: Above) -> s
 
 def _check_list(key: str, values: Sequence[object]) -> None:
     if not values or len(set(values)) < len(values):
-        raise UserError(f"graded.{key}={list(values)}: give at least one, and none twice")
+        raise UserError(f"synthetic_ood.{key}={list(values)}: give at least one, and none twice")
 
 
 def _check_free(names: Iterable[str], splits: Mapping[str, ImageDataset]) -> None:
     for name in names:
         if name in splits:
-            raise UserError(f"data.ood.{name}: graded makes a set of that name; rename yours")
+            raise UserError(
+                f"data.ood.{name}: synthetic_ood makes a set of that name; rename yours"
+            )

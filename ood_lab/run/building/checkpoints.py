@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
 
 #: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
-INHERITED = {"data": ("data",), "model": ("model",), "graded": ("data", "graded")}
+INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
 #: Characters of a file's name, on all file systems that are in use.
 _LONGEST = 255
 

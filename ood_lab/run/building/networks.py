@@ -77,15 +77,17 @@ def knows_held_out(backbone: Backbone, data: OODDataModule) -> str | None:
     return (
         f"the head of {backbone.name} has {heads:,} classes, ID {stay:,} without the held-out "
         f"{listed(held)}: if it was trained with images of these, they are not OOD for it and the "
-        "numbers of their sets mislead; train.py with the same graded=... trains without them"
+        "numbers of their sets mislead; train.py with the same synthetic_ood=... trains without "
+        "them"
     )
 
 
 def _knows(what: str, held_out: Sequence[str]) -> str:
     these = "them" if len(held_out) > 1 else "it"
     return (
-        f"{what}: what the network knows is not OOD. train.py with this graded=... trains without "
-        f"{these}; graded=corruptions makes an OOD set that holds out no class"
+        f"{what}: what the network knows is not OOD. train.py with this synthetic_ood=... trains "
+        "without "
+        f"{these}; synthetic_ood=corruptions makes an OOD set that holds out no class"
     )
 
 

@@ -189,10 +189,10 @@ class Workspace:
         """``draws`` and ``seed`` of the bootstrap."""
         return {"draws": int(self.metrics["draws"]), "seed": self.seed}
 
-    @made_of("shift")
-    def shift(self) -> dict[str, Any]:
-        """The resolved ``shift`` node."""
-        return dict(self.settings["shift"])
+    @made_of("report_by")
+    def report_by(self) -> dict[str, Any]:
+        """The resolved ``report_by`` node."""
+        return dict(self.settings["report_by"])
 
     @cached_property
     def trains(self) -> bool:
@@ -221,16 +221,16 @@ class Workspace:
         return self.new_data()
 
     def new_data(self) -> OODDataModule:
-        """A DataModule that makes OOD sets from its ID data if :attr:`graded` says so."""
+        """A DataModule that makes OOD sets from its ID data if :attr:`synthetic_ood` says so."""
         # As a node: Hydra would turn a dataclass into a dictionary.
-        graded = {"graded": self.graded} if self.graded else {}
+        synthetic_ood = {"synthetic_ood": self.synthetic_ood} if self.synthetic_ood else {}
         data = self.settings["data"]
         groups = {kind: data.get(kind) for kind in ("id", "csid", "ood", "ood_val")}
         sources = nodes.left_to_data(groups | {"": {"outliers": data.get("outliers")}})
-        return self.build("data", **sources.pop(""), **sources, **graded)
+        return self.build("data", **sources.pop(""), **sources, **synthetic_ood)
 
     @cached_property
-    def graded(self) -> DictConfig | None:
+    def synthetic_ood(self) -> DictConfig | None:
         """The node that makes OOD sets of ID test; None without one."""
         return synthetic_datasets.graded_of(self.settings)
 
@@ -240,7 +240,7 @@ class Workspace:
         self._unread.setup()
         return self._unread
 
-    @made_of("data", "graded")
+    @made_of("data", "synthetic_ood")
     def data(self) -> OODDataModule:
         """The DataModule, set up, printed, and recorded in the run folder."""
         from ood_lab.common.console import print_whole

@@ -17,10 +17,10 @@ from ood_lab.run.commandline.override_values import key_of
 #: set options of that task.
 _OF_SCORING = re.compile(
     r"(experiment=(how_far|vessels_lvlm|vessels_grid)|task|detector|detector_table|metrics|shift"
-    r"|tuning|lvlm|logger|force|graded|trainer\.(max|min)_\w+)\b"
+    r"|tuning|lvlm|logger|force|synthetic_ood|trainer\.(max|min)_\w+)\b"
     r"|data[./](ood|ood_val|csid|levels|shift_order|ood_groups|full_spectrum)\b"
 )
-_OF_GRADED = re.compile(r"(graded|name|force)\b")
+_OF_GRADED = re.compile(r"(synthetic_ood|name|force)\b")
 #: Overrides that weights of this run do not bring along.
 _NOT_OF_RUN = re.compile(r"(paths\.\w+|debug)=")
 
@@ -49,7 +49,7 @@ def next_command(
     own = running_overrides()
     if detector is None or not held_out:
         return None
-    if (settings.get("graded") or {}).get("kind") in ("classes", "both"):
+    if (settings.get("synthetic_ood") or {}).get("kind") in ("classes", "both"):
         if not trains:
             return None
         kept = [o for o in own if not _OF_GRADED.match(o.lstrip("+~"))]

@@ -10,6 +10,9 @@ RENAMED = {
     "task=how_far": "task=shift_report",
     "task=measure": "task=shift_scores",
     "task=divide": "task=shift_levels",
+    "graded=classes": "synthetic_ood=held_out_classes",
+    "graded": "synthetic_ood",
+    "shift": "report_by",
     "experiment=how_far": "experiment=shift_report",
 }
 

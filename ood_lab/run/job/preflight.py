@@ -114,7 +114,7 @@ def _problem(step: Callable[[], Any]) -> list[str]:
 
 def _data(job: Workspace, built: dict[str, Any]) -> None:
     """Builds the data, once for all jobs that share it; all missing sets are one error."""
-    node = {"data": job.settings.get("data"), "graded": job.graded}
+    node = {"data": job.settings.get("data"), "synthetic_ood": job.synthetic_ood}
     key = "data" + json.dumps(node, sort_keys=True, default=str)
     if key not in built:
         data = job.new_data()

@@ -63,8 +63,10 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     _check_name(str(cfg.name))
     ignored = frozenset() if trains(cfg) else ignored_groups(settings["task"])
     told = {key: value for key, value in _of_any_seed(cfg, settings).items() if key not in ignored}
-    if "graded" not in ignored and (graded := graded_of(settings)) is not None:
-        told["graded"] = plain(graded)  # the same run as with this choice on the command line
+    if "synthetic_ood" not in ignored and (synthetic_ood := graded_of(settings)) is not None:
+        told["synthetic_ood"] = plain(
+            synthetic_ood
+        )  # the same run as with this choice on the command line
     if "ckpt" in told:
         told["ckpt"] = checkpoints.origin(cfg.ckpt, int(cfg.seed))
     path = Path(cfg.paths.outputs) / str(cfg.name) / config_hash(told) / f"seed={cfg.seed}"

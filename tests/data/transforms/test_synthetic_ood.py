@@ -17,7 +17,7 @@ from ood_lab.data.transforms.corrupted_images import _reduced
 from ood_lab.data.transforms.corruptions import CORRUPTIONS
 from ood_lab.data.transforms.few_shot import SomeRows
 from ood_lab.data.transforms.held_out_classes import choose, distances
-from ood_lab.data.transforms.synthetic_ood import Graded
+from ood_lab.data.transforms.synthetic_ood import SyntheticOOD
 
 LOOKS = ("fog", "contrast", "gaussian_noise", "pixelate")
 TREE = (
@@ -25,22 +25,22 @@ TREE = (
 )
 
 
-def vessels(graded, **options):
-    data = VesselsDataModule(88, 44, 66, 0, 0, graded=graded, **options)
+def vessels(synthetic_ood, **options):
+    data = VesselsDataModule(88, 44, 66, 0, 0, synthetic_ood=synthetic_ood, **options)
     data.setup()
     return data
 
 
-def photos(root: Path, graded, **options):
+def photos(root: Path, synthetic_ood, **options):
     folders(root / "id", classes=("cat", "dog", "oak", "owl"), each=20)
     options = {"cache_dir": str(root / "cache"), "split": (0.5, 0.2, 0.3)} | options
-    data = FolderDataModule({"train": str(root / "id")}, {}, graded=graded, **options)
+    data = FolderDataModule({"train": str(root / "id")}, {}, synthetic_ood=synthetic_ood, **options)
     data.setup()
     return data
 
 
 def looks(**options):
-    return Graded(kind="corruptions", corruptions=LOOKS, **options)
+    return SyntheticOOD(kind="corruptions", corruptions=LOOKS, **options)
 
 
 def test_every_image_comes_at_every_severity_and_corruptions_are_spread_evenly():
@@ -65,7 +65,7 @@ def test_every_image_comes_at_every_severity_and_corruptions_are_spread_evenly()
 @pytest.mark.parametrize("images", [40, 80])
 def test_copies_are_spread_evenly_whatever_else_the_seed_draws(images):
     """Halves of the photographs by ``default_rng(seed)`` hold as many copies, of every kind."""
-    data = VesselsDataModule(88, 44, 80, 0, 0, graded=looks(images=images))
+    data = VesselsDataModule(88, 44, 80, 0, 0, synthetic_ood=looks(images=images))
     data.setup()
     table, photographs = data.splits["corrupted"].table, data.splits["test"].table["path"]
     half = set(photographs.iloc[np.random.default_rng(0).permutation(80)[:40]])
@@ -114,7 +114,7 @@ CHANGES = {
 def test_the_identity_covers_whatever_changes_the_images(change):
     source = {"seed": 1} if change == "source" else {}
     options = {"corruptions": LOOKS} | CHANGES[change]
-    other = vessels(Graded(kind="corruptions", **options), **source)
+    other = vessels(SyntheticOOD(kind="corruptions", **options), **source)
     identity = vessels(looks()).splits["corrupted"].identity
     assert other.splits["corrupted"].identity != identity
 
@@ -136,7 +136,7 @@ def test_a_set_for_each_severity_is_in_shift_order():
 
 
 def test_declared_orders_stay():
-    data = VesselsDataModule(44, 22, 22, 4, 0, graded=looks(by_set=True))
+    data = VesselsDataModule(44, 22, 22, 4, 0, synthetic_ood=looks(by_set=True))
     data.setup()
     assert data.shift_order[0] == "transferred_bronze"
     assert data.ood_names[-1] == "corrupted_5"
@@ -145,12 +145,12 @@ def test_declared_orders_stay():
 def test_nothing_is_made_without_being_asked():
     data = vessels(None)
     assert data.ood_names == []
-    assert any("graded=corruptions" in note for note in data.report.notes)
+    assert any("synthetic_ood=corruptions" in note for note in data.report.notes)
 
 
 def test_held_out_classes_are_nowhere_in_id(tmp_path):
-    graded = Graded(kind="classes", held_out=["oak", "dog"])
-    data = photos(tmp_path, graded, shots=4)
+    synthetic_ood = SyntheticOOD(kind="held_out_classes", held_out=["oak", "dog"])
+    data = photos(tmp_path, synthetic_ood, shots=4)
     whole = photos(tmp_path, None)
     assert data.classes == ["cat", "owl"]
     for split in ("train", "val", "test"):
@@ -180,22 +180,22 @@ def test_held_out_classes_are_nowhere_in_id(tmp_path):
 
 def test_distance_is_how_far_up_the_hierarchy_relatives_are(tmp_path):
     (tmp_path / "tree.csv").write_text(TREE)
-    graded = Graded(kind="classes", held_out=["dog", "oak"])
-    data = photos(tmp_path, graded, hierarchy=str(tmp_path / "tree.csv"))
+    synthetic_ood = SyntheticOOD(kind="held_out_classes", held_out=["dog", "oak"])
+    data = photos(tmp_path, synthetic_ood, hierarchy=str(tmp_path / "tree.csv"))
     table = data.splits["held_out"].table
     distance = dict(zip(table["category_name"], table["semantic_level"], strict=True))
     assert distance == {"dog": 1, "oak": 3}
     labels = data.labels
     assert labels.level_names == (("animal",), ("bird", "mammal"), ("cat", "owl"))
     assert labels.parents == ((0, 0), (1, 0))
-    by_set = Graded(kind="classes", held_out=["dog", "oak"], by_set=True)
+    by_set = SyntheticOOD(kind="held_out_classes", held_out=["dog", "oak"], by_set=True)
     data = photos(tmp_path, by_set, hierarchy=str(tmp_path / "tree.csv"))
     assert data.shift_order == data.ood_names == ["held_out_1", "held_out_3"]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_share_by_chance_is_near_and_far(seed):
-    data = vessels(Graded(kind="classes", seed=seed))
+    data = vessels(SyntheticOOD(kind="held_out_classes", seed=seed))
     table = data.splits["held_out"].table
     assert set(table["semantic_level"]) == {1, 2}
     whole = vessels(None)
@@ -255,7 +255,7 @@ def test_csid_sets_and_unlabelled_images_follow(tmp_path):
     data = FolderDataModule(
         {"train": str(tmp_path / "id"), "test": str(tmp_path / "test.csv")}, {},
         csid={"night": str(tmp_path / "csid")}, full_spectrum=True,
-        graded=Graded(kind="classes", held_out=["cat"]),
+        synthetic_ood=SyntheticOOD(kind="held_out_classes", held_out=["cat"]),
     )  # fmt: skip
     data.setup()
     night = data.splits["night"]
@@ -267,14 +267,18 @@ def test_csid_sets_and_unlabelled_images_follow(tmp_path):
 
 
 def test_without_a_hierarchy_a_share_is_held_out(tmp_path):
-    data = photos(tmp_path, Graded(kind="classes", share=0.5))
+    data = photos(tmp_path, SyntheticOOD(kind="held_out_classes", share=0.5))
     assert len(data.classes) == 2
-    again = photos(tmp_path, Graded(kind="classes", share=0.5))
+    again = photos(tmp_path, SyntheticOOD(kind="held_out_classes", share=0.5))
     assert data.classes == again.classes
     assert (
         len(
             {
-                tuple(photos(tmp_path, Graded(kind="classes", share=0.5, seed=s)).classes)
+                tuple(
+                    photos(
+                        tmp_path, SyntheticOOD(kind="held_out_classes", share=0.5, seed=s)
+                    ).classes
+                )
                 for s in range(8)
             }
         )
@@ -284,10 +288,12 @@ def test_without_a_hierarchy_a_share_is_held_out(tmp_path):
 
 def test_both_is_the_grid_of_all_cells_but_that_of_id(tmp_path):
     (tmp_path / "tree.csv").write_text(TREE)
-    graded = Graded(kind="both", held_out=["dog", "oak"], severities=[2, 4], corruptions=LOOKS)
-    data = photos(tmp_path, graded, hierarchy=str(tmp_path / "tree.csv"))
-    assert data.ood_names == ["graded"]
-    grid = data.splits["graded"]
+    synthetic_ood = SyntheticOOD(
+        kind="both", held_out=["dog", "oak"], severities=[2, 4], corruptions=LOOKS
+    )
+    data = photos(tmp_path, synthetic_ood, hierarchy=str(tmp_path / "tree.csv"))
+    assert data.ood_names == ["synthetic_ood"]
+    grid = data.splits["synthetic_ood"]
     cells = grid.table.groupby(["semantic_level", "covariate_level"]).size()
     assert set(cells.index) == set(product((0, 1, 3), (0, 2, 4))) - {(0, 0)}
     assert cells[0].tolist() == [12, 12]
@@ -295,7 +301,7 @@ def test_both_is_the_grid_of_all_cells_but_that_of_id(tmp_path):
     assert set(grid.table.loc[grid.table["semantic_level"] == 3, "category_name"]) == {"oak"}
     clean = grid.table.index[grid.table["covariate_level"] == 0][0]
     assert grid.load_image(clean).tobytes() == load_rgb(grid.table["path"][clean]).tobytes()
-    assert [s.name for s in data.report.sets] == ["train", "val", "test", "graded"]
+    assert [s.name for s in data.report.sets] == ["train", "val", "test", "synthetic_ood"]
 
 
 def test_unreadable_images_and_debug_runs(tmp_path):
@@ -304,36 +310,42 @@ def test_unreadable_images_and_debug_runs(tmp_path):
     sources = {"train": str(folders(tmp_path / "train", classes=("cat", "dog", "oak", "owl"))),
                "test": str(tmp_path / "test")}  # fmt: skip
     sources["val"] = sources["train"]
-    data = FolderDataModule(sources, {}, on_broken="skip", graded=looks())
+    data = FolderDataModule(sources, {}, on_broken="skip", synthetic_ood=looks())
     data.setup()
     assert len(data.splits["corrupted"]) == 5 * 23
     few = {"max_batches": 1, "eval_batch_size": 8}
-    data = FolderDataModule(sources, {}, on_broken="skip", graded=looks(), **few)
+    data = FolderDataModule(sources, {}, on_broken="skip", synthetic_ood=looks(), **few)
     data.setup()
     assert len(data.splits["corrupted"]) == 8
 
 
 def test_saved_lists_say_what_was_done(tmp_path):
-    data = vessels(Graded(kind="both", images=5))
+    data = vessels(SyntheticOOD(kind="both", images=5))
     data.save_splits(tmp_path)
-    saved = pd.read_csv(tmp_path / "graded.csv")
+    saved = pd.read_csv(tmp_path / "synthetic_ood.csv")
     assert {"corruption", "severity", "category_name"} <= set(saved)
     assert set(saved["corruption"].dropna()) <= set(CORRUPTIONS)
     assert saved.groupby(["semantic_level", "covariate_level"]).size().max() == 5
 
 
 WRONG = {
-    "no class": (Graded(kind="classes", held_out=["eagle"]), "graded.held_out names 'eagle'"),
-    "nobody left": (Graded(kind="classes", held_out=["cat", "dog", "owl"]), "leave 1"),
-    "nothing": (Graded(kind="classes", held_out=[]), "hold out 0"),
+    "no class": (
+        SyntheticOOD(kind="held_out_classes", held_out=["eagle"]),
+        "synthetic_ood.held_out names 'eagle'",
+    ),
+    "nobody left": (
+        SyntheticOOD(kind="held_out_classes", held_out=["cat", "dog", "owl"]),
+        "leave 1",
+    ),
+    "nothing": (SyntheticOOD(kind="held_out_classes", held_out=[]), "hold out 0"),
 }
 
 
 @pytest.mark.parametrize("case", WRONG)
 def test_what_cannot_be_held_out_is_told(case, tmp_path):
-    graded, message = WRONG[case]
+    synthetic_ood, message = WRONG[case]
     with pytest.raises(UserError, match=message):
-        photos(tmp_path, graded)
+        photos(tmp_path, synthetic_ood)
 
 
 @pytest.mark.parametrize(
@@ -347,20 +359,22 @@ def test_what_cannot_be_held_out_is_told(case, tmp_path):
 )
 def test_wrong_options_are_told(options, message):
     with pytest.raises(UserError, match=message):
-        Graded(kind="corruptions", **options)
+        SyntheticOOD(kind="corruptions", **options)
 
 
 def test_sets_of_that_name_and_unlabelled_id_are_told(tmp_path):
     folders(tmp_path / "x", classes=("cat",), each=12)
     flat = str(tmp_path / "x" / "cat")
     with pytest.raises(UserError, match="rename yours"):
-        FolderDataModule({"train": flat}, {"corrupted": flat}, graded=looks()).setup()
+        FolderDataModule({"train": flat}, {"corrupted": flat}, synthetic_ood=looks()).setup()
     with pytest.raises(UserError, match="no labels"):
-        FolderDataModule({"train": flat}, {}, graded=Graded(kind="classes")).setup()
+        FolderDataModule(
+            {"train": flat}, {}, synthetic_ood=SyntheticOOD(kind="held_out_classes")
+        ).setup()
 
 
 def test_few_shots_and_masks_pass_through():
-    data = vessels(Graded(kind="classes"), shots=2)
+    data = vessels(SyntheticOOD(kind="held_out_classes"), shots=2)
     train = data.splits["train"]
     assert isinstance(train, SomeRows)
     assert set(train.labels.bincount().tolist()) == {2}

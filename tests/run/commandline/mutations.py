@@ -25,7 +25,7 @@ VALID = [
     ("train", ["model=laid", "clip=tiny", "model.laid.margin=0.3"]),
     ("eval", ["ckpt=outputs/a/0123456789/seed=0", "detector=[knn,vim]", "detector.knn.k=20"]),
     ("eval", ["detector=[msp]", "detector_preset=paper", "metrics.fpr95_positive=id"]),
-    ("eval", ["-m", "detector=msp,knn", "shift=covariate,semantic", "data.per_cell=3"]),
+    ("eval", ["-m", "detector=msp,knn", "report_by=covariate,semantic", "data.per_cell=3"]),
     ("eval", ["task=compare", "task.runs=[a/seed=0,b/seed=0]"]),
     ("eval", ["task=shift_scores", "task.laid=outputs/laid/seed=0", "clip=tiny"]),
     ("eval", ["tuning=val_ood", "tuning.sets=[container]", "metrics.draws=50"]),

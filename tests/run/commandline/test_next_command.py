@@ -80,13 +80,13 @@ def test_after_training_it_takes_the_weights(trained, photos, line, capsys, monk
 
 
 def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
-    graded = ("graded=corruptions", "graded.severities=[3,5]")
+    synthetic_ood = ("synthetic_ood=corruptions", "synthetic_ood.severities=[3,5]")
     own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
-    assert call("eval.py", f"ckpt={trained}", *own, *graded, *KNN) == 0
+    assert call("eval.py", f"ckpt={trained}", *own, *synthetic_ood, *KNN) == 0
     run = run_folders(photos / "outputs")[-1]
     assert {"corrupted", "my_noise"} <= set(pd.read_parquet(run / "scores.parquet")["dataset"])
     script, words = words_of(next_of(run))
-    assert not [word for word in words if "graded" in word]
+    assert not [word for word in words if "synthetic_ood" in word]
     composes(next_of(run))
     assert call(script, *words) == 0
     predicted = run_folders(photos / "outputs")[-1]
@@ -98,13 +98,13 @@ def test_of_an_evaluation_on_corruptions_it_runs(trained, photos, capsys):
 
 def test_of_held_out_classes_it_trains_on_all(line, photos):
     without_ood = [each for each in line if not each.startswith("data.ood")]
-    held = ("graded=classes", "graded.held_out=[plum]", "task.report=false")
+    held = ("synthetic_ood=held_out_classes", "synthetic_ood.held_out=[plum]", "task.report=false")
     assert call("train.py", *without_ood, *held) == 0
     run = run_folders(photos / "outputs")[-1]
     assert len(read_json(run / "manifest.json")["classes"]) == 2
     assert words_of(next_of(run))[0] == "train.py"
     cfg = composes(next_of(run))
-    assert not cfg.get("graded")
+    assert not cfg.get("synthetic_ood")
     assert cfg.data.id.train == f"{photos}/id"
     # An evaluation of it cannot train, and new images of plums would be flagged.
     own = ("logger=none", f"paths.outputs={photos}/outputs", "task.report=false")
@@ -149,8 +149,13 @@ LINES = {
     "settings": ("detector=[knn,vim]", "detector.knn.k=7", "detector.vim.dim=3", "tuning=val_ood"),
     "groups": ("data=folder", "data.id.train=DIR", "data.ood.a=DIR", "data.ood_groups.near=[a]"),
     "full spectrum": ("data=folder", "data.csid.a=DIR", "data.full_spectrum=true"),
-    "levels": ("data.levels=FILE", "shift=semantic", "detector_table=all", "force=true"),
-    "preset": ("detector_preset=paper", "graded.severities=[1]", "graded=corruptions", "lvlm=tiny"),
+    "levels": ("data.levels=FILE", "report_by=semantic", "detector_table=all", "force=true"),
+    "preset": (
+        "detector_preset=paper",
+        "synthetic_ood.severities=[1]",
+        "synthetic_ood=corruptions",
+        "lvlm=tiny",
+    ),
 }
 
 

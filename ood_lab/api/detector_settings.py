@@ -12,6 +12,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.detectors import Detector
 from ood_lab.run.building.nodes import build
+from ood_lab.run.commandline.detector_aliases import own_name
 from ood_lab.run.commandline.resolvers import detector_names, register_resolvers
 from ood_lab.scripts import conf_files
 
@@ -53,7 +54,7 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
     register_resolvers()
     built = {}
     files = {file.stem: file for file in conf_files("detector")}
-    for name in names:
+    for name in map(own_name, names):
         if name not in sets["all"]:
             raise UserError(
                 f"there is no detector '{name}': {suggestion(name, [*sets, *sets['all']])}"

@@ -18,6 +18,7 @@ from hydra.types import RunMode
 from ood_lab.common.errors import UserError
 from ood_lab.run.building import checkpoints
 from ood_lab.run.commandline.composition import composed
+from ood_lab.run.commandline.detector_aliases import with_own_names
 from ood_lab.run.commandline.key_suggestions import OPEN_KEYS
 from ood_lab.run.commandline.line_checks import (
     check_headers,
@@ -72,7 +73,7 @@ def run_line(script: str, line: Sequence[str], main: Callable[..., Any] | None =
         SystemExit: after an error, which has been printed, or when it was stopped.
     """
     try:
-        rewritten = rewrite(line)
+        rewritten = [with_own_names(word) for word in rewrite(line)]
         arguments = read_arguments(rewritten)
         register_resolvers()  # once more: the user's own detectors are known now
         return _run(main or script_main(script), script, rewritten, arguments)

@@ -80,8 +80,8 @@ class Detector(ABC):
 
         0 = logits, 1 = features (and the head), 2 = feature maps, 3 = gradients or a second pass.
         """
-        if self.reads != "network":
-            return 0 if self.reads == "logits" else 1
+        if self.input_type != "network":
+            return 0 if self.input_type == "logits" else 1
         slow = self.extraction_hook is not None and self.extraction_hook.needs_input_grad
         return 3 if slow or self.second_pass_hook is not None else 2
 

@@ -16,7 +16,7 @@ from ood_lab.run.commandline.override_values import key_of
 #: need, and synthetic ones are made of ID test images. Experiments that bring a task of their own
 #: set options of that task.
 _OF_SCORING = re.compile(
-    r"(experiment=(how_far|vessels_lvlm|vessels_grid)|task|detector|detector_table|metrics|shift"
+    r"(experiment=(shift_report|vessels_lvlm|vessels_grid)|task|detector|detector_table|metrics|report_by"
     r"|tuning|lvlm|logger|force|synthetic_ood|trainer\.(max|min)_\w+)\b"
     r"|data[./](ood|ood_val|csid|levels|shift_order|ood_groups|full_spectrum)\b"
 )
@@ -49,7 +49,7 @@ def next_command(
     own = running_overrides()
     if detector is None or not held_out:
         return None
-    if (settings.get("synthetic_ood") or {}).get("kind") in ("classes", "both"):
+    if (settings.get("synthetic_ood") or {}).get("kind") in ("held_out_classes", "both"):
         if not trains:
             return None
         kept = [o for o in own if not _OF_GRADED.match(o.lstrip("+~"))]

@@ -64,6 +64,10 @@ log = logging.getLogger(__name__)
 PASSED = "passed"
 
 
+#: Of a network that does not know the classes.
+_LOST = "No detector is recommended: the ID accuracy is no better than chance."
+
+
 @dataclass(frozen=True)
 class Passed:
     """What the passes of the network have left; the banks of the other ranks are empty.
@@ -249,6 +253,7 @@ class Score(Task):
         manifest |= {
             "verdict": {
                 "remarks": [
+                    *([_LOST] if lost else []),
                     *([asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []),
                     *remarks_of(manifest),
                 ],

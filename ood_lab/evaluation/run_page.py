@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.evaluation.image_distances import Distances
+from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures

@@ -82,7 +82,7 @@ def shift_results(
     """A results table of a summary: four metrics of every set and axis.
 
     Args:
-        summary: see :func:`ood_lab.evaluation.image_distances.summarised`.
+        summary: see :func:`ood_lab.evaluation.shift.image_distances.summarised`.
         model: the CLIP.
         seed: of the bootstrap.
         rulers: values of :func:`ood_lab.shift.read_ruler`, each a row more.

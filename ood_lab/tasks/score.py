@@ -21,14 +21,14 @@ from ood_lab.detectors import (
     checked_score,
     too_few,
 )
-from ood_lab.evaluation.calibration import n_held_out
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import with_tuned
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
 from ood_lab.evaluation.hierarchy_tables import dating_of, heads_to_read
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
-from ood_lab.evaluation.image_distances import Distances, pooled
+from ood_lab.evaluation.prediction.calibration import n_held_out
 from ood_lab.evaluation.run_page import write_page
+from ood_lab.evaluation.shift.image_distances import Distances, pooled
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.verdict_remarks import remarks_of

@@ -151,8 +151,8 @@ def draw(seconds: Sequence[float], found: Sequence[float], file: Path, title: st
 
 def start(images: Path) -> None:
     """Lists the paths, and computes the keys of all parts."""
-    from ood_lab.evaluation.table_parts import PART
-    from ood_lab.evaluation.unlabelled_images import list_images
+    from ood_lab.evaluation.prediction.table_parts import PART
+    from ood_lab.evaluation.prediction.unlabelled_images import list_images
 
     process = psutil.Process()
     before, begun = private_bytes(process), time.perf_counter()

@@ -22,7 +22,7 @@ import pandas as pd
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.files import read_json
-from ood_lab.evaluation.shift_rulers import IMAGES
+from ood_lab.evaluation.shift.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.schema.shift_axes import CLASS_UNITS, SEVERITY

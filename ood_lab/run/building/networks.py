@@ -47,7 +47,7 @@ FEW_PHOTOS = 5_000
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
     """Warns if the network was made for images unlike those of the data."""
     if backbone.text_head:
-        from ood_lab.evaluation import shift_encoder  # loads open_clip
+        from ood_lab.evaluation.shift import shift_encoder  # loads open_clip
 
         shift_encoder.warn_if_foreign(cast("ClipModel", backbone.clip), data)
     else:

@@ -31,7 +31,7 @@ from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.cub import CUB
 from ood_lab.data.sources.tar_shards import read_shards
-from ood_lab.evaluation.unlabelled_images import read_images
+from ood_lab.evaluation.prediction.unlabelled_images import read_images
 
 
 @pytest.fixture(scope="module")

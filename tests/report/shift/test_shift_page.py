@@ -13,7 +13,7 @@ from rich.console import Console
 from test_html import Page
 
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.evaluation.image_distances import summarised
+from ood_lab.evaluation.shift.image_distances import summarised
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
 from ood_lab.report.rendering.terminal import Printed

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.evaluation.image_distances import summarised
+from ood_lab.evaluation.shift.image_distances import summarised
 
 
 def degrees_of(sets, seed=0):

@@ -104,7 +104,7 @@ class Predict(Task):
     has a row per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more
     OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold),
     and ``error`` (why an image could not be read). Held-out ID images are those of the val split
-    that are no training images, see :func:`~ood_lab.evaluation.prediction.calibration.fit_detectors`; p-values
+    that are no training images, see :mod:`~ood_lab.evaluation.prediction.calibration`; p-values
     are those of :class:`~ood_lab.detectors.deployment.calibration.CalibratedDetector`. Whether more
     images are flagged than by chance is tested by
     :func:`~ood_lab.metrics.resampling.chance_level.flagged_p_value`.

@@ -54,7 +54,8 @@ class EvaluationResult:
     Attributes:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
             higher = more OOD.
-        results: one row per number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
+        results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
+            n_ood``
             and the other columns of ``results.csv``; docs/metrics.md defines every metric.
         best: the detectors that are best, or not significantly worse, by set and metric.
         skipped: why a detector could not work here, by its name.
@@ -74,7 +75,7 @@ class EvaluationResult:
 
     def __repr__(self) -> str:
         """One line; the tables are those of ``print``."""
-        sets = self.results["ood"].dropna().nunique()
+        sets = self.results["dataset"].dropna().nunique()
         names = ", ".join(self.detectors)
         return f"EvaluationResult({names}; {sets} OOD sets; print() shows the tables)"
 
@@ -91,9 +92,8 @@ class EvaluationResult:
     @property
     def _shift(self) -> pd.DataFrame:
         """The rows of kind ``shift``."""
-        rows = self.verdict.shift.rename(columns={"dataset": "set"})
         model, seed = self.results[["model", "seed"]].iloc[0]
-        return SHIFT.table(rows, model=model, seed=seed)
+        return SHIFT.table(self.verdict.shift, model=model, seed=seed)
 
     @property
     def _reads(self) -> dict[str, str]:

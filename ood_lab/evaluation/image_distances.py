@@ -129,7 +129,7 @@ def summarised(
         }
         for metric, ends in shares.items():
             for column, values in zip(("", "_low", "_high"), ends, strict=True):
-                part[metric + column] = part["set"].map(dict(zip(names, values, strict=True)))
+                part[metric + column] = part["dataset"].map(dict(zip(names, values, strict=True)))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

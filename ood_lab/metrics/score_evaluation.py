@@ -161,7 +161,7 @@ class Evaluation:
     @cached_property
     def mean_sets(self) -> list[str]:
         """The OOD sets that a mean is over, see :func:`sets_of_means`."""
-        levelled = {of_set.ood for of_set in self.levels}
+        levelled = {of_set.dataset for of_set in self.levels}
         return sets_of_means(self.ood_names, self.shift_levels, levelled)
 
     @cached_property

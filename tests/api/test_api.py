@@ -61,7 +61,7 @@ def test_every_detector_of_the_bank(banks):
     assert set(outcome.skipped) == {n for n in outcome.skipped if "network" in outcome.skipped[n]}
     assert len(outcome.detectors) >= 25
     scores = outcome.scores.set_index("dataset")
-    table = outcome.results.set_index(["detector", "ood", "metric"])
+    table = outcome.results.set_index(["detector", "dataset", "metric"])
     for name in outcome.detectors:
         assert table.value[name, "far", "auroc"] == auroc(
             scores.loc["test", name], scores.loc["far", name]

@@ -144,8 +144,8 @@ def frame(rng, n=400, m=100):
 def test_rows_of_the_results_table():
     scores = frame(np.random.default_rng(0))
     scores.loc[3, "label"] = -1  # unknown: no failure, no success
-    results = results_of(Evaluation(scores, ["a"], draws=200), "net").fillna({"ood": "ID"})
-    results = results.set_index(["ood", "metric"])
+    results = results_of(Evaluation(scores, ["a"], draws=200), "net").fillna({"dataset": "ID"})
+    results = results.set_index(["dataset", "metric"])
     test = scores[(scores.dataset == "test") & (scores.label >= 0)]
     own = results.loc[("ID", "aurc")].squeeze()
     assert own.value == pytest.approx(aurc(test["a"], test.label != test.pred))
@@ -172,7 +172,9 @@ def test_the_interval_covers():
     hits = 0
     for seed in range(200):
         scores = frame(np.random.default_rng(seed))
-        table = results_of(Evaluation(scores, ["a"], draws=200), "net").set_index(["ood", "metric"])
+        table = results_of(Evaluation(scores, ["a"], draws=200), "net").set_index(
+            ["dataset", "metric"]
+        )
         row = table.loc[("far", "aurc")].squeeze()
         hits += row.ci_low <= values <= row.ci_high
     assert 180 <= hits <= 199

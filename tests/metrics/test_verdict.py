@@ -39,7 +39,7 @@ def value(rows, metric, detector=None, ood=None):
         chosen["detector"].isna() if detector is None else chosen["detector"] == detector
     ]
     if ood:
-        chosen = chosen[chosen["ood"] == ood]
+        chosen = chosen[chosen["dataset"] == ood]
     return chosen.iloc[0] if len(chosen) else None
 
 
@@ -193,7 +193,7 @@ def test_small_and_flagged_datasets_do_not_count_but_are_listed():
     alone = evaluation(table[~few], names).sets.values["auroc"]
     assert value(rows, "mean_auroc", "b")["value"] == alone[1, 0]
     assert names_of(rows, "recommended") == {"b"}
-    assert set(rows.loc[rows["metric"] == "auroc", "ood"]) == {"one", "two", "few"}
+    assert set(rows.loc[rows["metric"] == "auroc", "dataset"]) == {"one", "two", "few"}
     # Where that would leave none, all count.
     rows = verdict(table[~few], names, flagged=["one", "two", "few"])
     assert value(rows, "mean_auroc", "b")["n_ood"] == 407

@@ -66,9 +66,9 @@ def test_it_has_its_value_interval_mean_and_levels(run):
     rows = run.results[run.results["metric"] == "missed_1"]
     whole = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
     test = run.scores[run.scores["dataset"] == "test"]
-    for row in whole[whole["ood"].isin(run.sets)].itertuples():
+    for row in whole[whole["dataset"].isin(run.sets)].itertuples():
         limit = np.sort(test[row.detector])[int(0.99 * (len(test) - 1))]
-        ood = run.scores.loc[run.scores["dataset"] == row.ood, row.detector]
+        ood = run.scores.loc[run.scores["dataset"] == row.dataset, row.detector]
         assert row.value == pytest.approx((ood < limit).mean())
         assert row.ci_low <= row.value <= row.ci_high
     assert rows["semantic_level"].notna().any()

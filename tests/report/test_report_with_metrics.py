@@ -26,7 +26,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(Printed(detection_blocks(results, significance=best)))
     text = console.export_text()
-    shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
+    shown = best[best.best & best.dataset.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
     # Of every column the best as it is shown, tested or not, and those not significantly worse.
     columns = [(m, s) for m in ("auroc", "fpr95") for s in run.sets]
     columns += [("mean_auroc", None), ("mean_fpr95", None)]

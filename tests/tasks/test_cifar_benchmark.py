@@ -153,7 +153,7 @@ def evaluate(tmp_path_factory):
 def percents(folder):
     """``values(detector, ood, metric)`` of a run folder."""
     results = pd.read_parquet(folder / "results.parquet")
-    table = results[results.ood.notna()].set_index(["detector", "ood", "metric"])["value"]
+    table = results[results.dataset.notna()].set_index(["detector", "dataset", "metric"])["value"]
     return lambda *key: 100 * table[key]
 
 

@@ -66,7 +66,7 @@ def run(tmp_path_factory):
 def test_photographs_of_other_things_are_less_than_a_class_away(run):
     """All 10,000 training images: 0.71 for imagenet32, 0.12 to 2.54 for noise of 0.04 to 0.26."""
     rows = of_kind(read_results(run), "shift").query("metric == 'held_out_class_units'")
-    units = rows.set_index("set")
+    units = rows.set_index("dataset")
     assert 0.4 < units["value"]["imagenet32"] < 1.2
     assert -0.1 < units["value"]["noise_0"] < 0.5
     assert 1.5 < units["value"]["noise_1"] < 4
@@ -89,7 +89,7 @@ def test_units_by_brute_force(run):
     zero, one, found = (
         np.median(d.min(axis=1)) for d in (near["test"], others, near["imagenet32"])
     )
-    rows = of_kind(read_results(run), "shift").set_index(["metric", "set"])["value"]
+    rows = of_kind(read_results(run), "shift").set_index(["metric", "dataset"])["value"]
     assert rows["held_out_class_units", "imagenet32"] == pytest.approx(
         (found - zero) / (one - zero), abs=1e-4
     )

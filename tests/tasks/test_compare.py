@@ -128,7 +128,7 @@ def test_a_neighbour_changes_nothing(outputs):
     tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}
     mean = tables["leaderboard"].query("ood == 'mean' and metric == 'auroc'")
     assert mean.value.item() == pytest.approx(0.8)
-    assert set(tables["leaderboard-2"].ood.dropna()) == {"grid"}
+    assert set(tables["leaderboard-2"].dataset.dropna()) == {"grid"}
 
 
 def test_equal_results_appear_once(outputs, capsys):

@@ -66,13 +66,13 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     *_, largest, agreement, cells = answer_of(folder, "shift")
     results = pd.read_csv(folder / "results.csv")
     (units,) = (b for b in read_summary(folder) if b.kind == "table" and "Shift and" in b.caption)
-    values = results[results["metric"] == "held_out_class_units"].set_index("set")["value"]
+    values = results[results["metric"] == "held_out_class_units"].set_index("dataset")["value"]
     shown = {row[0].text: row[1].sort for row in units.rows}
     assert shown == {name: pytest.approx(value) for name, value in values.items()}
     assert list(shown.values()) == sorted(shown.values())
     results = results[results["metric"] == "mean"]
     for axis, words in (("semantic", "in meaning"), ("covariate", "in looks")):
-        means = results[results["axis"] == axis].set_index("set")["value"]
+        means = results[results["axis"] == axis].set_index("dataset")["value"]
         first = means.drop("test").idxmax()
         numbers = f"({means[first]:.2f}; ID test: {means['test']:.2f})"
         assert f"for {first} {words} {numbers}" in largest

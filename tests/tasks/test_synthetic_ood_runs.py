@@ -65,7 +65,9 @@ def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
     other = evaluated(outputs, noisy, *chosen)
     assert other.parent.name != again.parent.name
     results = pd.read_parquet(other / "results.parquet")
-    placed = results.dropna(subset=["shift_level", "ood"]).groupby("ood")["shift_level"].first()
+    placed = (
+        results.dropna(subset=["shift_level", "dataset"]).groupby("dataset")["shift_level"].first()
+    )
     assert placed.to_dict() == {"corrupted_1": 1, "corrupted_5": 2}
     assert (results["metric"] == "dad").any()
 

@@ -63,7 +63,7 @@ def detection_blocks(
     Args:
         results: a results table of one model and seed.
         fpr95_positive: ``ood`` or ``id``: the positive class of the FPR95 that the table holds.
-        significance: rows ``detector, ood, best`` and optionally ``metric`` (default
+        significance: rows ``detector, dataset, best`` and optionally ``metric`` (default
             ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
             without ``ood`` in that of the mean.
         reads: detector → what it looks at; a table of many detectors has a section for each.

@@ -154,7 +154,7 @@ def dating_figure(dating: pd.DataFrame) -> PlannedFigure:
 def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     """One line per detector with its 95% band; None where no axis has two levels."""
     rows = inputs.view.table
-    rows = rows[rows["ood"] == ood]
+    rows = rows[rows["dataset"] == ood]
     # With few images FPR95 has no upper end: such a band would cover the panel, and say nothing.
     open_ended = (rows["metric"] == "fpr95") & (rows["ci_high"] >= 1)
     ends = {name: rows[name].mask(open_ended) for name in ("ci_low", "ci_high")}
@@ -176,7 +176,7 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
 def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
     """One panel per detector and one of the number of images; None without a grid, or values."""
     rows = inputs.view.table
-    rows = rows[(rows["ood"] == ood) & (rows["metric"] == "auroc")]
+    rows = rows[(rows["dataset"] == ood) & (rows["metric"] == "auroc")]
     rows = rows[rows[list(LEVELS)].notna().all(axis=1)]
     few = f"{MISSING} where the OOD images are too few." if rows["value"].isna().any() else ""
     maps = {name: rows[rows["detector"] == name] for name in inputs.view.detectors}

@@ -211,7 +211,7 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
     """
     names = {"auroc": "AUROC", "fpr95": "FPR95"}
     rows = leaderboard[leaderboard["metric"].isin(names) & leaderboard["detector"].notna()]
-    columns = rows["ood"].astype(str) + " " + rows["metric"].map(names)
+    columns = rows["dataset"].astype(str) + " " + rows["metric"].map(names)
     table = (
         rows.assign(column=columns, value=(100 * rows["value"]).round(1))
         .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)

@@ -31,7 +31,7 @@ class FinishedRun:
     Attributes:
         path: the folder.
         view: look-ups in its results.
-        best: its ``ood, metric, detector, best``; None where the run tested nothing.
+        best: its ``dataset, metric, detector, best``; None where the run tested nothing.
         manifest: what made its numbers.
         config: its configuration.
         verdict: what it found, in short; without rows where an earlier version wrote the run.
@@ -81,9 +81,11 @@ class FinishedRun:
     @cached_property
     def shift_levels(self) -> dict[str, float]:
         """The declared shift of each of these sets; those of a group share it."""
-        ordered = self.view.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        ordered = self.view.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates(
+            "dataset"
+        )
         ordered = ordered.sort_values("shift_level", kind="stable")
-        return dict(zip(ordered["ood"], ordered["shift_level"], strict=True))
+        return dict(zip(ordered["dataset"], ordered["shift_level"], strict=True))
 
     @property
     def shift_words(self) -> str:

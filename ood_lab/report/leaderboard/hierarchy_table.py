@@ -36,10 +36,10 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     rows = aggregate(single)
     rows["training"] = rows["run"].map(trainings(runs))
     rows["best"] = mark_best(rows, {})
-    split = rows["ood"].str.split("/", n=1, expand=True)
+    split = rows["dataset"].str.split("/", n=1, expand=True)
     named = rows.assign(level=split[0], subset=split[1], n=rows["n_id"])
-    source = single.groupby(["run", "ood"], sort=False)["source"].first().reset_index()
-    return named.merge(source, on=["run", "ood"], how="left")[_COLUMNS]
+    source = single.groupby(["run", "dataset"], sort=False)["source"].first().reset_index()
+    return named.merge(source, on=["run", "dataset"], how="left")[_COLUMNS]
 
 
 def dating_wide(rows: pd.DataFrame) -> Table | None:
@@ -114,7 +114,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "detector": None,
             "settings": None,
             "metric": "accuracy",
-            "ood": f"{row['level']}/{row['subset']}",
+            "dataset": f"{row['level']}/{row['subset']}",
             "source": row["source"],
             "n_id": row["n"],
             "n_ood": 0,

@@ -47,7 +47,7 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
         if not math.isnan(mean := view.mean(metric, detector).value)
     }
     for row in whole(results).to_dict("records"):
-        parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
+        parts = [str(row[key]) for key in ("detector", "dataset") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
     return values
 
@@ -62,7 +62,7 @@ def dating_values(dating: pd.DataFrame) -> dict[str, float]:
 def shift_values(results: pd.DataFrame) -> dict[str, float]:
     """The mean shifts of sets as ``{shift/axis/set: value}``."""
     means = results[results["metric"] == "mean"]
-    keys = "shift/" + means["axis"] + "/" + means["set"].astype(str)
+    keys = "shift/" + means["axis"] + "/" + means["dataset"].astype(str)
     return dict(zip(keys, means["value"].astype(float), strict=True))
 
 

@@ -47,7 +47,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
     assert call("eval.py", f"ckpt={folder}", *MODEL[2:6], f"paths.outputs={tmp_path}/again") == 0
     (evaluated,) = run_folders(tmp_path / "again")
     theirs = pd.read_parquet(evaluated / "results.parquet")
-    columns = ["detector", "ood", "metric", "value"]
+    columns = ["detector", "dataset", "metric", "value"]
     pd.testing.assert_frame_equal(results[columns], theirs[columns])
 
 

@@ -63,7 +63,7 @@ def test_scores_rebuild_the_results(trained):
 
     scores, results = pd.read_parquet(trained / "scores.parquet"), read(trained)
     pair = scores[scores.dataset.isin(["test", "container"])]
-    row = results.query("detector == 'knn' and ood == 'container' and metric == 'auroc'")
+    row = results.query("detector == 'knn' and dataset == 'container' and metric == 'auroc'")
     truth = roc_auc_score(pair.dataset == "container", pair.knn)
     np.testing.assert_allclose(row.value.item(), truth)
 

@@ -35,7 +35,7 @@ class FinishedRun:
         manifest: what made its numbers.
         config: its configuration.
         verdict: what it found, in short; without rows where an earlier version wrote the run.
-        dating: its dating table; None where its data has neither levels nor a category.
+        hierarchy: its hierarchy table; None where its data has neither levels nor a category.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class FinishedRun:
     manifest: dict[str, Any]
     config: dict[str, Any]
     verdict: Verdict
-    dating: pd.DataFrame | None = None
+    hierarchy: pd.DataFrame | None = None
 
     @cached_property
     def sweep(self) -> str:
@@ -166,7 +166,7 @@ def read_run(path: Path) -> FinishedRun:
             "force=true, or leave it out of task.runs"
         )
     best = path / "significance_best.parquet"
-    dating = of_kind(results, "hierarchy")
+    hierarchy = of_kind(results, "hierarchy")
     return FinishedRun(
         path,
         RunView(results, findings=manifest.get("findings", ())),
@@ -174,7 +174,7 @@ def read_run(path: Path) -> FinishedRun:
         manifest,
         read_config(path),
         Verdict.of(results, manifest),
-        dating if len(dating) else None,
+        hierarchy if len(hierarchy) else None,
     )
 
 

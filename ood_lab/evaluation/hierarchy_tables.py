@@ -53,8 +53,9 @@ def hierarchy_results(
     ``label_level`` is ``category``, ``coarse``, ``fine`` (``level 1``, ... between them);
     ``subset`` is ``all`` or a category. ``source`` says where a prediction is from: a ``head`` of
     the network, or ``derived``, the parent of the predicted class. A category has no parent among
-    the classes: without a head for it there is no accuracy, and it only divides the images. ``bank``
-    has the columns of :func:`heads_to_read`; ``model`` and ``seed`` are written to every row.
+    the classes: without a head for it there is no accuracy, and it only divides the images.
+    ``bank`` has the columns of :func:`heads_to_read`; ``model`` and ``seed`` are
+    written to every row.
     """
     test = data.splits["test"]
     levels = _levels(data)

@@ -67,7 +67,7 @@ def results_table(scores, detectors, model, **options):
     return results_of(Evaluation(scores, detectors, **options), model)
 
 
-OPTIONS = {"seed": 3, "shift_order": ORDER, "draws": 60}
+OPTIONS = {"seed": 3, "shift_order": ORDER, "n_bootstrap": 60}
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +202,7 @@ def test_id_accuracy_with_wilsons_interval(table):
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high))
     assert pd.isna(row["detector"])
     unlabelled = SCORES.assign(label=-1)
-    table = results_table(unlabelled, DETECTORS, model="net", seed=0, draws=5)
+    table = results_table(unlabelled, DETECTORS, model="net", seed=0, n_bootstrap=5)
     assert not len(pick(table, metric="id_accuracy"))
     assert not len(pick(table, metric="dad"))  # no order, no DAD
 
@@ -212,18 +212,18 @@ def test_one_axis_only_and_missing_levels():
         covariate_level=np.nan, semantic_level=SCORES["semantic_level"].replace(-1, pd.NA)
     )
     one_axis["semantic_level"] = one_axis["semantic_level"].astype("Int64")
-    table = results_table(one_axis, DETECTORS, model="net", seed=0, draws=20)
+    table = results_table(one_axis, DETECTORS, model="net", seed=0, n_bootstrap=20)
     rows = pick(table, detector="weak", metric="auroc", semantic_level=1)
     assert len(rows) == 1
     in_level = (SCORES["dataset"] == "grid") & (SCORES["semantic_level"] == 1)
     assert rows["value"].item() == pytest.approx(auroc(of("test", "weak"), of(0, "weak", in_level)))
     assert not table["metric"].str.contains("covariate").any()
     none = SCORES.drop(columns=["semantic_level", "covariate_level"])
-    table = results_table(none, DETECTORS, model="net", seed=0, draws=20)
+    table = results_table(none, DETECTORS, model="net", seed=0, n_bootstrap=20)
     assert table["semantic_level"].isna().all()
     assert len(pick(table, dataset="grid", metric="auroc")) == 2
     assert not len(
-        results_table(SCORES, DETECTORS, model="n", seed=0, draws=5, level_sets=[]).dropna(
+        results_table(SCORES, DETECTORS, model="n", seed=0, n_bootstrap=5, level_sets=[]).dropna(
             subset="semantic_level"
         )
     )
@@ -278,7 +278,7 @@ def test_processes_and_threads_give_the_table_of_one(table, monkeypatch, fork):
 
 
 def test_cells_that_are_all_too_small_have_their_counts():
-    table = results_table(SCORES, DETECTORS, model="net", draws=5, min_count=31)
+    table = results_table(SCORES, DETECTORS, model="net", n_bootstrap=5, min_count=31)
     rows = table.dropna(subset="semantic_level")
     assert rows["value"].isna().all()
     assert set(pick(rows, semantic_level=1, covariate_level=2)["n_ood"]) == {4}
@@ -306,7 +306,7 @@ def test_bad_input_is_named(scores, options, message):
 
 def small_table(n_id, n_ood, shift=1.5, **options):
     scores = pd.concat([part("test", n_id, 0), part("few", n_ood, shift), part("many", 150, 1)])
-    return results_table(scores, DETECTORS, "net", seed=0, draws=50, **options)
+    return results_table(scores, DETECTORS, "net", seed=0, n_bootstrap=50, **options)
 
 
 @pytest.mark.parametrize(("n", "known"), [(1, set()), (2, {"auroc", "fpr95_ood_positive"})])
@@ -355,5 +355,5 @@ def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
             assert row["ci_high"] - row["ci_low"] < widths.max()
             assert row["n_ood"] == cells["n_ood"].sum()
     one_set = SCORES[SCORES["dataset"].isin(["test", "far"])]
-    alone = results_table(one_set, DETECTORS, "net", seed=0, draws=5)
+    alone = results_table(one_set, DETECTORS, "net", seed=0, n_bootstrap=5)
     assert not alone["metric"].str.startswith("mean_").any()

@@ -50,7 +50,11 @@ def module(tmp_path_factory):
 def run(module):
     made = make_run(3, 2, levels=2)
     made.evaluation = Evaluation(
-        made.scores, made.detectors, shift_order=made.sets, draws=60, extra=[f"{module}.MISSED"]
+        made.scores,
+        made.detectors,
+        shift_order=made.sets,
+        n_bootstrap=60,
+        extra=[f"{module}.MISSED"],
     )
     made.results = results_of(made.evaluation, "net")
     return made
@@ -120,7 +124,7 @@ def test_draws_of_a_point_are_those_of_the_resampled_scores(module):
     rng = np.random.default_rng(0)
     scores = pd.DataFrame({"dataset": ["test"] * 80 + ["far"] * 60, "d": rng.normal(size=140)})
     scores.loc[80:, "d"] += 1
-    evaluation = Evaluation(scores, ["d"], draws=40, extra=[f"{module}.SLOW"])
+    evaluation = Evaluation(scores, ["d"], n_bootstrap=40, extra=[f"{module}.SLOW"])
     drawn = evaluation.sets.draws
     np.testing.assert_allclose(drawn["slow_auroc"], drawn["auroc"])
     assert drawn["auroc"].std() > 0

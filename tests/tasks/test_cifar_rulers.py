@@ -57,7 +57,12 @@ def run(tmp_path_factory):
         *(f"model.weights={SHARED / 'resnet20_cifar10.pt'}", "model.backbone.input_size=32"),
     ]
     task = ["experiment=shift_report", "task.distance=features", "task.k=1", "task.report=false"]
-    rest = ["detector=[msp]", "metrics.draws=200", "logger=none", f"paths.outputs={place}/outputs"]
+    rest = [
+        "detector=[msp]",
+        "metrics.n_bootstrap=200",
+        "logger=none",
+        f"paths.outputs={place}/outputs",
+    ]
     assert call("eval.py", "data=folder", *data, *model, *task, *rest) == 0
     (folder,) = run_folders(place / "outputs")
     return folder

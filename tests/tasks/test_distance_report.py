@@ -17,7 +17,7 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.schema.results import of_kind, read_results
 from ood_lab.schema.shift_axes import AXES
 
-FAST = ("trainer.max_epochs=1", "metrics.draws=30", "logger=none", "detector=[msp,knn,mds]")
+FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (
     *("data.train=440", "data.val=55", "data.test=110", "data.per_shift_set=80", "data.per_cell=4"),
     *("task.levels=3", "detector.knn.k=5"),
@@ -198,7 +198,7 @@ SCENES = (
         "task.distance=features",
     ),
     *("data.train=90", "data.val=15", "data.test=60", "data.per_shift_set=30", "data.per_cell=0"),
-    *("metrics.draws=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
+    *("metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
     *("task.k=5", "task.report=false"),
 )
 

@@ -9,7 +9,7 @@ from cli import call, run_folders
 from photos import write_photos
 from PIL import Image
 
-SMALL = ("trainer.max_epochs=1", "metrics.draws=20", "logger=none", "detector=[msp,knn,mds]")
+SMALL = ("trainer.max_epochs=1", "metrics.n_bootstrap=20", "logger=none", "detector=[msp,knn,mds]")
 NO_PAGE = "task.report=false"
 
 

@@ -79,7 +79,7 @@ def line(place, *more):
 @pytest.fixture(scope="module")
 def runs(place):
     """The run folders of two seeds, and that of the leaderboard."""
-    few = ("seed=0,1", "detector=[msp,gen]", "metrics.draws=20", "task.report=false")
+    few = ("seed=0,1", "detector=[msp,gen]", "metrics.n_bootstrap=20", "task.report=false")
     grid = ("tuning=val_ood", "tuning.grids.msp.temperature=[1,10]", "tuning.grids.gen.m=[10]")
     spectrum = "data.full_spectrum=true"
     arguments = line(place, "experiment=openood_cifar10", spectrum, *few, *grid)

@@ -59,7 +59,7 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
 
 def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
-    more = ("data.per_cell=2", "metrics.min_count=2", "metrics.draws=50", "logger=none")
+    more = ("data.per_cell=2", "metrics.min_count=2", "metrics.n_bootstrap=50", "logger=none")
     place = f"paths.outputs={tmp_path}"
     assert call("eval.py", "task=shift_levels", *few, *more, "trainer.accelerator=cpu", place) == 0
     (folder,) = run_folders(tmp_path)

@@ -31,7 +31,7 @@ def repetitions(n_id, shifts, spread=1.0, seed=0, cells=None):
         levels = {"semantic_level": 0, "covariate_level": place} if cells else {}
         parts.append(frame("grid" if cells else f"s{place}", scores, **levels))
     scores = pd.concat(parts, ignore_index=True)
-    return results_of(Evaluation(scores, NAMES, draws=250), "m")
+    return results_of(Evaluation(scores, NAMES, n_bootstrap=250), "m")
 
 
 def truth(metric, shift, spread=1.0):

@@ -12,7 +12,7 @@ from photos import write_photos
 from ood_lab.common.errors import UserError
 from ood_lab.models import OwnTraining, WrappedBackbone, own_steps
 
-MODEL = ("model=module", "model.head=fc", "detector=[msp,mds]", "metrics.draws=20")
+MODEL = ("model=module", "model.head=fc", "detector=[msp,mds]", "metrics.n_bootstrap=20")
 MODEL += ("logger=none", "task.report=false", "data.num_workers=0", "data.batch_size=16")
 
 

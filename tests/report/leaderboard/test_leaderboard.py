@@ -161,7 +161,7 @@ def test_marks_are_those_of_the_runs_own_table(tmp_path):
         parts.append(pd.DataFrame({"dataset": name, **columns}))
     groups = {"close": ["near", "near2"], "distant": ["far"]}
     scores = pd.concat(parts, ignore_index=True)
-    evaluation = Evaluation(scores, names, draws=60, groups=groups)
+    evaluation = Evaluation(scores, names, n_bootstrap=60, groups=groups)
     results, best = results_of(evaluation, "net"), best_detectors(evaluation)
     path = write_run(tmp_path / "n" / "a", dict.fromkeys(names, (0.5, 0.5)))
     write_table(results, path / "results.parquet")

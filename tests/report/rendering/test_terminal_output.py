@@ -170,7 +170,7 @@ def test_a_long_table_has_sections_by_what_is_read():
     names = [f"detector_{i}" for i in range(24)]
     scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
-    results = results_of(Evaluation(scores, names, draws=5), "net")
+    results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: words[i % 4] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads, every=True)
     assert max(map(len, text.splitlines())) <= 80
@@ -191,7 +191,7 @@ def test_a_long_table_is_short_at_first():
     names = ["msp", *(f"detector_{i}" for i in range(23))]
     scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
-    results = results_of(Evaluation(scores, names, draws=5), "net")
+    results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: ["logits", "features"][i % 2] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads)
     view = RunView(results, reads=reads)

@@ -251,14 +251,14 @@ class FailureCell:
     """Failure detection of all detectors on ID alone, or on ID and one OOD set.
 
     Attributes:
-        ood: name of the set; None = ID alone.
+        dataset: of the OOD images; None = ID alone.
         n_id: ID images with a label.
         n_ood: OOD images.
         values: metric -> ``[D]``.
         ends: metric -> lower and upper end of the 95% interval, ``[D]`` each.
     """
 
-    ood: str | None
+    dataset: str | None
     n_id: int
     n_ood: int
     values: dict[str, Floats]

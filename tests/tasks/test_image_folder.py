@@ -9,7 +9,7 @@ from cli import call, run_folders
 from photos import write_photos
 from PIL import Image
 
-SMALL = ("trainer.max_epochs=1", "metrics.draws=20", "logger=none", "detector=[msp,knn,mds]")
+SMALL = ("trainer.max_epochs=1", "metrics.n_bootstrap=20", "logger=none", "detector=[msp,knn,mds]")
 NO_PAGE = "task.report=false"
 
 
@@ -46,7 +46,7 @@ def test_id_alone_is_trained_and_scored_later(photos, capsys):
     shown = capsys.readouterr().out
     scored = run_folders(photos / "outputs")[-1]
     results = pd.read_csv(scored / "results.csv")
-    assert set(results.ood.dropna()) == {"noise"}
+    assert set(results.dataset.dropna()) == {"noise"}
     assert set(results.detector.dropna()) == {"msp", "knn", "mds"}
     # The network keeps its classes where the images have no labels.
     unlabelled = (f"ckpt={folder}", f"data.id.train={photos}/ood", f"data.id.test={photos}/id/pear")
@@ -79,7 +79,7 @@ def test_without_an_ood_dataset_id_test_is_corrupted(photos, capsys):
     assert said in capsys.readouterr().out
     (run,) = run_folders(photos / "outputs")
     results = pd.read_parquet(run / "results.parquet")
-    assert set(results.ood.dropna()) == {"corrupted"}
+    assert set(results.dataset.dropna()) == {"corrupted"}
     assert "shift" in set(results.kind)
     assert json.loads((run / "manifest.json").read_text())["split_off"] == {"val": 6, "test": 18}
     assert call("train.py", *data, "synthetic_ood=corruptions") == 0
@@ -132,7 +132,7 @@ def test_one_command(photos, capsys, monkeypatch):
     assert train(photos, NO_PAGE) == 0
     (folder,) = run_folders(photos / "outputs")
     results = pd.read_parquet(folder / "results.parquet")
-    assert set(results.ood.dropna()) == {"noise"}
+    assert set(results.dataset.dropna()) == {"noise"}
     assert json.loads((folder / "manifest.json").read_text())["classes"] == [
         "apple",
         "pear",

@@ -63,7 +63,7 @@ def test_scores_rebuild_the_results(trained):
 
     scores, results = pd.read_parquet(trained / "scores.parquet"), read(trained)
     pair = scores[scores.dataset.isin(["test", "container"])]
-    row = results.query("detector == 'knn' and ood == 'container' and metric == 'auroc'")
+    row = results.query("detector == 'knn' and dataset == 'container' and metric == 'auroc'")
     truth = roc_auc_score(pair.dataset == "container", pair.knn)
     np.testing.assert_allclose(row.value.item(), truth)
 
@@ -71,10 +71,10 @@ def test_scores_rebuild_the_results(trained):
 def test_every_pair_of_detectors_is_tested(trained):
     results, pairs = (pd.read_csv(trained / f"{n}.csv") for n in ("results", "significance"))
     names = results.detector.dropna().unique()
-    found = pairs[(pairs.ood == "container") & (pairs.metric == "auroc")]
+    found = pairs[(pairs.dataset == "container") & (pairs.metric == "auroc")]
     assert len(found) == len(names) * (len(names) - 1) / 2
     assert (found.p_holm >= found.p_value).all()
-    values = results[(results.ood == "container") & (results.metric == "auroc")]
+    values = results[(results.dataset == "container") & (results.metric == "auroc")]
     values = values[values.semantic_level.isna() & values.covariate_level.isna()]
     values = values.set_index("detector").value
     np.testing.assert_allclose(found.value_a, values[found.detector_a])
@@ -88,13 +88,15 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
     assert run["run"].job_type == "train"
     results = pd.read_csv(trained / "results.csv")
     assert len(run["table"]["data"]) == len(results)
-    sets = results[results.ood.notna() & results.semantic_level.isna()]
+    sets = results[results.dataset.notna() & results.semantic_level.isna()]
     sets = sets[
         sets.covariate_level.isna() & sets.metric.isin(["auroc", "fpr95_id_positive", "aupr_in"])
     ]
     assert len(sets) >= 15 * 5 * 3
     for row in sets.itertuples():
-        assert run["summary"][f"{row.detector}/{row.ood}/{row.metric}"] == pytest.approx(row.value)
+        assert run["summary"][f"{row.detector}/{row.dataset}/{row.metric}"] == pytest.approx(
+            row.value
+        )
     for row in results[results.metric == "dad"].itertuples():
         assert run["summary"][f"{row.detector}/dad"] == pytest.approx(row.value)
 

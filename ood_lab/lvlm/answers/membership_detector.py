@@ -23,7 +23,7 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.schema.results import Kind
 
 #: What a vision-language model says no to: share of the images of ID test and of each OOD set.
-KIND = Kind("vlm_answers", "image", ("ood", "n_unparsed"))
+KIND = Kind("vlm_answers", "image", ("dataset", "n_unparsed"))
 #: What it is called beside what detectors look at.
 FAMILY = "vision-language model"
 
@@ -182,7 +182,7 @@ def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
         rows.append(
             {
                 "metric": "rejected",
-                "ood": row["dataset"],
+                "dataset": row["dataset"],
                 "value": share,
                 "ci_low": low,
                 "ci_high": high,

@@ -165,7 +165,7 @@ def _tests(run: BenchmarkRun) -> pd.DataFrame:
     if not (run.path / "models.csv").exists():
         return pd.DataFrame(columns=[*_TESTED, "p"])
     table = pd.read_csv(run.path / "models.csv").reindex(columns=_TESTED)
-    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["draws"])))
+    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["n_bootstrap"])))
     turned = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
     return pd.concat([table, table.rename(columns=turned)])
 
@@ -211,7 +211,7 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
     """
     names = {"auroc": "AUROC", "fpr95": "FPR95"}
     rows = leaderboard[leaderboard["metric"].isin(names) & leaderboard["detector"].notna()]
-    columns = rows["ood"].astype(str) + " " + rows["metric"].map(names)
+    columns = rows["dataset"].astype(str) + " " + rows["metric"].map(names)
     table = (
         rows.assign(column=columns, value=(100 * rows["value"]).round(1))
         .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)

@@ -116,9 +116,10 @@ class Benchmark(Task):
             for file in [given] if isinstance(given, str) else given:
                 if not Path(file).is_file():
                     raise UserError(f"task.{name}={file}: there is no such file")
-        if self.until == "score" and int(ws.metrics["draws"]) < 1:
+        if self.until == "score" and int(ws.metrics["n_bootstrap"]) < 1:
             raise UserError(
-                f"metrics.draws={ws.metrics['draws']}: intervals need resamples, 1,000 for example"
+                f"metrics.n_bootstrap={ws.metrics['n_bootstrap']}: intervals need resamples, 1,000 "
+                "for example"
             )
         if self.questions is not None:
             self._check_asked(Path(self.questions))
@@ -319,7 +320,7 @@ class Benchmark(Task):
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
         again = len(second["judged"]) if second else 0
-        draws = int(ws.metrics["draws"])
+        draws = int(ws.metrics["n_bootstrap"])
         said = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
         blocks = [*(Text(sentence, "answer") for sentence in said), *self.summary(run)]
         if thinking is not None:

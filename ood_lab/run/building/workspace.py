@@ -181,13 +181,13 @@ class Workspace:
 
     @made_of("metrics")
     def metrics(self) -> dict[str, Any]:
-        """``fpr95_positive``, ``draws`` and ``min_count``."""
+        """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
         return dict(self.settings["metrics"])
 
     @property
     def resampling(self) -> dict[str, Any]:
         """``draws`` and ``seed`` of the bootstrap."""
-        return {"draws": int(self.metrics["draws"]), "seed": self.seed}
+        return {"draws": int(self.metrics["n_bootstrap"]), "seed": self.seed}
 
     @made_of("report_by")
     def report_by(self) -> dict[str, Any]:

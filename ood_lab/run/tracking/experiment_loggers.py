@@ -47,22 +47,22 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
         if not math.isnan(mean := view.mean(metric, detector).value)
     }
     for row in whole(results).to_dict("records"):
-        parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
+        parts = [str(row[key]) for key in ("detector", "dataset") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
     return values
 
 
-def dating_values(dating: pd.DataFrame) -> dict[str, float]:
-    """The accuracies of a dating table as ``{dating/level/subset: value}``; recalls stay in it."""
-    accuracies = dating[(dating["metric"] == "accuracy") & dating["value"].notna()]
-    keys = "dating/" + accuracies["level"] + "/" + accuracies["subset"].astype(str)
+def hierarchy_values(hierarchy: pd.DataFrame) -> dict[str, float]:
+    """The accuracies of a hierarchy table as ``{dating/level/subset: value}``, without recalls."""
+    accuracies = hierarchy[(hierarchy["metric"] == "accuracy") & hierarchy["value"].notna()]
+    keys = "dating/" + accuracies["label_level"] + "/" + accuracies["subset"].astype(str)
     return dict(zip(keys, accuracies["value"].astype(float), strict=True))
 
 
 def shift_values(results: pd.DataFrame) -> dict[str, float]:
     """The mean shifts of sets as ``{shift/axis/set: value}``."""
     means = results[results["metric"] == "mean"]
-    keys = "shift/" + means["axis"] + "/" + means["set"].astype(str)
+    keys = "shift/" + means["axis"] + "/" + means["dataset"].astype(str)
     return dict(zip(keys, means["value"].astype(float), strict=True))
 
 
@@ -79,7 +79,7 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
 #: Summary values of each kind of results other than those of answers.
 _VALUES: dict[str, Callable[[pd.DataFrame], Mapping[str, float]]] = {
     "detection": summary_values,
-    "hierarchy": dating_values,
+    "hierarchy": hierarchy_values,
     "shift": shift_values,
     "verdict": lambda rows: {},  # see Verdict.values
 }

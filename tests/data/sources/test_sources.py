@@ -287,7 +287,7 @@ class _Frame(_Nothing):
 
 
 SMALL = ("model=clip", "trainer.accelerator=cpu", "detector=[msp,knn]", "detector.knn.k=2")
-QUIET = ("metrics.draws=20", "logger=none", "data.batch_size=8", "data.num_workers=0")
+QUIET = ("metrics.n_bootstrap=20", "logger=none", "data.batch_size=8", "data.num_workers=0")
 
 
 def scored(root, outputs, *data):

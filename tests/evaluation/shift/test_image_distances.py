@@ -24,7 +24,7 @@ def degrees_of(sets, seed=0):
 
 
 def shares_of(degrees, draws=400):
-    table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("set")
+    table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("dataset")
     return table.filter(regex="frac_above_id_q95|distance_auroc")
 
 

@@ -79,7 +79,7 @@ def hallusion(root):
 def scored(tmp_path, task, source, *more):
     """The run, the answers of a model that guesses, and the results."""
     outputs = tmp_path / "outputs"
-    line = (f"task={task}", *source, "lvlm=random", "metrics.draws=50", "logger=none", *more)
+    line = (f"task={task}", *source, "lvlm=random", "metrics.n_bootstrap=50", "logger=none", *more)
     assert call("eval.py", *line, f"paths.outputs={outputs}") == 0
     run = run_folders(outputs)[-1]
     return run, pd.read_parquet(run / "judged.parquet"), read_results(run)

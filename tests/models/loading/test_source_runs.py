@@ -10,7 +10,7 @@ from photos import write_photos
 from PIL import Image
 from tiny_net import write_hub, write_onnx
 
-SMALL = ("metrics.draws=20", "logger=none", "data.num_workers=0", "trainer=cpu")
+SMALL = ("metrics.n_bootstrap=20", "logger=none", "data.num_workers=0", "trainer=cpu")
 NO_PAGE = "task.report=false"
 SIZE = ("model.backbone.input_size=32", "model.backbone.mean=0.5", "model.backbone.std=0.5")
 MODULE = ("model=module", "model.pretrained=true", *SIZE)

@@ -252,7 +252,7 @@ def test_detectors_have_a_row_each_and_the_best_comes_first():
         for ood in ("far", "mean")
         for metric, value in (("auroc", 0.7 + better), ("fpr95", 0.5), ("aupr_in", 0.1))
     ]
-    columns = ["model", "detector", "ood", "metric", "value"]
+    columns = ["model", "detector", "dataset", "metric", "value"]
     extra = pd.DataFrame([("net", None, None, "id_accuracy", 0.9)], columns=columns)
     table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
     assert table["detector"].tolist() == ["knn", "msp"]

@@ -48,7 +48,7 @@ def test_every_group_takes_files_of_ones_own(own, flag, behind, capsys):
     line = [*choices, *flag] if behind else [*flag, *choices]
     assert call("eval.py", *line, "--cfg", "job") == 0
     cfg = yaml.safe_load(capsys.readouterr().out)
-    assert (cfg["name"], cfg["metrics"]["draws"]) == ("mine", 20)
+    assert (cfg["name"], cfg["metrics"]["n_bootstrap"]) == ("mine", 20)
     assert list(cfg["detector"]) == ["mine", "knn"]
     assert cfg["model"]["net"]["_target_"] == "own_network.Net"
     assert call("eval.py", *flag, "detector=all", "--cfg", "job") == 0

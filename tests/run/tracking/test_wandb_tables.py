@@ -28,7 +28,7 @@ def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
         (run / "report.html").write_text("<p>report")
     measured = write_run(tmp_path / "one" / "bbbb", {"knn": (0.7, 0.9)})
     (measured / "results.parquet").unlink()
-    shift = {"set": "near", "axis": "semantic", "metric": "mean", "value": 0.25}
+    shift = {"dataset": "near", "axis": "semantic", "metric": "mean", "value": 0.25}
     write_results(KIND.table([shift], model="clip", seed=0), measured)
     arguments = ("task=wandb_push", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
     assert call("eval.py", *arguments, "push.wandb.offline=true") == 0, capsys.readouterr().err
@@ -87,7 +87,7 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
         run
     ).items()
     rows = make_leaderboard([finished_runs.read_run(run)]).rows
-    mean = rows[(rows.ood == "mean") & (rows.metric == "auroc")].set_index("detector").value
+    mean = rows[(rows.dataset == "mean") & (rows.metric == "auroc")].set_index("detector").value
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 
 

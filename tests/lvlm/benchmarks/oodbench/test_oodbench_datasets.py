@@ -15,7 +15,7 @@ from ood_lab.run.commandline.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import answer_values
 from ood_lab.schema.results import whole
 
-SMALL = ("metrics.draws=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
+SMALL = ("metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
 
 
 def build(outputs, *arguments):

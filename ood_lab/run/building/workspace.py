@@ -523,8 +523,17 @@ class Workspace:
 
     @property
     def done(self) -> bool:
-        """True if this very configuration has been run before on the same data and weights."""
-        return self.run_folder.done and not self.cfg.force and not self.changes
+        """True if this very configuration has been run before on the same data and weights.
+
+        Raises:
+            UserError: a file of that run is damaged.
+        """
+        return self.run_folder.done and not self.cfg.force and not self.changes and self._whole
+
+    @cached_property
+    def _whole(self) -> bool:
+        self.run_folder.check()
+        return True
 
     @property
     def finished(self) -> bool:
@@ -605,6 +614,7 @@ class Workspace:
                 self.manifest["done_before"] = self.stages.skipped
                 log.info("%s", self.stages)
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.manifest["files"] = self.run_folder.records()
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")
             if self.unfinished is not None:

@@ -97,6 +97,8 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
     assert len(sets) >= 15 * 5 * 3
     for row in sets.itertuples():
         assert run["summary"][f"{row.detector}/{row.ood}/{row.metric}"] == pytest.approx(row.value)
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert run["summary"]["val/accuracy"] == pytest.approx(manifest["val_accuracy"])
     for row in results[results.metric == "dad"].itertuples():
         assert run["summary"][f"{row.detector}/dad"] == pytest.approx(row.value)
 

@@ -485,6 +485,10 @@ class Workspace:
             from ood_lab.run.tracking.experiment_loggers import check_login
 
             check_login(settings["logger"])
+            if node := settings["logger"].get("wandb"):
+                from ood_lab.run.tracking.sweep_goals import check_running_sweep
+
+                check_running_sweep(node.get("entity"), node.get("project"))
 
     @property
     def builds(self) -> bool:
@@ -582,7 +586,7 @@ class Workspace:
         if self.is_main and results is not None:
             from ood_lab.run.tracking.experiment_loggers import log_results
 
-            log_results(loggers, self.folder)
+            log_results(loggers, self.folder, self.manifest)
 
     def _computing(self) -> AbstractContextManager[None]:
         """Makes detectors compute on ``detector_device``, which the manifest records."""

@@ -12,6 +12,7 @@ from ood_lab.models.loading.torch_hub import torch_hub_backbone
 from ood_lab.models.loading.torchvision_networks import torchvision_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
+from ood_lab.models.training.checkpoint_files import WholeCheckpointIO
 from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.training.epoch_seed import EpochSeed
 from ood_lab.models.training.foreign_module import OwnTraining, own_steps
@@ -33,6 +34,7 @@ __all__ = [
     "ResNet18For32",
     "TrainingLog",
     "TrainingProgressBar",
+    "WholeCheckpointIO",
     "WrappedBackbone",
     "check_contract",
     "epochs_for",

@@ -1,9 +1,11 @@
 """The two scripts, as a user calls them."""
 
+import errno
 import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -97,6 +99,8 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
         assert run["summary"][f"{row.detector}/{row.dataset}/{row.metric}"] == pytest.approx(
             row.value
         )
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert run["summary"]["val/accuracy"] == pytest.approx(manifest["val_accuracy"])
     for row in results[results.metric == "dad"].itertuples():
         assert run["summary"][f"{row.detector}/dad"] == pytest.approx(row.value)
 
@@ -108,15 +112,47 @@ def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
     assert "already done" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("file", ["results.parquet", "summary.json", "manifest.json"])
+READ_BACK = ("results.parquet", "results.csv", "scores.parquet", "config.yaml")
+
+
+@pytest.mark.parametrize("file", [*READ_BACK, "summary.json", "manifest.json"])
 def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, file):
     folder = tmp_path / trained.relative_to(trained.parents[2])
     shutil.copytree(trained, folder)
     os.truncate(folder / file, (folder / file).stat().st_size // 2)
     assert call("train.py", "task=score", *SMOKE, f"paths.outputs={tmp_path}") == 1
-    error = capsys.readouterr().err.strip()
+    printed = capsys.readouterr()
+    error = printed.err.strip()
     assert f"{folder / file} is damaged" in error
+    assert "force=true" in error
     assert len(error.splitlines()) == 1
+    assert "already done" not in printed.out
+
+
+def test_a_sweep_counts_a_damaged_run_as_failed(trained, tmp_path, capsys):
+    folder = tmp_path / trained.relative_to(trained.parents[2])
+    shutil.copytree(trained, folder)
+    os.truncate(folder / "results.csv", 0)
+    line = ("-m", "task=score", *SMOKE, "seed=0", f"paths.outputs={tmp_path}")
+    assert call("train.py", *line) == 1
+    assert "finished" not in capsys.readouterr().out.split("job 1")[0].split("1 job")[-1]
+
+
+def test_a_finished_run_in_a_folder_that_cannot_be_written_is_shown(
+    trained, outputs, capsys, monkeypatch
+):
+    opened = Path.open
+
+    def read_only(path, mode="r", *args, **kwargs):
+        if mode[0] in "wax" and trained in path.parents:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}") == 0
+    assert "already done" in " ".join(capsys.readouterr().out.split())
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}", "force=true") == 1
+    assert "cannot write the run folder" in capsys.readouterr().err
 
 
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):

@@ -485,6 +485,10 @@ class Workspace:
             from ood_lab.run.tracking.experiment_loggers import check_login
 
             check_login(settings["logger"])
+            if node := settings["logger"].get("wandb"):
+                from ood_lab.run.tracking.sweep_goals import check_running_sweep
+
+                check_running_sweep(node.get("entity"), node.get("project"))
 
     @property
     def builds(self) -> bool:
@@ -523,8 +527,17 @@ class Workspace:
 
     @property
     def done(self) -> bool:
-        """True if this very configuration has been run before on the same data and weights."""
-        return self.run_folder.done and not self.cfg.force and not self.changes
+        """True if this very configuration has been run before on the same data and weights.
+
+        Raises:
+            UserError: a file of that run is damaged.
+        """
+        return self.run_folder.done and not self.cfg.force and not self.changes and self._whole
+
+    @cached_property
+    def _whole(self) -> bool:
+        self.run_folder.check()
+        return True
 
     @property
     def finished(self) -> bool:
@@ -573,7 +586,7 @@ class Workspace:
         if self.is_main and results is not None:
             from ood_lab.run.tracking.experiment_loggers import log_results
 
-            log_results(loggers, self.folder)
+            log_results(loggers, self.folder, self.manifest)
 
     def _computing(self) -> AbstractContextManager[None]:
         """Makes detectors compute on ``detector_device``, which the manifest records."""
@@ -605,6 +618,7 @@ class Workspace:
                 self.manifest["done_before"] = self.stages.skipped
                 log.info("%s", self.stages)
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.manifest["files"] = self.run_folder.records()
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")
             if self.unfinished is not None:

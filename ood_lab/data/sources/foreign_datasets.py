@@ -262,8 +262,10 @@ def _scalar(label: Any) -> str:
         return NO_LABEL
     if hasattr(label, "item") and np.size(label) == 1:
         label = label.item()
-    if isinstance(label, (int, float)) and not isinstance(label, bool):
-        return NO_LABEL if label < 0 else str(label)
+    if isinstance(label, bool):
+        return str(label)
+    if isinstance(label, (int, float)):
+        return str(label) if label >= 0 else NO_LABEL  # NaN, too, is no label
     if isinstance(label, str):
         return label.strip() or NO_LABEL
     raise ValueError(f"its label is {type(label).__name__}, not a name or a number: name another")

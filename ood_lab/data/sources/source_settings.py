@@ -130,7 +130,7 @@ class Shards:
         table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
-        return Listed(*encode_labels(table, classes, self.pattern, numeric=True), store)
+        return Listed(*encode_labels(table, classes, self.pattern, numeric=True, tell=tell), store)
 
 
 class OwnData:
@@ -206,10 +206,10 @@ class OwnData:
             paths, labels = zip(*plain, strict=True)
             table = pd.DataFrame({"path": map(os.path.abspath, paths)})
             table["label"] = [names[label] for label in labels]
-            return self._listed(table, names, classes, FILES)
+            return self._listed(table, names, classes, FILES, tell)
         name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
         samples = Samples(self.dataset, name, self.image, self.label, self._version())
-        return self._listed(samples.table(cache_dir), samples.classes, classes, samples)
+        return self._listed(samples.table(cache_dir), samples.classes, classes, samples, tell)
 
     def _listed(
         self,
@@ -217,10 +217,11 @@ class OwnData:
         names: list[str] | None,
         classes: Sequence[str] | None,
         store: Store,
+        tell: Tell,
     ) -> Listed:
         table = check_columns(table, Path(self.key))
         given = names if classes is None and names else classes
-        return Listed(*encode_labels(table, given, self.key, numeric=not names), store)
+        return Listed(*encode_labels(table, given, self.key, not names, tell), store)
 
     def _version(self) -> int | None:
         """Changes with its code, its arguments and every file that they name; None: no file is."""

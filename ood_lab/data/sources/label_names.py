@@ -32,8 +32,9 @@ def encode_names(
     """Turns the names in ``category``, ``shape`` and ``level_<n>`` into integers, in place.
 
     The names of train in order are 0, 1, ... (see
-    :func:`~ood_lab.data.sources.class_names.ordered_names`); empty and ``-1`` are -1. In an OOD set, a name that ID does not know is -1: such a thing may
-    well be something else; levels are left out there: what has no class has none.
+    :func:`~ood_lab.data.sources.class_names.ordered_names`); empty and ``-1`` are -1. In an OOD
+    set, a name that ID does not know is -1: such a thing may well be something else; levels are
+    left out there: what has no class has none.
 
     Args:
         identity: tables of ``train`` and, where they have their own source, ``val`` and ``test``.

@@ -173,10 +173,8 @@ def _read_csv(file: Path) -> pd.DataFrame:
         "skipinitialspace": any(cell.startswith(" ") for cell in first[1:]),
     }
     names = renamed(pd.read_csv(file, nrows=0, **options), file)
-    texts = {
-        column: str for column, name in names.items() if name in ("path", "label") or is_named(name)
-    }
-    table = pd.read_csv(file, dtype=texts, **options)
+    named = [c for c, name in names.items() if name in ("path", "label") or is_named(name)]
+    table = pd.read_csv(file, dtype=dict.fromkeys(named, str), **options)
     if not isinstance(table.index, pd.RangeIndex):
         raise UserError(f"cannot read '{file}': its rows have more cells than its first line names")
     return table.rename(columns=names)

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources import huggingface
+from ood_lab.data.sources.folder_names import are_splits, in_junk, is_junk, splits_message
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import check_columns, encode_labels, missing_of, read_manifest
-from ood_lab.data.sources.reading_warnings import Tell
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
 from ood_lab.data.sources.tar_shards import are_shards, read_shards
 
 #: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
@@ -202,14 +203,27 @@ class OwnData:
     def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
         """See :class:`Source`."""
         if plain := _plain_files(self.dataset):
-            names = class_names(self.dataset.classes)
-            paths, labels = zip(*plain, strict=True)
-            table = pd.DataFrame({"path": map(os.path.abspath, paths)})
-            table["label"] = [names[label] for label in labels]
+            if classes is None and are_splits(self.dataset.classes):
+                raise UserError(splits_message(self.dataset.root, self.dataset.classes))
+            table, names = self._table_of(plain, tell)
             return self._listed(table, names, classes, FILES, tell)
         name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
         samples = Samples(self.dataset, name, self.image, self.label, self._version())
         return self._listed(samples.table(cache_dir), samples.classes, classes, samples, tell)
+
+    def _table_of(
+        self, plain: Sequence[tuple[str, int]], tell: Tell
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """The images and classes of a folder, less what a system keeps for itself."""
+        root = os.path.abspath(self.dataset.root)
+        images = [(os.path.abspath(path), label) for path, label in plain]
+        kept = [pair for pair in images if not in_junk(os.path.relpath(pair[0], root))]
+        if left := len(images) - len(kept):
+            tell(ReadingWarning(f"'{root}': {left:,} images of system folders left out", False))
+        names = class_names(self.dataset.classes)
+        rows = [(path, names[label]) for path, label in kept]
+        table = pd.DataFrame(rows, columns=["path", "label"])
+        return table, [name for name in names if not is_junk(name)]
 
     def _listed(
         self,

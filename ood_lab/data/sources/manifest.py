@@ -30,6 +30,7 @@ def read_manifest(
     root: str | os.PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
     tell: Tell = to_log,
+    skip: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Reads the list of images and the class of each.
 
@@ -59,6 +60,7 @@ def read_manifest(
             An empty list: an OOD set, every label becomes -1 and the original class stays in the
             column ``category_name``.
         tell: is told of files that were passed over and of columns that nothing reads.
+        skip: leave rows of a table out that have no path, or whose file is missing.
 
     Returns:
         A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
@@ -80,6 +82,7 @@ def read_manifest(
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread(names, place, labelled):
             tell(remark)
+        table = _present(table, place, root, tell) if skip else table
         table["path"] = _absolute(table["path"], place, root)
         if "mask" in table:
             given = table["mask"].notna()
@@ -207,6 +210,25 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
             "root: {path: LIST, root: DIR}"
         )
     return found
+
+
+def _present(
+    table: pd.DataFrame, file: Path, root: str | os.PathLike[str] | None, tell: Tell
+) -> pd.DataFrame:
+    """The rows whose file is there; all of them where none is, since the folder is then wrong."""
+    base = _base(file, root)
+    paths = [os.fsdecode(p) if isinstance(p, bytes) else p for p in table["path"]]
+    there = np.array([isinstance(p, str) and os.path.isfile(found_below(base, p)) for p in paths])
+    if there.all() or not there.any():
+        return table
+    row = int((~there).argmax())
+    tell(
+        ReadingWarning(
+            f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are left out, "
+            f"first row {row + 1} ({paths[row]})"
+        )
+    )
+    return table[there].reset_index(drop=True)
 
 
 def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:

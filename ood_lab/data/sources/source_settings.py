@@ -54,7 +54,13 @@ class Source(Protocol):
     def missing(self) -> str:
         """What is not there, in words; empty if nothing is known to be missing."""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
@@ -85,7 +91,7 @@ def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None
     if not isinstance(given, (str, os.PathLike)):
         return OwnData(given, key, *columns)
     path = os.fspath(given)
-    if huggingface.is_saved(path):
+    if huggingface.is_saved(path) or huggingface.holds_images(path):
         return OwnData(partial(huggingface.load, path=path), key, *columns)
     if are_shards(path):
         return Shards(path, *columns)
@@ -103,9 +109,15 @@ class Manifest:
         """The number of listed images that are not there, and the first of them."""
         return missing_of(self.place, self.root) if self.place.is_file() else ""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
-        return Listed(*read_manifest(self.place, self.root, classes, tell), FILES)
+        return Listed(*read_manifest(self.place, self.root, classes, tell, skip), FILES)
 
 
 @dataclass(frozen=True)
@@ -126,7 +138,13 @@ class Shards:
         """Nothing that reading would not find."""
         return ""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
         table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
@@ -200,7 +218,13 @@ class OwnData:
         except UserError as error:
             return str(error).partition(": ")[2]
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
         if plain := _plain_files(self.dataset):
             if classes is None and are_splits(self.dataset.classes):
@@ -209,7 +233,9 @@ class OwnData:
             return self._listed(table, names, classes, FILES, tell)
         name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
         samples = Samples(self.dataset, name, self.image, self.label, self._version())
-        return self._listed(samples.table(cache_dir), samples.classes, classes, samples, tell)
+        return self._listed(
+            samples.table(cache_dir, tell, skip), samples.classes, classes, samples, tell
+        )
 
     def _table_of(
         self, plain: Sequence[tuple[str, int]], tell: Tell

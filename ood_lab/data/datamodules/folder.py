@@ -189,7 +189,8 @@ class FolderDataModule(OODDataModule):
                 check_complete(table, source)
 
     def _read(self, source: Source, classes: Sequence[str] | None) -> Listed:
-        return source.read(classes, self.remark, self.checking.cache_dir)
+        skip = self.checking.on_broken == "skip"
+        return source.read(classes, self.remark, self.checking.cache_dir, skip)
 
     def _sources(self, kind: str, given: Mapping[str, Given | None] | None) -> dict[str, Source]:
         """The sources of sets by name, less those that are left out."""

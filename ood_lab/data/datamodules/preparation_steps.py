@@ -129,7 +129,7 @@ class Exposure:
         if OUTLIERS in splits:
             raise UserError(f"data.outliers is a set '{OUTLIERS}': give that of data.ood another")
         source, cache = source_of(self.outliers, "data.outliers"), checking.cache_dir
-        table, _, store = source.read([], tell, cache)
+        table, _, store = source.read([], tell, cache, checking.on_broken == "skip")
         table = table[["path", "label"]]
         splits[OUTLIERS] = FileDataset(
             OUTLIERS, table, [], checking.identify, cache_dir=cache, store=store

@@ -77,8 +77,9 @@ def content_hashes(
 def _hash(path: str, store: Store) -> Facts:
     try:
         return {"sha256": store.sha256(path), "error": ""}
-    except OSError as error:
-        return {"sha256": "", "error": error.strerror or type(error).__name__}
+    except Exception as error:  # data sets of others raise anything
+        said = getattr(error, "strerror", None) or str(error)
+        return {"sha256": "", "error": said or type(error).__name__}
 
 
 def _stat(paths: list[str], store: Store) -> pd.DataFrame:

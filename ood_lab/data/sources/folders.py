@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,12 +12,12 @@ import pandas as pd
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.sources.folder_names import are_splits, is_junk, splits_message
 from ood_lab.data.sources.image_formats import HEIF, READ_HEIF, image_extensions, passed_over
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 
 #: What an unlabelled image carries before labels become numbers.
 NO_LABEL = str(UNKNOWN)
-_SPLIT_NAMES = {"train", "training", "val", "valid", "validation", "test", "testing"}
 
 
 def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFrame:
@@ -26,14 +27,16 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         folder: searched to any depth; hidden files and folders are left out, and a folder that
             links lead to again is searched once.
         labelled: the sub-folders must be classes; otherwise anything goes.
-        tell: is told what was passed over.
+        tell: is told what was passed over: files, empty folders, and images in folders that a
+            system keeps for itself.
 
     Raises:
-        UserError: an empty class folder, loose images beside class folders, folders of splits.
+        UserError: loose images beside class folders, folders of splits.
     """
     search = _Search(folder)
     files, loose = {}, search.images(folder, deep=False)
     subs = [p for p in sorted(folder.iterdir()) if p.is_dir() and _visible(p.name)]
+    search.left_out(str(folder), [p.name for p in folder.iterdir() if not _visible(p.name)])
     search.expect(subs)
     for sub in subs:
         if not search.leads_back(str(sub), top=True):
@@ -44,29 +47,30 @@ def read_folder(folder: Path, labelled: bool, tell: Tell = to_log) -> pd.DataFra
         tell(remark)
     filled = sorted(name for name, paths in files.items() if paths)
     if labelled and filled:
-        _check_class_folders(folder, files, loose)
+        _check_class_folders(folder, filled, loose)
+        if empty := sorted(files.keys() - filled):
+            tell(ReadingWarning(f"'{folder}': {_empty(empty)}"))
     rows = [(path, NO_LABEL) for path in loose]
     rows += [(path, unicodedata.normalize("NFC", name)) for name in filled for path in files[name]]
     return pd.DataFrame(rows, columns=["path", "label"])
 
 
-def _check_class_folders(folder: Path, files: dict[str, list[str]], loose: list[str]) -> None:
+def _check_class_folders(folder: Path, filled: list[str], loose: list[str]) -> None:
+    if are_splits(filled):
+        raise UserError(splits_message(folder, filled))
     if loose:
         raise UserError(
             f"'{folder}' holds both class folders and {len(loose)} loose image(s), such as "
             f"'{os.path.basename(loose[0])}': move them into a class folder or out"
         )
-    empty = [name for name, paths in files.items() if not paths]
-    if empty:
-        raise UserError(
-            f"class folder '{folder / empty[0]}' contains no images: fill it or remove it"
-            + (f" ({len(empty)} such folders)" if len(empty) > 1 else "")
-        )
-    if {name.lower() for name in files} <= _SPLIT_NAMES:
-        raise UserError(
-            f"'{folder}' holds splits ({', '.join(files)}), not classes: "
-            f"give each split its own folder, such as '{folder / next(iter(files))}'"
-        )
+
+
+def _empty(names: list[str]) -> str:
+    """The class folders that have no images, as a sentence."""
+    shown = ", ".join(f"'{name}'" for name in names[:5]) + (", ..." if len(names) > 5 else "")
+    if len(names) == 1:
+        return f"the folder {shown} contains no images and is no class"
+    return f"{len(names):,} folders contain no images and are no classes: {shown}"
 
 
 class _Search:
@@ -75,6 +79,7 @@ class _Search:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.others: list[str] = []
+        self.junk: Counter[str] = Counter()
         self.loops: list[str] = []
         # A link to a folder further up would bring everything once more.
         self._above = {os.path.realpath(place) for place in (root, *root.parents)}
@@ -108,6 +113,8 @@ class _Search:
             self._seen.add(os.path.realpath(folder))
         # Links are followed: data sets on shared disks are often folders of links.
         for parent, folders, names in os.walk(folder, followlinks=True):
+            if deep:
+                self.left_out(parent, [name for name in folders + names if not _visible(name)])
             folders[:] = list(self._next(parent, folders)) if deep else []
             for name in sorted(filter(_visible, names)):
                 if os.path.splitext(name)[1].lower() in image_extensions():
@@ -126,10 +133,28 @@ class _Search:
                 self._seen.add(os.path.realpath(place))
                 yield name
 
+    def left_out(self, parent: str, names: Iterable[str]) -> None:
+        """Counts the images in files and folders that a system keeps for itself, by name."""
+        for name in names:
+            place = os.path.join(parent, name)
+            below = [n for _, _, found in os.walk(place) for n in found] or [name]
+            kind = name if os.path.isdir(place) or not name.startswith("._") else "._*"
+            count = sum(os.path.splitext(n)[1].lower() in image_extensions() for n in below)
+            if count:
+                self.junk[kind] += count
+
     def remarks(self) -> Iterator[ReadingWarning]:
         """Remarks on everything that was passed over."""
         if sentence := passed_over(self.others):
             yield ReadingWarning(f"'{self.root}': {sentence}")
+        if self.junk:
+            names = ", ".join(f"{name} ({n:,})" for name, n in sorted(self.junk.items())[:8])
+            images = "image was" if self.junk.total() == 1 else "images were"
+            yield ReadingWarning(
+                f"'{self.root}': {self.junk.total():,} {images} left out, which a system or "
+                f"program keeps for itself: {names}",
+                False,
+            )
         if self.loops:
             links = "a link leads" if len(self.loops) == 1 else f"{len(self.loops):,} links lead"
             yield ReadingWarning(
@@ -139,7 +164,7 @@ class _Search:
 
 
 def _visible(name: str) -> bool:
-    return not name.startswith(".") and name != "__MACOSX"
+    return not is_junk(name)
 
 
 def instead(place: Path) -> str:

@@ -18,11 +18,14 @@ from ood_lab.common.hints import suggestion
 from ood_lab.data.sources.file_facts import Facts, file_facts
 from ood_lab.data.sources.folders import NO_LABEL
 from ood_lab.data.sources.label_names import is_named
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
 from ood_lab.schema.shift_axes import LEVELS
 
 _IMAGES = ("image", "img", "picture", "pixel_values", "jpg", "png", "webp")
 _LABELS = ("label", "labels", "class", "cls", "target", "fine_label", "y")
 Column = str | int
+#: Samples that are tried for one that shows where the image is.
+_TRIED = 20
 
 
 def as_image(value: Any) -> Image.Image:
@@ -41,6 +44,8 @@ def as_image(value: Any) -> Image.Image:
         return Image.open(io.BytesIO(value))
     if isinstance(value, (str, os.PathLike)):
         return Image.open(value)
+    if value is None:
+        raise ValueError("the row has no image")
     pixels = np.asarray(value)
     if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4):
         pixels = np.moveaxis(pixels, 0, -1)
@@ -103,7 +108,7 @@ class Samples:
         tabular = isinstance(features, Mapping)  # Hugging Face's
         # The classes of others need not stand several threads.
         self.threads: int | None = None if tabular else 1
-        example = features if tabular else dataset[0]
+        example = features if tabular else self._example()
         self._image, self._label = self._columns(example, image, label)
         self.classes = self._names(features)
         if tabular and type(features[self._image]).__name__ == "Image":
@@ -127,10 +132,20 @@ class Samples:
         """Of the encoded image, else of mode, size and pixels."""
         return self._hashes.get(path) or _sha256(self._value(path))
 
-    def table(self, cache_dir: str | os.PathLike[str] | None) -> pd.DataFrame:
+    def table(
+        self, cache_dir: str | os.PathLike[str] | None, tell: Tell, skip: bool = False
+    ) -> pd.DataFrame:
         """Columns ``path`` and ``label`` (text), and of Hugging Face's, the labels beside them.
 
         Where labels are no column of their own, every sample is read for them, once.
+
+        Args:
+            cache_dir: see :func:`~ood_lab.data.sources.file_facts.file_facts`.
+            tell: is told what was left out.
+            skip: leave samples out that cannot be read.
+
+        Raises:
+            UserError: a sample cannot be read, or all of them.
         """
         paths = self.paths
         if self.threads is None:
@@ -146,11 +161,30 @@ class Samples:
         self._hashes = dict(zip(paths, found["sha256"], strict=True))
         if len(broken := found[found["error"] != ""]):
             first = broken.iloc[0]
-            raise UserError(
+            text = (
                 f"{len(broken):,} of {len(found):,} samples cannot be read: '{first['path']}' "
                 f"({first['error']})"
             )
+            if not skip or len(broken) == len(found):
+                raise UserError(f"{text}. Repair them, or set data.on_broken=skip")
+            tell(ReadingWarning(f"{text}; they are left out"))
+            found = found[found["error"] == ""]
+            paths = found["path"].tolist()
         return pd.DataFrame({"path": paths, "label": self._texts(found["label"])})
+
+    def _example(self) -> Any:
+        """The first sample that can be read and has an image, else the first."""
+        for row in range(min(len(self.dataset), _TRIED)):
+            try:
+                sample = self.dataset[row]
+            except Exception:  # the check of every row names it
+                continue
+            parts = sample.values() if isinstance(sample, Mapping) else sample
+            if _is_image(sample) or (
+                isinstance(sample, Mapping | tuple | list) and any(map(_is_image, parts))
+            ):
+                return sample
+        return self.dataset[0]
 
     def _look(self, path: str) -> Facts:
         try:
@@ -262,8 +296,10 @@ def _scalar(label: Any) -> str:
         return NO_LABEL
     if hasattr(label, "item") and np.size(label) == 1:
         label = label.item()
-    if isinstance(label, (int, float)) and not isinstance(label, bool):
-        return NO_LABEL if label < 0 else str(label)
+    if isinstance(label, bool):
+        return str(label)
+    if isinstance(label, (int, float)):
+        return str(label) if label >= 0 else NO_LABEL  # NaN, too, is no label
     if isinstance(label, str):
         return label.strip() or NO_LABEL
     raise ValueError(f"its label is {type(label).__name__}, not a name or a number: name another")

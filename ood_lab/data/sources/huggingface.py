@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 
@@ -15,6 +18,20 @@ _SAVED = ("state.json", "dataset_dict.json")
 def is_saved(path: str) -> bool:
     """True for a folder that ``save_to_disk`` wrote."""
     return any((Path(path).expanduser() / name).is_file() for name in _SAVED)
+
+
+def holds_images(path: str) -> bool:
+    """True for a Parquet file with encoded images in it, as Hugging Face's ``datasets`` writes."""
+    place = Path(path).expanduser()
+    if place.suffix.lower() not in (".parquet", ".pq") or not place.is_file():
+        return False
+    try:
+        schema = pq.read_schema(place)
+    except (pa.ArrowException, OSError):  # the reader of tables names the fault
+        return False
+    structs = [each.type for each in schema if pa.types.is_struct(each.type)]
+    encoded = any(kind.get_field_index("bytes") >= 0 for kind in structs)
+    return encoded and "path" not in schema.names
 
 
 def load(

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import is_integer_dtype
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import UNKNOWN
+from ood_lab.data.sources.class_names import ordered_names
 
 _UNKNOWN_NAME = str(UNKNOWN)
 
@@ -31,9 +31,10 @@ def encode_names(
 ) -> dict[str, list[str]]:
     """Turns the names in ``category``, ``shape`` and ``level_<n>`` into integers, in place.
 
-    The names of train in sorted order are 0, 1, ...; empty and ``-1`` are -1. Whole numbers in
-    train stay as they are. In an OOD set, a name that ID does not know is -1: such a thing may
-    well be something else; levels are left out there: what has no class has none.
+    The names of train in order are 0, 1, ... (see
+    :func:`~ood_lab.data.sources.class_names.ordered_names`); empty and ``-1`` are -1. In an OOD
+    set, a name that ID does not know is -1: such a thing may well be something else; levels are
+    left out there: what has no class has none.
 
     Args:
         identity: tables of ``train`` and, where they have their own source, ``val`` and ``test``.
@@ -63,11 +64,8 @@ def encode_names(
 def _encode(
     column: str, inside: Mapping[str, pd.DataFrame], outside: Mapping[str, pd.DataFrame]
 ) -> list[str]:
-    first = next(iter(inside.values()))[column]
-    if is_integer_dtype(first):
-        names = [str(value) for value in range(max(first.max() + 1, 0))]
-    else:
-        names = sorted(set(first) - {_UNKNOWN_NAME})
+    first = next(iter(inside.values()))[column].map(str)
+    names = ordered_names(set(first) - {_UNKNOWN_NAME})
     position = {name: value for value, name in enumerate(names)} | {_UNKNOWN_NAME: UNKNOWN}
     for name, table in inside.items():
         given = table[column].map(str)

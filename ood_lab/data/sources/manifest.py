@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import re
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
+from ood_lab.data.sources.class_names import matched, mismatch, ordered_names
 from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
 from ood_lab.data.sources.label_names import is_named
 from ood_lab.data.sources.level_tables import cell_lists
-from ood_lab.data.sources.reading_warnings import Tell, to_log
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.table_columns import renamed, unread
 
 
@@ -28,6 +30,7 @@ def read_manifest(
     root: str | os.PathLike[str] | None = None,
     classes: Sequence[str] | None = None,
     tell: Tell = to_log,
+    skip: bool = False,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Reads the list of images and the class of each.
 
@@ -51,11 +54,13 @@ def read_manifest(
     Args:
         source: the folder or file.
         root: folder that relative paths of a file start from; default: the file's own folder.
-        classes: None: the classes are those found here, names sorted, numbers as they are. The
+        classes: None: the classes are those found here, see
+            :func:`~ood_lab.data.sources.class_names.ordered_names`. The
             classes of ``train``: labels must be among them, by name or (in a file) by number.
             An empty list: an OOD set, every label becomes -1 and the original class stays in the
             column ``category_name``.
         tell: is told of files that were passed over and of columns that nothing reads.
+        skip: leave rows of a table out that have no path, or whose file is missing.
 
     Returns:
         A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
@@ -77,6 +82,7 @@ def read_manifest(
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread(names, place, labelled):
             tell(remark)
+        table = _present(table, place, root, tell) if skip else table
         table["path"] = _absolute(table["path"], place, root)
         if "mask" in table:
             given = table["mask"].notna()
@@ -84,11 +90,15 @@ def read_manifest(
     if table.empty:
         raise UserError(f"'{place}' contains no images{instead(place)}")
     table = check_columns(table, place)
-    return encode_labels(table, classes, str(place), numeric=place.is_file())
+    return encode_labels(table, classes, str(place), numeric=place.is_file(), tell=tell)
 
 
 def encode_labels(
-    table: pd.DataFrame, classes: Sequence[str] | None, source: str, numeric: bool
+    table: pd.DataFrame,
+    classes: Sequence[str] | None,
+    source: str,
+    numeric: bool,
+    tell: Tell = to_log,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Turns the texts in column ``label`` into positions in the list of classes, in place.
 
@@ -96,9 +106,11 @@ def encode_labels(
         table: a row an image.
         classes: see :func:`read_manifest`.
         source: what to call the table.
-        numeric: labels that look like numbers are numbers.
+        numeric: labels that look like numbers may be positions, see
+            :func:`~ood_lab.data.sources.class_names.ordered_names`.
+        tell: is told how names were matched, where they are not those of the classes.
     """
-    labels, names = _encode(table["label"], classes, source, numeric)
+    labels, names = _encode(table["label"], classes, source, numeric, tell)
     if classes is not None and not classes and (table["label"] != NO_LABEL).any():
         table["category_name"] = table["label"].where(table["label"] != NO_LABEL, "")
     table["label"] = labels
@@ -164,8 +176,8 @@ def _read_csv(file: Path) -> pd.DataFrame:
         "skipinitialspace": any(cell.startswith(" ") for cell in first[1:]),
     }
     names = renamed(pd.read_csv(file, nrows=0, **options), file)
-    texts = {column: str for column, name in names.items() if name in ("path", "label")}
-    table = pd.read_csv(file, dtype=texts, **options)
+    named = [c for c, name in names.items() if name in ("path", "label") or is_named(name)]
+    table = pd.read_csv(file, dtype=dict.fromkeys(named, str), **options)
     if not isinstance(table.index, pd.RangeIndex):
         raise UserError(f"cannot read '{file}': its rows have more cells than its first line names")
     return table.rename(columns=names)
@@ -198,6 +210,25 @@ def _absolute(paths: pd.Series, file: Path, root: str | os.PathLike[str] | None)
             "root: {path: LIST, root: DIR}"
         )
     return found
+
+
+def _present(
+    table: pd.DataFrame, file: Path, root: str | os.PathLike[str] | None, tell: Tell
+) -> pd.DataFrame:
+    """The rows whose file is there; all of them where none is, since the folder is then wrong."""
+    base = _base(file, root)
+    paths = [os.fsdecode(p) if isinstance(p, bytes) else p for p in table["path"]]
+    there = np.array([isinstance(p, str) and os.path.isfile(found_below(base, p)) for p in paths])
+    if there.all() or not there.any():
+        return table
+    row = int((~there).argmax())
+    tell(
+        ReadingWarning(
+            f"'{file}': {(~there).sum():,} of {len(table):,} rows have no image and are left out, "
+            f"first row {row + 1} ({paths[row]})"
+        )
+    )
+    return table[there].reset_index(drop=True)
 
 
 def missing_of(file: Path, root: str | os.PathLike[str] | None) -> str:
@@ -242,8 +273,9 @@ def found_below(base: Path, path: str) -> str:
 def _label_text(label: pd.Series) -> pd.Series:
     text = label.astype(object).where(label.notna(), NO_LABEL)
     text = text.map(lambda name: os.fsdecode(name) if isinstance(name, bytes) else str(name))
-    # A column of integers with gaps is read as floats.
-    text = text.str.replace(r"^(-?\d+)\.0+$", r"\1", regex=True)
+    # A column of integers with gaps is read, or written, as floats.
+    if text[text != NO_LABEL].str.fullmatch(r"\s*(|-?[0-9]+\.0+)\s*").all():
+        text = text.str.replace(r"\.0+(?=\s*$)", "", regex=True)
     return text.map(lambda name: unicodedata.normalize("NFC", name).strip() or NO_LABEL)
 
 
@@ -251,7 +283,7 @@ def check_columns(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     """Makes the columns that travel with a sample numbers, or texts where they hold names."""
     for column in map(str, table.columns):
         if is_named(column):
-            table[column] = _numbers_or_names(table[column])
+            table[column] = _label_text(table[column])
         elif column in INTEGER_COLUMNS:
             table[column] = _numbers(table[column], source).fillna(UNKNOWN).astype("int64")
         elif column.startswith("attribute_"):
@@ -271,13 +303,6 @@ def _numbers(column: pd.Series, source: Path, allowed: set[int] | None = None) -
     return values
 
 
-def _numbers_or_names(column: pd.Series) -> pd.Series:
-    values = pd.to_numeric(column, errors="coerce")
-    if (column.isna() | (values % 1 == 0)).all():
-        return values.fillna(UNKNOWN).astype("int64")
-    return _label_text(column)
-
-
 def _check_no_fractions(labels: pd.Series, source: str) -> None:
     """Refuses measurements as labels: each fraction would become a class of its own."""
     known = labels != NO_LABEL
@@ -292,33 +317,33 @@ def _check_no_fractions(labels: pd.Series, source: str) -> None:
 
 
 def _encode(
-    labels: pd.Series, classes: Sequence[str] | None, source: str, numeric: bool
+    labels: pd.Series, classes: Sequence[str] | None, source: str, numeric: bool, tell: Tell
 ) -> tuple[np.ndarray, list[str]]:
     """Turns label texts into positions in the list of classes."""
     given = sorted(set(labels) - {NO_LABEL})
-    # Folder names are names even if they look like numbers: 001, 002, ...
-    numbers = numeric and all(name.removeprefix("-").isdecimal() for name in given)
-    if numbers and any(name.startswith("-") for name in given):
-        raise UserError(f"'{source}' has label {given[0]}: write {NO_LABEL} for an unknown class")
     if numeric and (classes is None or classes):
         _check_no_fractions(labels, source)
-    if classes is not None:
-        names = list(classes)
-    elif numbers:
-        labels = labels.map(lambda name: str(int(name)))  # 007 is 7
-        given = sorted(set(labels) - {NO_LABEL})
-        names = [str(i) for i in range(max(map(int, given), default=-1) + 1)]
-    else:
-        names = given
+        negative = [name for name in given if re.fullmatch("-[0-9]+", name)]
+        if negative and all(re.fullmatch("-?[0-9]+", name) for name in given):
+            raise UserError(
+                f"'{source}' has label {negative[0]}: write {NO_LABEL} for an unknown class"
+            )
+    # Folder names are names even if they look like numbers: 001, 002, ...
+    found = ordered_names(given) if numeric else given
+    names = found if classes is None else list(classes)
     if not names:
         return np.full(len(labels), UNKNOWN, dtype=np.int64), names
-    position = {name: i for i, name in enumerate(names)} | {NO_LABEL: UNKNOWN}
-    if numbers and not any(name in position for name in given):
-        position |= {name: int(name) for name in given if int(name) < len(names)}
-    unknown = [name for name in given if name not in position]
-    if unknown:
-        raise UserError(
-            f"'{source}' has class '{unknown[0]}', which is not one of the {len(names)} classes "
-            f"of train: {suggestion(unknown[0], names)}"
+    position, how = matched(given, names, numeric)
+    if unknown := [name for name in given if name not in position]:
+        raise UserError(mismatch(given, names, unknown[0], source))
+    if how:
+        tell(ReadingWarning(f"'{source}': {how}", False))
+    if classes is None and numeric and names[0] == "1" and names[-1] == str(len(names)):
+        tell(
+            ReadingWarning(
+                f"'{source}': its labels 1 to {len(names)} are {len(names)} classes, the outputs "
+                f"0 to {len(names) - 1} of a network",
+                False,
+            )
         )
-    return labels.map(position).to_numpy(np.int64), names
+    return labels.map(position | {NO_LABEL: UNKNOWN}).to_numpy(np.int64), names

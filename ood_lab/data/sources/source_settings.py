@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources import huggingface
+from ood_lab.data.sources.folder_names import are_splits, in_junk, is_junk, splits_message
 from ood_lab.data.sources.foreign_datasets import Column, Samples, class_names
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.manifest import check_columns, encode_labels, missing_of, read_manifest
-from ood_lab.data.sources.reading_warnings import Tell
+from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell
 from ood_lab.data.sources.tar_shards import are_shards, read_shards
 
 #: A path, ``{path: ..., root: ...}``, ``{dataset: ..., image: ..., label: ...}``, a data set, or a
@@ -53,7 +54,13 @@ class Source(Protocol):
     def missing(self) -> str:
         """What is not there, in words; empty if nothing is known to be missing."""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :func:`~ood_lab.data.sources.manifest.read_manifest`."""
 
 
@@ -84,7 +91,7 @@ def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None
     if not isinstance(given, (str, os.PathLike)):
         return OwnData(given, key, *columns)
     path = os.fspath(given)
-    if huggingface.is_saved(path):
+    if huggingface.is_saved(path) or huggingface.holds_images(path):
         return OwnData(partial(huggingface.load, path=path), key, *columns)
     if are_shards(path):
         return Shards(path, *columns)
@@ -102,9 +109,15 @@ class Manifest:
         """The number of listed images that are not there, and the first of them."""
         return missing_of(self.place, self.root) if self.place.is_file() else ""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
-        return Listed(*read_manifest(self.place, self.root, classes, tell), FILES)
+        return Listed(*read_manifest(self.place, self.root, classes, tell, skip), FILES)
 
 
 @dataclass(frozen=True)
@@ -125,12 +138,18 @@ class Shards:
         """Nothing that reading would not find."""
         return ""
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
         table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
-        return Listed(*encode_labels(table, classes, self.pattern, numeric=True), store)
+        return Listed(*encode_labels(table, classes, self.pattern, numeric=True, tell=tell), store)
 
 
 class OwnData:
@@ -199,17 +218,38 @@ class OwnData:
         except UserError as error:
             return str(error).partition(": ")[2]
 
-    def read(self, classes: Sequence[str] | None, tell: Tell, cache_dir: CacheDir = None) -> Listed:
+    def read(
+        self,
+        classes: Sequence[str] | None,
+        tell: Tell,
+        cache_dir: CacheDir = None,
+        skip: bool = False,
+    ) -> Listed:
         """See :class:`Source`."""
         if plain := _plain_files(self.dataset):
-            names = class_names(self.dataset.classes)
-            paths, labels = zip(*plain, strict=True)
-            table = pd.DataFrame({"path": map(os.path.abspath, paths)})
-            table["label"] = [names[label] for label in labels]
-            return self._listed(table, names, classes, FILES)
+            if classes is None and are_splits(self.dataset.classes):
+                raise UserError(splits_message(self.dataset.root, self.dataset.classes))
+            table, names = self._table_of(plain, tell)
+            return self._listed(table, names, classes, FILES, tell)
         name = f"{self.key.removeprefix('data.').replace('.', '/')}/{self.made_by.__name__}"
         samples = Samples(self.dataset, name, self.image, self.label, self._version())
-        return self._listed(samples.table(cache_dir), samples.classes, classes, samples)
+        return self._listed(
+            samples.table(cache_dir, tell, skip), samples.classes, classes, samples, tell
+        )
+
+    def _table_of(
+        self, plain: Sequence[tuple[str, int]], tell: Tell
+    ) -> tuple[pd.DataFrame, list[str]]:
+        """The images and classes of a folder, less what a system keeps for itself."""
+        root = os.path.abspath(self.dataset.root)
+        images = [(os.path.abspath(path), label) for path, label in plain]
+        kept = [pair for pair in images if not in_junk(os.path.relpath(pair[0], root))]
+        if left := len(images) - len(kept):
+            tell(ReadingWarning(f"'{root}': {left:,} images of system folders left out", False))
+        names = class_names(self.dataset.classes)
+        rows = [(path, names[label]) for path, label in kept]
+        table = pd.DataFrame(rows, columns=["path", "label"])
+        return table, [name for name in names if not is_junk(name)]
 
     def _listed(
         self,
@@ -217,10 +257,11 @@ class OwnData:
         names: list[str] | None,
         classes: Sequence[str] | None,
         store: Store,
+        tell: Tell,
     ) -> Listed:
         table = check_columns(table, Path(self.key))
         given = names if classes is None and names else classes
-        return Listed(*encode_labels(table, given, self.key, numeric=not names), store)
+        return Listed(*encode_labels(table, given, self.key, not names, tell), store)
 
     def _version(self) -> int | None:
         """Changes with its code, its arguments and every file that they name; None: no file is."""

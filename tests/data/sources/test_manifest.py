@@ -1,13 +1,16 @@
 import re
+from functools import partial
 
 import pandas as pd
 import pytest
 from pictures import picture
 from PIL import Image
+from torchvision.datasets import ImageFolder
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_files import load_rgb
 from ood_lab.data.sources.manifest import read_manifest
+from ood_lab.data.sources.source_settings import source_of
 
 
 @pytest.fixture
@@ -35,11 +38,60 @@ def test_hidden_and_foreign_files_are_left_out(photos):
     assert ".cache" not in classes
 
 
-def test_empty_class_folder_is_named(photos):
+def test_empty_folders_are_no_classes_and_are_named(photos):
     (photos / "train" / "cat").mkdir()
-    with pytest.raises(UserError, match=r"class folder '.*train/cat' contains no images"):
-        read_manifest(photos / "train")
-    assert len(read_manifest(photos / "train", classes=[])[0]) == 8  # no matter in an OOD set
+    table, classes, ((text, doubtful),) = told(photos / "train")
+    assert (len(table), len(classes), doubtful) == (8, 4, True)
+    assert "the folder 'cat' contains no images and is no class" in text
+    assert len(read_manifest(photos / "train", classes=[])[0]) == 8
+
+
+JUNK = ("@eaDir", "#recycle", "$RECYCLE.BIN", "__MACOSX", ".ipynb_checkpoints", ".thumbnails")
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_images_that_a_system_keeps_are_left_out_and_counted(photos, labelled):
+    for name in (*JUNK, "lost+found", "System Volume Information"):
+        picture(photos / "train" / name / "deep" / "x.png")
+        picture(photos / "train" / "2" / name / "y.jpg")
+    picture(photos / "train" / "2" / "._b.png")
+    (photos / "train" / "2" / "Thumbs.db").write_text("x")
+    table, classes, ((text, doubtful),) = told(photos / "train", classes=None if labelled else [])
+    assert len(table) == 8
+    assert classes == (["10", "2", "ant farm", "zèbre"] if labelled else [])
+    assert not doubtful
+    assert "17 images were left out" in text
+    assert all(f"{name} (2)" in text for name in JUNK)
+    assert "._* (1)" in text
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *(["train", "dev"], ["Training set", "Test set"], ["train_images", "testImages"]),
+        *(["train2017", "val2017"], ["train", "test", "unlabeled"], ["01_train", "02_eval"]),
+        *(["trainA", "trainB", "testA"], ["train", "test", "extra"], ["fold1", "fold2"]),
+        ["训练集", "测试集"],
+    ],
+)
+def test_splits_under_any_name_are_no_classes(tmp_path, names):
+    for name in names:
+        picture(tmp_path / "set" / name / "cat" / "x.png")
+    with pytest.raises(UserError, match=r"holds splits .*data\.id\.|holds splits .*own folder"):
+        read_manifest(tmp_path / "set")
+    read_manifest(tmp_path / "set", classes=[])  # of an OOD set anything goes
+    given = partial(ImageFolder, root=str(tmp_path / "set"))
+    with pytest.raises(UserError, match="holds splits"):
+        source_of(given, "data.id.train").read(None, print)
+
+
+@pytest.mark.parametrize(
+    "names", [["train", "car"], ["valley", "hill"], ["images", "data"], ["training", "walking"]]
+)
+def test_classes_that_sound_like_splits(tmp_path, names):
+    for name in names:
+        picture(tmp_path / name / "x.png")
+    assert read_manifest(tmp_path)[1] == sorted(names)
 
 
 def test_loose_images_beside_class_folders(photos):
@@ -79,8 +131,8 @@ def test_test_uses_the_classes_of_train(photos):
     table, classes = read_manifest(photos / "test", classes=["10", "2", "ant farm", "zèbre"])
     assert table["label"].tolist() == [3]
     assert len(classes) == 4
-    picture(photos / "test" / "antfarm" / "x.png")
-    with pytest.raises(UserError, match=r"class 'antfarm'.*did you mean 'ant farm'\?"):
+    picture(photos / "test" / "antform" / "x.png")
+    with pytest.raises(UserError, match=r"class 'antform'.*did you mean 'ant farm'\?"):
         read_manifest(photos / "test", classes=classes)
 
 
@@ -118,9 +170,9 @@ def write_list(photos, labels, name="list.csv"):
 
 
 def test_number_labels_keep_their_number(photos):
-    table, classes = read_manifest(write_list(photos, [10, 2, -1]))
-    assert table["label"].tolist() == [10, 2, -1]
-    assert classes == [str(i) for i in range(11)]  # not sorted as text
+    table, classes = read_manifest(write_list(photos, [0, 2, -1]))
+    assert table["label"].tolist() == [0, 2, -1]
+    assert classes == ["0", "1", "2"]
     with_gap, _ = read_manifest(write_list(photos, [1.0, None, 0.0]))
     assert with_gap["label"].tolist() == [1, -1, 0]
 

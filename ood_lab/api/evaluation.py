@@ -92,8 +92,7 @@ class EvaluationResult:
     @property
     def _shift(self) -> pd.DataFrame:
         """The rows of kind ``shift``."""
-        model, seed = self.results[["model", "seed"]].iloc[0]
-        return SHIFT.table(self.verdict.shift, model=model, seed=seed)
+        return SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
 
     @property
     def _reads(self) -> dict[str, str]:
@@ -240,6 +239,7 @@ def evaluate(
         rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
     shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
+    shift = shift.assign(encoder=model)
     verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}

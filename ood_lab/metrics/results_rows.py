@@ -53,7 +53,7 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       None.
       With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
-    - ``aurc, e_aurc, augrc, accuracy_at_<coverage in %>`` of the ID errors (dataset is None) and of
+    - ``aurc, e_aurc, augrc, accuracy_at_coverage_<%>`` of the ID errors (dataset is None) and of
       ID errors together with each OOD set, where the predictions mean something; see
       :mod:`ood_lab.metrics.selective`.
 

@@ -26,7 +26,7 @@ MAX_DRAWS = 200
 #: Shares of images at which the accuracy of those that are accepted is told.
 COVERAGES = (0.5, 0.8, 0.9)
 AREAS = ("aurc", "e_aurc", "augrc")
-ACCURACIES = tuple(f"accuracy_at_{100 * c:.0f}" for c in COVERAGES)
+ACCURACIES = tuple(f"accuracy_at_coverage_{100 * c:.0f}" for c in COVERAGES)
 #: In the order of :meth:`Ranked.measures`.
 METRICS = AREAS + ACCURACIES
 
@@ -93,7 +93,7 @@ class Ranked:
     def measures(self, counts: Counts) -> dict[str, Floats]:
         """Every metric of this module, each ``[B]``.
 
-        ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_50, accuracy_at_80, accuracy_at_90``, see
+        ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_<50, 80 or 90>``, see
         :func:`aurc`, :func:`e_aurc`, :func:`augrc` and :func:`selective_accuracy`.
 
         Args:

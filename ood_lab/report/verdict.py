@@ -314,8 +314,8 @@ def shift_units(results: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])]
     if not len(rows):
         return pd.DataFrame()
-    columns = ["dataset", "model", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return rows[columns].rename(columns={"model": "encoder"}).reset_index(drop=True)
+    columns = ["dataset", "encoder", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return rows[columns].reset_index(drop=True)
 
 
 def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:

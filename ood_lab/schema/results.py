@@ -43,9 +43,11 @@ class Kind:
     keys: tuple[str, ...]
 
     def table(
-        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str, seed: int
+        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str | None, seed: int
     ) -> pd.DataFrame:
         """Rows as a table with the core columns, then the keys; what a row lacks is missing.
+
+        ``model`` is None where no model is measured, but data.
 
         Raises:
             ValueError: a row has a column that is not declared.

@@ -15,8 +15,9 @@ from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.results import Kind
 
-#: ``order``: place of the set by its mean; ``p_next``: see :func:`summarise_degrees`.
-KIND = Kind("shift", "image", ("dataset", "axis", "order", "p_next"))
+#: ``encoder``: the network whose features measure; ``order``: place of the set by its mean;
+#: ``p_next``: see :func:`summarise_degrees`.
+KIND = Kind("shift", "image", ("dataset", "encoder", "axis", "order", "p_next"))
 #: Numbers that are resampled in one numpy call.
 _BATCH = 4_000_000
 
@@ -77,13 +78,13 @@ def summarise_degrees(
 
 
 def shift_results(
-    summary: pd.DataFrame, model: str, seed: int, rulers: pd.DataFrame | None = None
+    summary: pd.DataFrame, encoder: str, seed: int, rulers: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """A results table of a summary: four metrics of every set and axis.
 
     Args:
         summary: see :func:`ood_lab.evaluation.shift.image_distances.summarised`.
-        model: the CLIP.
+        encoder: the CLIP or classifier whose features measure.
         seed: of the bootstrap.
         rulers: values of :func:`ood_lab.shift.read_ruler`, each a row more.
     """
@@ -108,7 +109,7 @@ def shift_results(
             {**row, "order": order[row["dataset"], row["axis"]]}
             for row in known[columns].to_dict("records")
         ]
-    return KIND.table(rows, model=model, seed=seed)
+    return KIND.table([row | {"encoder": encoder} for row in rows], model=None, seed=seed)
 
 
 def _row(

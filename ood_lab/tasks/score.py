@@ -261,7 +261,7 @@ class Score(Task):
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
-                n: {"reads": usable[n].input_type} | usable[n].describe() | timing[n]
+                n: {"input_type": usable[n].input_type} | usable[n].describe() | timing[n]
                 for n in timing
             }
             | ({asked.name: asked.describe()} if asked else {}),

@@ -180,6 +180,7 @@ def test_the_verdict_in_python(banks):
     assert verdict.recommended in verdict.best
     assert verdict.detects
     assert set(verdict.shift["dataset"]) == set(banks["ood"])
+    assert set(verdict.shift["encoder"]) == set(outcome.results["model"])
     assert any(verdict.recommended in sentence for sentence in verdict.sentences)
     assert verdict.sentences[0] in " ".join(str(outcome).split())
 

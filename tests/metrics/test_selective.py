@@ -123,7 +123,7 @@ def test_counts_are_repeated_images():
         assert area[b] == pytest.approx(aurc(*again))
         assert area[b] - best[b] == pytest.approx(e_aurc(*again))
         assert every["augrc"][b] == pytest.approx(augrc(*again))
-        assert every["accuracy_at_80"][b] == pytest.approx(selective_accuracy(*again, 0.8))
+        assert every["accuracy_at_coverage_80"][b] == pytest.approx(selective_accuracy(*again, 0.8))
 
 
 def test_a_failure_is_one_or_none():
@@ -157,7 +157,7 @@ def test_rows_of_the_results_table():
     far = results.loc[("far", "aurc")].squeeze()
     assert far.value == pytest.approx(aurc(both["a"], both.label != both.pred))
     assert far.n_ood == 100
-    kept = results.loc[("far", "accuracy_at_80")].squeeze()
+    kept = results.loc[("far", "accuracy_at_coverage_80")].squeeze()
     wrong = both.label != both.pred
     assert kept.value == pytest.approx(selective_accuracy(both["a"], wrong, 0.8))
     assert kept.ci_low < kept.value < kept.ci_high

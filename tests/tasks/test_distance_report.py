@@ -70,7 +70,7 @@ def test_the_numbers_of_a_level_are_those_of_its_images(run):
 
 def test_the_misses_are_those_of_the_scores(run):
     """Pairs of a missed and a noticed image, counted one by one."""
-    rows = of_kind(read_results(run), "misses")
+    rows = of_kind(read_results(run), "miss_distance")
     scores = pd.read_parquet(run / "scores.parquet")
     ood = pd.read_parquet(run / "shift_scores.parquet").query("dataset != 'test'")
     ood = ood.merge(scores[["dataset", "index", "mds"]], on=["dataset", "index"])
@@ -232,7 +232,7 @@ def test_a_vision_language_model_stands_beside_the_detectors(scenes):
     no = np.mean([answers[name].response == "No" for name in ids[test.index]])
     assert said.loc["test", "value"] == pytest.approx(no)
     manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["detectors"]["tiny"]["reads"] == "vision-language model"
+    assert manifest["detectors"]["tiny"]["input_type"] == "vision-language model"
     assert any("tiny answers that" in sentence for sentence in manifest["verdict"]["remarks"])
     (run / "DONE").unlink()  # killed at its end
     written = (outputs / "answers").glob("tiny-*.jsonl")

@@ -65,6 +65,8 @@ def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     (folder,) = run_folders(tmp_path)
     *_, largest, agreement, cells = answer_of(folder, "shift")
     results = pd.read_csv(folder / "results.csv")
+    assert set(results["encoder"]) == {"tiny"}
+    assert results["model"].isna().all()  # no classifier is measured
     (units,) = (b for b in read_summary(folder) if b.kind == "table" and "Shift and" in b.caption)
     values = results[results["metric"] == "held_out_class_units"].set_index("dataset")["value"]
     shown = {row[0].text: row[1].sort for row in units.rows}

@@ -68,7 +68,7 @@ class MembershipScores:
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says beside the detectors."""
-        facts = {"reads": FAMILY, "probabilities": not self.hard, **self.made_with}
+        facts = {"input_type": FAMILY, "probabilities": not self.hard, **self.made_with}
         return facts | {"fit_seconds": 0.0, "score_seconds": self.seconds}
 
     @property

@@ -21,7 +21,7 @@ from ood_lab.schema.results import of_kind, read_results
 _NEEDED = ("fpr95_positive", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
-_TIMING = ("reads", "fit_seconds", "score_seconds")  # no settings
+_TIMING = ("input_type", "fit_seconds", "score_seconds")  # no settings
 
 
 @dataclass(frozen=True)

@@ -88,7 +88,7 @@ def show_accuracies(
 def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the detectors of a run look at, by name."""
     detectors = manifest.get("detectors", {})
-    return {name: facts["reads"] for name, facts in detectors.items() if "reads" in facts}
+    return {name: facts["input_type"] for name, facts in detectors.items() if "input_type" in facts}
 
 
 def show_warnings(manifest: Mapping[str, Any]) -> None:

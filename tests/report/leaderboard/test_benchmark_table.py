@@ -167,7 +167,7 @@ def compared(folder, *rows, draws=1000):
     names = ["a", "b", "metric", "split", "value_a", "value_b", "p_value", "p_holm"]
     table = pd.DataFrame(rows, columns=names).assign(ci_low=0.1, ci_high=0.2)
     table.to_csv(folder / "models.csv", index=False)
-    config = f"metrics: {{draws: {draws}}}\npaths: {{}}\n"
+    config = f"metrics: {{n_bootstrap: {draws}}}\npaths: {{}}\n"
     (folder / "config.yaml").write_text(config)
 
 

@@ -15,7 +15,7 @@ def Net():
 """
 MSP = "detector: {mine: {_target_: ood_lab.detectors.MSP}}"
 FILES = {
-    "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {draws: 20}\n",
+    "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {n_bootstrap: 20}\n",
     "experiment/older.yaml": "# @package _global_\nmetrics: {protocol: hendrycks}\n",
     "detector/mine.yaml": f"# @package _global_\n{MSP}\n",
     "model/mine.yaml": 'defaults: [module]\nnet: {_target_: own_network.Net}\nhead: "4"\n',

@@ -1,6 +1,7 @@
 """Backbones, their weights and transforms, and the module that trains them."""
 
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.determinism_check import check_determinism
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
 from ood_lab.models.loading.headless_networks import FITTED
@@ -35,6 +36,7 @@ __all__ = [
     "TrainingProgressBar",
     "WrappedBackbone",
     "check_contract",
+    "check_determinism",
     "epochs_for",
     "hf_backbone",
     "load_weights",

@@ -22,6 +22,7 @@ from ood_lab.models import (
     Classifier,
     OwnTraining,
     WrappedBackbone,
+    check_determinism,
     own_steps,
     saved_entry,
     saved_labels,
@@ -116,7 +117,12 @@ def load_backbone(
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
         backbone.load(file)
+    _check_determinism(cfg, backbone)
     return backbone
+
+
+def _check_determinism(cfg: DictConfig, backbone: Backbone) -> None:
+    backbone.chance = check_determinism(backbone, allow_random=bool(cfg.model.get("allow_random")))
 
 
 def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
@@ -148,6 +154,7 @@ def make_classifier(
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
         backbone.load(checkpoints.weights_file(Path(cfg.ckpt)))
+    _check_determinism(cfg, backbone)
     if is_main:
         _advise(cfg, data)
     augment, geometry = nodes.build(cfg, "model.augment"), nodes.build(cfg, "model.geometry")

@@ -21,6 +21,7 @@ from ood_lab.models.training.progress_bar import TrainingProgressBar
 from ood_lab.models.training.training_length import epochs_for
 from ood_lab.models.training.training_log import TrainingLog, total_steps
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
+from ood_lab.models.weights_entries import WeightsFile
 
 __all__ = [
     "FITTED",
@@ -34,6 +35,7 @@ __all__ = [
     "ResNet18For32",
     "TrainingLog",
     "TrainingProgressBar",
+    "WeightsFile",
     "WrappedBackbone",
     "check_contract",
     "check_determinism",

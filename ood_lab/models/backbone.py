@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -48,7 +48,7 @@ class Backbone(nn.Module):
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         raise NotImplementedError
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Takes the weights of a checkpoint, see :func:`~ood_lab.models.weights.load_weights`."""
         load_weights(self, path)
 

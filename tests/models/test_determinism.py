@@ -124,7 +124,7 @@ def test_quantised_and_compiled_networks_pass():
 
 @pytest.mark.parametrize(
     "name",
-    ["resnet18", "mobilenetv3_small_050", "convnext_atto", "vit_tiny_patch16_224", 
+    ["resnet18", "mobilenetv3_small_050", "convnext_atto", "vit_tiny_patch16_224",
      "xcit_nano_12_p16_224", "swin_tiny_patch4_window7_224", "nf_regnet_b0", "edgenext_xx_small"],
 )  # fmt: skip
 def test_ordinary_networks_pass(name):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
-from ood_lab.models.output import Output
+from ood_lab.models.output import Output, logits_of
 
 
 def check_contract(backbone: Backbone) -> None:
@@ -52,7 +52,7 @@ def check_contract(backbone: Backbone) -> None:
 def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
     """Names of the ``nn.Linear`` layers of ``net`` whose output equals the logits of ``image``.
 
-    ``net`` may return the logits or an :class:`Output`.
+    ``net`` may return the logits, or what has them (:func:`logits_of`).
     """
     outputs: dict[str, Tensor] = {}
     handles = [
@@ -62,11 +62,10 @@ def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
     ]
     try:
         with evaluating(net):
-            logits = net(image)
+            logits = logits_of(net(image))
     finally:
         for handle in handles:
             handle.remove()
-    logits = logits.logits if isinstance(logits, Output) else logits
     return [
         name
         for name, out in outputs.items()

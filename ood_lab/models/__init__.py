@@ -1,6 +1,7 @@
 """Backbones, their weights and transforms, and the module that trains them."""
 
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.determinism_check import check_determinism
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
 from ood_lab.models.loading.headless_networks import FITTED
@@ -21,6 +22,7 @@ from ood_lab.models.training.progress_bar import TrainingProgressBar
 from ood_lab.models.training.training_length import epochs_for
 from ood_lab.models.training.training_log import TrainingLog, total_steps
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
+from ood_lab.models.weights_entries import WeightsFile
 
 __all__ = [
     "FITTED",
@@ -34,9 +36,11 @@ __all__ = [
     "ResNet18For32",
     "TrainingLog",
     "TrainingProgressBar",
+    "WeightsFile",
     "WholeCheckpointIO",
     "WrappedBackbone",
     "check_contract",
+    "check_determinism",
     "epochs_for",
     "hf_backbone",
     "load_weights",

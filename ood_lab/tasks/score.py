@@ -171,7 +171,8 @@ class Score(Task):
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
-        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected)
+        by_shape = ws.model.get("match") == "shape" and not ws.cfg.debug
+        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected, by_shape)
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": passed.refused}
         ws.manifest |= second.describe()
         with ws.stages("score"):

@@ -237,7 +237,7 @@ IMAGES = torch.rand(6, 3, 4, 4)
     [
         (IMAGES[0], None, r"images are of shape \[3, 4, 4\]: give a tensor \[N, 3, H, W\]"),
         (IMAGES.numpy()[0], None, r"images are of shape \[3, 4, 4\]"),
-        ([IMAGES[0]], None, r"images are of shape \[3, 4, 4\]"),
+        ([IMAGES[0, 0]], None, r"images are of shape \[4, 4\]"),
         (["a.png"], None, r"images are a str: give a tensor"),
         ((255 * IMAGES).byte(), None, r"images are torch.uint8: give numbers as the network"),
         (IMAGES, torch.zeros(5), r"labels \[5\] should be \[6\]"),

@@ -62,7 +62,11 @@ def _check_kind(file: Path) -> None:
     with file.open("rb") as stream:
         start = stream.read(2)
     # PyTorch writes zip archives, formerly pickles; a truncated file is reported when it is read.
-    if file.suffix == ".safetensors" or start in (b"", b"PK") or start[:1] == b"\x80":
+    from ood_lab.models.weights_formats import foreign_format
+
+    if what := foreign_format(file):
+        raise UserError(f"ckpt={what}")
+    if file.suffix in (".safetensors", ".json") or start in (b"", b"PK") or start[:1] == b"\x80":
         return
     run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
     remedy = "name a run folder, or a file of weights" if run is None else f"give ckpt={run}"

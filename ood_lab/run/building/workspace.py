@@ -301,6 +301,8 @@ class Workspace:
         from ood_lab.run.building.networks import load_backbone
 
         backbone = load_backbone(cfg, classes, lambda: self.data)
+        if backbone.chance:
+            self.manifest.setdefault("warnings", []).append(backbone.chance)
         if fit and backbone.fitted_head and not cfg.ckpt:
             from ood_lab.evaluation.fitted_head import fit_head
 
@@ -566,12 +568,14 @@ class Workspace:
         trainer = module.trainer
         self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
         if warning := self.training_log.warning(trainer):
-            self.manifest["warnings"] = [warning]
+            self.manifest.setdefault("warnings", []).append(warning)
         accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
         own = self.own_training
         backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
+        if backbone.chance:
+            self.manifest.setdefault("warnings", []).append(backbone.chance)
         self.share(backbone=backbone, model_seed=self.seed)
 
     def share(self, **objects: Any) -> None:

@@ -16,13 +16,15 @@ from ood_lab.common.errors import UserError
 from ood_lab.common.random_streams import stream
 from ood_lab.data.checks.check_report import CheckReport, Finding, Overlap, SetSummary
 from ood_lab.data.checks.class_counts import count_by_class
+from ood_lab.data.checks.pixel_values import nearly_black
 from ood_lab.data.checks.shortcuts import shares_of_formats, shortcuts
 from ood_lab.data.datamodules.splits import ID_SPLITS
 from ood_lab.data.dataset import UNKNOWN, ImageDataset
 from ood_lab.data.sources.file_facts import Facts, file_facts
-from ood_lab.data.sources.image_files import FileDataset, load_rgb, reason
+from ood_lab.data.sources.image_files import DECODING, FileDataset, decoding_of, load_rgb, reason
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import Store
+from ood_lab.data.sources.pixel_decoding import Decoding
 
 Mode = Literal["auto", "full", "headers", "off"]
 
@@ -72,7 +74,10 @@ def check_data(
     files = _files(splits)
     full = mode == "full" or (mode == "auto" and len(files) <= FULL_UP_TO)
     stores = {name: d.store for name, d in splits.items() if isinstance(d, FileDataset)}
-    facts, notes = _look_at(files, stores, mode, full, cache_dir, seed)
+    decoding = next(
+        (decoding_of(d) for d in splits.values() if isinstance(d, FileDataset)), DECODING
+    )
+    facts, notes = _look_at(files, stores, decoding, mode, full, cache_dir, seed)
     broken = _broken(facts)
     if broken and on_broken == "stop":
         raise _unreadable(facts)
@@ -90,6 +95,8 @@ def check_data(
             *(_copies(hashed, splits) if full else ()),
             *_empty_classes(splits),
             *_tiny(_readable(facts)),
+            *_reduced(_readable(facts), decoding),
+            *(nearly_black(splits, _readable(facts)) if mode != "off" else ()),
             *shortcuts(_compared(_readable(facts), ood)),
         ],
         notes=notes,
@@ -123,6 +130,7 @@ def _files(splits: Mapping[str, ImageDataset]) -> pd.DataFrame:
 def _look_at(
     files: pd.DataFrame,
     stores: Mapping[str, Store],
+    decoding: Decoding,
     mode: Mode,
     full: bool,
     cache_dir: str | os.PathLike[str] | None,
@@ -144,8 +152,10 @@ def _look_at(
             part = chosen[[stores[name] is store for name in chosen["split"]]]
             if part.empty:
                 continue
-            look = partial(_look, deep=deep, store=store)
-            seen = file_facts(part["path"], look, kind, cache_dir, store)
+            look = partial(_look, deep=deep, store=store, decoding=decoding)
+            # What is readable in one way need not be in another.
+            own = kind if decoding == DECODING else f"{kind} {_words(decoding)}"
+            seen = file_facts(part["path"], look, own, cache_dir, store)
             parts.append(part.assign(**seen.drop(columns="path").set_index(part.index)))
     some = (
         f"{int(decoded.sum()):,} of {len(files):,} files were decoded, the rest only opened; "
@@ -155,14 +165,21 @@ def _look_at(
     return pd.concat(parts).sort_index(), notes
 
 
-def _look(path: str, deep: bool, store: Store) -> Facts:
+def _words(decoding: Decoding) -> str:
+    ends = (
+        "" if decoding.pixel_range is None else "from {:g} to {:g} ".format(*decoding.pixel_range)
+    )
+    return f"{ends}up to {decoding.max_megapixels:g} megapixels"
+
+
+def _look(path: str, deep: bool, store: Store, decoding: Decoding) -> Facts:
     facts: Facts = {"format": "", "width": 0, "height": 0, "grey": np.nan, "error": ""}
     try:
         register_formats()
         with store.open(path) as image:
             facts |= {"format": image.format or "", "width": image.width, "height": image.height}
         if deep:
-            facts["grey"] = float(_is_grey(load_rgb(path, store)))
+            facts["grey"] = float(_is_grey(load_rgb(path, store, decoding)))
     except Exception as error:  # as in load_rgb, whose own error names the path once more
         facts["error"] = reason(error.__cause__ or error, path)
     return facts
@@ -297,6 +314,19 @@ def _tiny(facts: pd.DataFrame) -> Iterable[Finding]:
         yield Finding(
             f"images of {name} with a side below {TINY} pixels: {len(part):,}, such as "
             f"'{first['path']}' ({first['width']}×{first['height']}); remove what is not a picture",
+            (str(name),),
+        )
+
+
+def _reduced(facts: pd.DataFrame, decoding: Decoding) -> Iterable[Finding]:
+    """Images beyond the limit of size, of which a smaller version is decoded."""
+    large = facts[facts["width"] * facts["height"] > decoding.max_megapixels * 1e6]
+    for name, part in large.groupby("split", sort=False):
+        first = part.iloc[0]
+        yield Finding(
+            f"images of {name} that are read reduced: {len(part):,}, such as '{first['path']}' "
+            f"({first['width']}×{first['height']}); data.max_megapixels="
+            f"{decoding.max_megapixels:g} is the limit",
             (str(name),),
         )
 

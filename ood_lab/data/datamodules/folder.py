@@ -6,9 +6,11 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -25,8 +27,11 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import FileDataset
+from ood_lab.data.sources.image_files import FileDataset, deep_images
+from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.label_names import align_attributes, encode_names
+from ood_lab.data.sources.pixel_decoding import Decoding, range_of
+from ood_lab.data.sources.reading_warnings import ReadingWarning
 from ood_lab.data.sources.source_settings import Given, Listed, Source, source_of
 from ood_lab.data.transforms.few_shot import ALL
 
@@ -35,6 +40,8 @@ log = logging.getLogger(__name__)
 #: Names of sets become names of files.
 _NAME = re.compile(r"[^\W_][\w .,+()-]*|_[\w .,+()-]+")
 _LONGEST = 100
+#: Training images in which the range of pixel values is looked for.
+_SAMPLE = 64
 
 
 class FolderDataModule(OODDataModule):
@@ -58,6 +65,9 @@ class FolderDataModule(OODDataModule):
         split: shares of train, val and test when they are split, sum 1; None = see
             :func:`~ood_lab.data.datamodules.splits.default_shares`.
         split_seed: of the split.
+        pixel_range: values that become black and white in images of more than 8 bits, see
+            :func:`~ood_lab.data.sources.pixel_decoding.range_of`; one pair for all sets.
+        max_megapixels: larger images are read reduced where their format can be, else refused.
         options: see :class:`OODDataModule`.
     """
 
@@ -73,6 +83,8 @@ class FolderDataModule(OODDataModule):
         root: str | os.PathLike[str] | None = None,
         split: Sequence[float] | None = None,
         split_seed: Seed = 0,
+        pixel_range: Literal["auto", "percentile"] | Sequence[float] = "auto",
+        max_megapixels: float = 250,
         **options: Any,
     ) -> None:
         super().__init__(name, **options)
@@ -88,6 +100,9 @@ class FolderDataModule(OODDataModule):
         self.hierarchy = hierarchy
         self.split = None if split is None else list(split)
         self.split_seed = split_seed
+        if not max_megapixels > 0:
+            raise UserError(f"data.max_megapixels={max_megapixels}: give a number above 0")
+        self.pixel_range, self.decoding = pixel_range, Decoding(max_megapixels=max_megapixels)
 
     @property
     def sources(self) -> dict[str, Path]:
@@ -127,6 +142,7 @@ class FolderDataModule(OODDataModule):
         if self.left_out:
             sets = ", ".join(self.left_out)
             self._note(f"csID sets left out: {sets}; data.full_spectrum=true takes them in")
+        self.decoding = self._decoding(tables["train"], stores["train"])
         return {
             name: FileDataset(
                 name,
@@ -136,9 +152,19 @@ class FolderDataModule(OODDataModule):
                 self.checking.cache_dir,
                 names,
                 stores.get(name, stores["train"]),  # of which val and test may be a part
+                self.decoding,
             )
             for name, table in (tables | outside).items()
         }
+
+    def _decoding(self, train: pd.DataFrame, store: Store) -> Decoding:
+        """The decoding with the range of pixel values, found on a sample of train."""
+        rows = np.unique(np.linspace(0, len(train) - 1, _SAMPLE).astype(int))
+        deep = deep_images(train["path"].iloc[rows].tolist(), store, self.decoding)
+        pixel_range, text = range_of(deep, self.pixel_range)
+        if text:
+            self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
+        return replace(self.decoding, pixel_range=pixel_range)
 
     def _add_levels(
         self, tables: dict[str, pd.DataFrame], classes: list[str], names: dict[str, list[str]]

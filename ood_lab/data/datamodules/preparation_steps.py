@@ -19,7 +19,7 @@ from ood_lab.common.errors import UserError
 from ood_lab.data.checks.content_overlap import shared_content
 from ood_lab.data.checks.dataset_checks import Mode
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import FileDataset, Identify
+from ood_lab.data.sources.image_files import FileDataset, Identify, decoding_of
 from ood_lab.data.sources.level_tables import apply_levels, read_levels
 from ood_lab.data.sources.reading_warnings import Tell
 from ood_lab.data.sources.source_settings import Given, source_of
@@ -132,7 +132,13 @@ class Exposure:
         table, _, store = source.read([], tell, cache, checking.on_broken == "skip")
         table = table[["path", "label"]]
         splits[OUTLIERS] = FileDataset(
-            OUTLIERS, table, [], checking.identify, cache_dir=cache, store=store
+            OUTLIERS,
+            table,
+            [],
+            checking.identify,
+            cache_dir=cache,
+            store=store,
+            decoding=decoding_of(splits["train"]),
         )
         return [f"{len(table):,} images of data.outliers are trained with, and not evaluated"]
 

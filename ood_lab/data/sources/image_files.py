@@ -18,9 +18,12 @@ from ood_lab.data.sources.file_facts import content_hashes
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
+from ood_lab.data.sources.pixel_decoding import Decoding, is_deep
 
 Identify = Literal["content", "stat"]
 
+#: How images are decoded where nothing is set.
+DECODING = Decoding()
 _TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -32,24 +35,27 @@ _TURNED = {
 }
 
 
-def load_rgb(path: str | os.PathLike[str], store: Store = FILES) -> Image.Image:
+def load_rgb(
+    path: str | os.PathLike[str], store: Store = FILES, decoding: Decoding = DECODING
+) -> Image.Image:
     """Decodes the (first) image of a file, or a store, as 8-bit RGB, the way a person sees it.
 
     - The EXIF orientation is applied: a photo that the camera stored on its side would otherwise
       be an unintended covariate shift.
     - Transparency is composited on white.
-    - 16-bit grey is scaled by 255/65535 (PIL alone would clip it to white).
+    - More than 8 bits are scaled by ``decoding``: 16-bit grey by 255/65535 where nothing else is
+      set (PIL alone would clip it to white).
+    - An image beyond the limit of ``decoding`` is read reduced where its format can be.
     - CMYK, palette and grey images are converted by PIL.
 
     Raises:
-        UserError: the file is missing, broken, cut short, or of a kind with no fixed range
-            (floating-point pixels).
+        UserError: the file is missing, broken, cut short, too large, or of a kind with no
+            fixed range (floating-point pixels).
     """
     try:
         register_formats()
-        with store.open(os.fspath(path)) as image:
-            image.load()
-            return _as_rgb(_upright(image))
+        with store.open(os.fspath(path)) as image, decoding.loaded(image):
+            return _as_rgb(_upright(image), decoding)
     # Broken files make PIL's readers raise almost anything: OSError, SyntaxError, struct.error.
     except Exception as error:
         raise UserError(f"cannot read image '{path}': {reason(error, path)}") from error
@@ -78,12 +84,9 @@ def _upright(image: Image.Image) -> Image.Image:
     return image if turn is None else image.transpose(turn)
 
 
-def _as_rgb(image: Image.Image) -> Image.Image:
-    if image.mode == "F":
-        raise ValueError("floating-point pixels have no fixed range: save it with 8 or 16 bits")
-    if image.mode.startswith("I"):
-        levels = np.asarray(image).astype(np.float64) * (255 / 65535)
-        return Image.fromarray(levels.round().clip(0, 255).astype(np.uint8)).convert("RGB")
+def _as_rgb(image: Image.Image, decoding: Decoding) -> Image.Image:
+    if is_deep(image):
+        return decoding.in_bytes(image).convert("RGB")
     if image.has_transparency_data:
         pixels = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, "white")
@@ -108,6 +111,7 @@ class FileDataset(ImageDataset):
         cache_dir: folder that remembers the sha256 of unchanged files; None = none does.
         names: see :class:`ImageDataset`.
         store: where the images lie.
+        decoding: how pixels become 8 bits; a range of its own is part of the identity.
     """
 
     def __init__(
@@ -119,11 +123,16 @@ class FileDataset(ImageDataset):
         cache_dir: str | os.PathLike[str] | None = None,
         names: Mapping[str, Sequence[str]] | None = None,
         store: Store = FILES,
+        decoding: Decoding = DECODING,
     ) -> None:
+        self.decoding = decoding
         self.identify = identify
         self.cache_dir = cache_dir
         self.store = store
         identity = _identity(table, identify, cache_dir, store)
+        if decoding.pixel_range is not None:
+            ranged = f"{identity} {decoding.pixel_range}"
+            identity = hashlib.sha256(ranged.encode()).hexdigest()
         super().__init__(name, table, list(classes), identity, names)
 
     @property
@@ -138,7 +147,7 @@ class FileDataset(ImageDataset):
 
     def load_image(self, index: int) -> Image.Image:
         """Returns row ``index`` as an RGB PIL image (see :func:`load_rgb`)."""
-        return load_rgb(str(self.table["path"].iat[index]), self.store)
+        return load_rgb(str(self.table["path"].iat[index]), self.store, self.decoding)
 
     def load_mask(self, index: int) -> np.ndarray | None:
         """Returns the image that column ``mask`` names, its brightest grey 1; None without one."""
@@ -161,7 +170,28 @@ class FileDataset(ImageDataset):
         names: Mapping[str, Sequence[str]],
     ) -> FileDataset:
         """Another set of images from the same store."""
-        return FileDataset(name, table, classes, self.identify, self.cache_dir, names, self.store)
+        own = self.identify, self.cache_dir, names, self.store, self.decoding
+        return FileDataset(name, table, classes, *own)
+
+
+def decoding_of(data: ImageDataset) -> Decoding:
+    """How the images of a set are decoded."""
+    return data.decoding if isinstance(data, FileDataset) else DECODING
+
+
+def deep_images(paths: Sequence[str], store: Store, decoding: Decoding) -> list[Image.Image]:
+    """The images of more than 8 bits a channel as their files have them; unreadable ones not."""
+    register_formats()
+    found = []
+    for path in paths:
+        try:
+            with store.open(path) as image:
+                if is_deep(image):
+                    with decoding.loaded(image):
+                        found.append(image.copy())
+        except Exception:  # the check of the data names it
+            continue
+    return found
 
 
 def _identity(

@@ -23,7 +23,11 @@ _COMPANIONS = (
 
 @cache
 def register_formats() -> None:
-    """Lets PIL open what installed packages add to it: HEIC through pillow-heif."""
+    """Lets PIL open what installed packages add to it: HEIC through pillow-heif.
+
+    The limit of size is ``data.max_megapixels``, which names the file, instead of PIL's own.
+    """
+    Image.MAX_IMAGE_PIXELS = None
     try:
         from pillow_heif import register_heif_opener
     except ImportError:

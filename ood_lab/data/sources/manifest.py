@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 import re
 import unicodedata
@@ -31,16 +32,19 @@ def read_manifest(
     classes: Sequence[str] | None = None,
     tell: Tell = to_log,
     skip: bool = False,
+    columns: Mapping[str, str | None] | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
     """Reads the list of images and the class of each.
 
     ``source`` is one of
 
     - a folder with one sub-folder a class (searched to any depth), or a flat folder of images
-      without labels; hidden files and folders are left out;
-    - a ``.csv``, ``.tsv`` or ``.parquet`` file with a column ``path`` and, where known, ``label``
-      (class name or number, empty or -1 = unknown), ``category``, ``shape``, ``level_<n>`` (names
-      or numbers alike, see :func:`~ood_lab.data.sources.label_names.encode_names`),
+      without labels; hidden files and folders are left out; with a table ``metadata.csv``,
+      ``.jsonl`` or ``.parquet`` that has a column ``label``, as of Hugging Face's ImageFolder, it;
+    - a ``.csv``, ``.tsv``, ``.jsonl`` or ``.parquet`` file with a column ``path`` (or
+      ``file_name``) and, where known, ``label`` (class name or number, empty or -1 = unknown),
+      ``category``, ``shape``, ``level_<n>`` (names or numbers alike, see
+      :func:`~ood_lab.data.sources.label_names.encode_names`),
       ``semantic_level``, ``covariate_level`` (integers), ``attribute_<name>`` (0/1), ``mask`` (the
       file of the object's mask) and any others; spaces around these names and capitals do not
       count;
@@ -61,6 +65,7 @@ def read_manifest(
             column ``category_name``.
         tell: is told of files that were passed over and of columns that nothing reads.
         skip: leave rows of a table out that have no path, or whose file is missing.
+        columns: of a table, to be read as ``path`` and ``label``; None = those of these names.
 
     Returns:
         A table with ``path`` (absolute), ``label`` (int64, -1 = unknown) and the other columns,
@@ -73,12 +78,17 @@ def read_manifest(
     if not os.path.exists(place):
         raise missing_path(place)
     labelled = classes is None or len(classes) > 0
+    chosen = {name: column for name, column in (columns or {}).items() if column}
+    if place.is_dir() and (metadata := metadata_of(place, tell if labelled else None, chosen)):
+        place = metadata
+    if place.is_dir() and chosen:
+        raise UserError(f"'{place}' is a folder without a table that has '{min(chosen.values())}'")
     if place.is_dir() and (cells := cell_lists(place)):
         table = _read_cells(cells, root)
     elif place.is_dir():
         table = read_folder(place, labelled, tell)
     else:
-        table = _read_file(place, labelled)
+        table = _read_file(place, labelled, chosen)
         names = [str(c) for c in table if c != "label" or (table[c] != NO_LABEL).any()]
         for remark in unread(names, place, labelled):
             tell(remark)
@@ -129,7 +139,58 @@ def _read_cells(
     return pd.concat(parts, ignore_index=True)
 
 
-def _read_file(file: Path, labelled: bool = True) -> pd.DataFrame:
+def metadata_of(folder: Path, tell: Tell | None, chosen: Mapping[str, str]) -> Path | None:
+    """The table of labels in a folder of the form of Hugging Face's ImageFolder, if there is one.
+
+    One without a column ``label`` is pointed out with the columns that may be meant.
+    """
+    for kind in (".csv", ".jsonl", ".parquet"):
+        file = folder / f"metadata{kind}"
+        if not file.is_file():
+            continue
+        table = _table(file)
+        columns = [str(c) for c in table]
+        if not {"file_name", "path"} & set(columns):
+            return None
+        if "label" in columns or chosen.get("label") in columns:
+            return file
+        others = [c for c in columns if c not in ("file_name", "path")]
+        if tell is not None and others:
+            tell(
+                ReadingWarning(
+                    f"'{file}' has the columns {', '.join(others[:8])}, which are not read: if one "
+                    f"is the class, give {{path: {folder}, label: {others[0]}}}"
+                )
+            )
+        return None
+    return None
+
+
+def _chosen(table: pd.DataFrame, chosen: Mapping[str, str], file: Path) -> pd.DataFrame:
+    """The table with the columns that were chosen under the names that are read."""
+    for name, column in chosen.items():
+        if column not in table:
+            raise UserError(
+                f"'{file}' has no column '{column}': {suggestion(column, map(str, table))}"
+            )
+        if column != name:
+            table = table.drop(columns=name, errors="ignore").rename(columns={column: name})
+    if "path" not in table and "file_name" in table:  # of Hugging Face's ImageFolder
+        table = table.rename(columns={"file_name": "path"})
+    return table
+
+
+def _read_file(
+    file: Path, labelled: bool = True, chosen: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    table = _chosen(_table(file, labelled), chosen or {}, file)
+    if "path" not in table:
+        raise UserError(f"'{file}' has no column 'path': {suggestion('path', map(str, table))}")
+    table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
+    return table.reset_index(drop=True)
+
+
+def _table(file: Path, labelled: bool = True) -> pd.DataFrame:
     suffix = file.suffix.lower()
     try:
         if suffix in (".csv", ".tsv"):
@@ -139,11 +200,16 @@ def _read_file(file: Path, labelled: bool = True) -> pd.DataFrame:
             if any(table.index.names):  # of a table that was saved with one
                 table = table.reset_index()
             table = table.rename(columns=renamed(table, file))
+        elif suffix == ".jsonl":
+            lines = file.read_text("utf-8-sig").splitlines()
+            table = pd.DataFrame([json.loads(line) for line in lines if line.strip()], dtype=object)
+            table = table.rename(columns=renamed(table, file))
         elif suffix in (".txt", ".lst"):
             table = _read_image_list(file, labelled)
         else:
             raise UserError(
-                f"'{file}' is neither a folder nor a .csv, .tsv, .parquet or .txt list of images"
+                f"'{file}' is neither a folder nor a .csv, .tsv, .jsonl, .parquet or .txt list of "
+                "images"
             )
     except UserError:
         raise
@@ -151,10 +217,7 @@ def _read_file(file: Path, labelled: bool = True) -> pd.DataFrame:
         raise UserError(f"cannot read '{file}', which is not UTF-8: save it as UTF-8") from error
     except (ValueError, OSError) as error:
         raise UserError(f"cannot read '{file}': {str(error).splitlines()[0]}") from error
-    if "path" not in table:
-        raise UserError(f"'{file}' has no column 'path': {suggestion('path', map(str, table))}")
-    table["label"] = _label_text(table["label"]) if "label" in table else NO_LABEL
-    return table.reset_index(drop=True)
+    return table
 
 
 def csv_separator(file: Path) -> tuple[str, list[str]]:

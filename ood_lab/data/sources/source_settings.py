@@ -95,7 +95,7 @@ def source_of(given: Given, key: str, root: str | os.PathLike[str] | None = None
         return OwnData(partial(huggingface.load, path=path), key, *columns)
     if are_shards(path):
         return Shards(path, *columns)
-    return Manifest(Path(path), options.get("root", root))
+    return Manifest(Path(path), options.get("root", root), *columns)
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,8 @@ class Manifest:
 
     place: Path
     root: str | os.PathLike[str] | None
+    image: str | None = None
+    label: str | None = None
 
     def missing(self) -> str:
         """The number of listed images that are not there, and the first of them."""
@@ -117,7 +119,9 @@ class Manifest:
         skip: bool = False,
     ) -> Listed:
         """See :class:`Source`."""
-        return Listed(*read_manifest(self.place, self.root, classes, tell, skip), FILES)
+        columns = {"path": self.image, "label": self.label}
+        read = read_manifest(self.place, self.root, classes, tell, skip, columns)
+        return Listed(*read, FILES)
 
 
 @dataclass(frozen=True)
@@ -146,7 +150,7 @@ class Shards:
         skip: bool = False,
     ) -> Listed:
         """See :class:`Source`."""
-        table, store = read_shards(self.pattern, self.image, self.label, cache_dir)
+        table, store = read_shards(self.pattern, self.image, self.label, cache_dir, tell)
         # Listing takes several times what is kept; Arrow would hold on to it.
         pa.default_memory_pool().release_unused()
         return Listed(*encode_labels(table, classes, self.pattern, numeric=True, tell=tell), store)

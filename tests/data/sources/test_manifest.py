@@ -390,3 +390,35 @@ def test_folder_without_images_says_what_is_there(tmp_path):
     (tmp_path / "a.npy").write_bytes(b"x")
     with pytest.raises(UserError, match=r"contains no images \(its files end in .npy\)"):
         read_manifest(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_metadata_of_an_image_folder(tmp_path, kind):
+    rows = pd.DataFrame(
+        {
+            "file_name": [picture(tmp_path / f"{i}.png", i).name for i in range(3)],
+            "label": ["cat", "09", "9"],
+        }
+    )
+
+    def save(table):
+        if kind == "csv":
+            table.to_csv(tmp_path / "metadata.csv", index=False)
+        elif kind == "jsonl":
+            table.to_json(tmp_path / "metadata.jsonl", orient="records", lines=True)
+        else:
+            table.to_parquet(tmp_path / "metadata.parquet")
+
+    save(rows)
+    table, classes, _ = told(tmp_path)
+    assert classes == ["09", "9", "cat"]
+    assert table["label"].tolist() == [2, 0, 1]
+    save(rows.rename(columns={"label": "animal"}))
+    table, classes, ((text, doubtful), *_) = told(tmp_path)
+    assert (len(table), classes, doubtful) == (3, [], True)
+    assert f"give {{path: {tmp_path}, label: animal}}" in text
+    chosen = source_of({"path": str(tmp_path), "label": "animal"}, "data.id.train")
+    assert chosen.read(None, print).classes == ["09", "9", "cat"]
+    wrong = source_of({"path": str(tmp_path), "label": "nothing"}, "data.id.train")
+    with pytest.raises(UserError, match="without a table that has 'nothing'"):
+        wrong.read(None, print)

@@ -174,6 +174,89 @@ def test_an_unreadable_image_in_a_shard(root, tmp_path):
         assert len(data.splits["train"]) == 11
 
 
+def broken_parquet(folder):
+    import datasets
+
+    path = next(folder.rglob("*.png"))
+    rows = {"image": [{"bytes": path.read_bytes(), "path": None}] * 6, "label": [0, 1, 2] * 2}
+    rows["image"][4] = None
+    kinds = {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c"])}
+    file = folder / "rows.parquet"
+    datasets.Dataset.from_dict(rows, datasets.Features(kinds)).to_parquet(str(file))
+    return str(file), "#4"
+
+
+def broken_class(folder):
+    class Broken:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, row):
+            if row == 4:
+                raise OSError("disk")
+            return Image.new("RGB", (8, 8), (40 * row, 90, 90)), row % 3
+
+    return Broken(), "#4"
+
+
+def broken_first_row(folder):
+    class Broken:
+        def __len__(self):
+            return 6
+
+        def __getitem__(self, row):
+            return (Image.new("RGB", (8, 8), (40 * row, 90, 90)) if row else None), row % 3
+
+    return Broken(), "#0"
+
+
+def broken_table(folder):
+    paths = [str(p) for p in sorted(folder.rglob("*.png"))[:6]]
+    paths[4] = None
+    table = pd.DataFrame({"path": paths, "label": ["a", "b", "c"] * 2})
+    table.to_csv(folder / "rows.csv", index=False)
+    return str(folder / "rows.csv"), "row 5 has no path"
+
+
+@pytest.mark.parametrize("kind", [broken_parquet, broken_class, broken_first_row, broken_table])
+def test_a_row_without_an_image_is_broken_like_a_file(root, tmp_path, kind, monkeypatch):
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    given, said = kind(shutil.copytree(root / "test", tmp_path / "test"))
+    sets = {"train": given, "val": given, "test": given}
+    with pytest.raises(UserError, match=said):
+        FolderDataModule(sets, {}).setup()
+    data = FolderDataModule(sets, {}, on_broken="skip")
+    data.setup()
+    assert len(data.splits["train"]) == 5
+    assert "left out" in " ".join([*data.report.warnings, *data.report.notes])
+
+
+@pytest.mark.parametrize(
+    ("image", "label", "said"),
+    [
+        ("a.b.{}.png", "a.b.{}.cls", "hold dots"),
+        ("run1.{}.png", "run1.{}.txt", "hold dots"),
+        ("v{}.orig.png", "v{}.cls", ""),
+        ("{}.png", "{}.cls", ""),
+        ("a.{}.png", "a.{}.x.cls", "belongs to no image"),
+    ],
+)
+def test_names_with_dots_in_shards(tmp_path, image, label, said):
+    png = picture(tmp_path / "0.png").read_bytes()
+    with tarfile.open(tmp_path / "a.tar", "w") as tar:
+        for i in range(6):
+            for name, content in ((image, png), (label, str(i % 3).encode())):
+                member = tarfile.TarInfo(name.format(i))
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+    remarks = []
+    table, _ = read_shards(str(tmp_path / "a.tar"), tell=remarks.append)
+    lost = "no image" in said
+    assert table["label"].tolist() == ["-1" if lost else str(i % 3) for i in range(6)]
+    assert said in " ".join(remark.text for remark in remarks)
+    assert len(remarks) == bool(said)
+
+
 def cut(place):
     """A shard without its end."""
     (first, *_) = sorted(place.glob("*.tar"))

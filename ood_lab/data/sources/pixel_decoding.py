@@ -1,0 +1,163 @@
+"""How the pixels of a file become 8 bits: the range of deeper images, and the largest size."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ood_lab.common.errors import UserError
+
+#: Bit depths of cameras and scanners.
+_BITS = (8, 10, 12, 14, 16)
+_WHOLE = (0.0, 65535.0)
+#: Percentiles of the sample that ``pixel_range=percentile`` maps to black and white.
+PERCENTILES = (0.5, 99.5)
+#: Megapixels from which images are decoded one after the other, so that threads need one at a time.
+_ALONE = 50
+_ONE_LARGE = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """What is asked of every image that is decoded.
+
+    Attributes:
+        pixel_range: values that become black and white in images of more than 8 bits; None = the
+            whole range of 16 bits.
+        max_megapixels: larger images are read reduced, or refused.
+    """
+
+    pixel_range: tuple[float, float] | None = None
+    max_megapixels: float = 250
+
+    @contextmanager
+    def loaded(self, image: Image.Image) -> Iterator[Image.Image]:
+        """The image with its pixels, reduced where it is too large and its format can be.
+
+        Raises:
+            ValueError: it is too large.
+        """
+        self._reduce(image)
+        large = image.width * image.height > _ALONE * 1e6
+        if large:
+            _ONE_LARGE.acquire()
+        try:
+            image.load()
+            yield image
+        finally:
+            if large:
+                _ONE_LARGE.release()
+
+    def in_bytes(self, image: Image.Image) -> Image.Image:
+        """An image of more than 8 bits in one channel, as 8-bit grey.
+
+        Raises:
+            ValueError: floats, where no range is given.
+        """
+        pixels = np.asarray(image).astype(np.float64)
+        if self.pixel_range is None:
+            if image.mode == "F":
+                raise ValueError(
+                    "floating-point pixels have no fixed range: set data.pixel_range=[low,high] "
+                    "or percentile, or save it with 8 or 16 bits"
+                )
+            levels = pixels * (255 / 65535)
+        else:
+            low, high = self.pixel_range
+            levels = (np.nan_to_num(pixels, nan=low) - low) * (255 / (high - low))
+        return Image.fromarray(levels.round().clip(0, 255).astype(np.uint8))
+
+    def _reduce(self, image: Any) -> None:
+        """Asks the decoder for the largest version within the limit."""
+        width, height = image.size
+        factors = [n for n in (2, 4, 8) if self._fits(-(-width // n), -(-height // n))]
+        if self._fits(width, height):
+            return
+        if image.format in ("JPEG", "MPO") and factors:
+            image.draft(image.mode, (width // factors[0], height // factors[0]))
+        elif image.format == "JPEG2000" and factors:
+            image.reduce = factors[0].bit_length() - 1
+            return
+        elif image.format == "TIFF":
+            for page in range(1, getattr(image, "n_frames", 1)):
+                image.seek(page)
+                alike = abs(image.width * height / (image.height * width) - 1) < 0.02
+                if alike and self._fits(*image.size):
+                    return
+            image.seek(0)
+        if not self._fits(*image.size):
+            size = width * height / 1e6
+            raise ValueError(
+                f"it has {width:,} × {height:,} pixels, {size:,.0f} megapixels, and cannot be read "
+                f"reduced: data.max_megapixels={int(size) + 1} reads it whole"
+            )
+
+    def _fits(self, width: int, height: int) -> bool:
+        return width * height <= self.max_megapixels * 1e6
+
+
+def is_deep(image: Image.Image) -> bool:
+    """True for one channel of more than 8 bits."""
+    return image.mode == "F" or image.mode.startswith("I")
+
+
+def range_of(images: Sequence[Image.Image], wanted: Any) -> tuple[tuple[float, float] | None, str]:
+    """The values that become black and white, one pair for all sets, and what to say of them.
+
+    Args:
+        images: those of a sample of the training images that have more than 8 bits.
+        wanted: ``auto``, ``percentile`` or ``[low, high]``. ``auto`` takes the smallest of 8, 10,
+            12, 14 and 16 bits that holds integers, and 0 to 1 for floats.
+
+    Returns:
+        None for the whole range of 16 bits.
+
+    Raises:
+        UserError: the range is no pair, or ``auto`` cannot know it.
+    """
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        pair = [float(end) for end in wanted if isinstance(end, int | float)]
+        if len(wanted) != 2 or len(pair) != 2 or not pair[0] < pair[1]:
+            raise UserError(f"data.pixel_range={list(wanted)}: give [low, high] with low < high")
+        return (pair[0], pair[1]), ""
+    if wanted not in ("auto", "percentile"):
+        raise UserError(f"data.pixel_range is auto, percentile or [low,high], not '{wanted}'")
+    if not images:
+        return None, ""
+    values = np.concatenate([np.asarray(image).ravel().astype(np.float64) for image in images])
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return None, ""
+    least, most = float(values.min()), float(values.max())
+    if wanted == "percentile":
+        low, high = map(float, np.percentile(values, PERCENTILES))
+        if not low < high:
+            raise UserError(f"data.pixel_range=percentile: nearly all pixels are {low:g}")
+        return (low, high), f"pixel values {low:g} to {high:g} become black to white (percentiles)"
+    seen = f"the pixel values of {len(images)} training images are {least:g} to {most:g}"
+    other = f"data.pixel_range=[{least:g},{most:g}] or percentile sets another range"
+    if any(image.mode == "F" for image in images):
+        if least < 0 or most > 1:
+            raise UserError(
+                f"{seen}, floating-point pixels without a fixed range: set data.pixel_range="
+                f"[{least:g},{most:g}] or percentile, or save the images with 8 or 16 bits"
+            )
+        return (0.0, 1.0), f"{seen}: 0 to 1 become black to white; {other}"
+    if least < 0 or most > _WHOLE[1]:
+        raise UserError(
+            f"{seen}, beyond 16 bits: set data.pixel_range=[{least:g},{most:g}] or percentile"
+        )
+    bits = next(n for n in _BITS if most < 2**n)
+    if bits == _BITS[-1]:
+        return None, ""
+    high = 2.0**bits - 1
+    return (0.0, high), (
+        f"{seen}: they are read as {bits} bits, 0 to {high:g}; data.pixel_range=[0,65535] takes "
+        "the whole range of 16 bits"
+    )

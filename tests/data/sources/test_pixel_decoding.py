@@ -1,0 +1,119 @@
+"""Images of more than 8 bits and of many pixels: one range for all sets, a limit that is ours."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ood_lab.common.errors import UserError
+from ood_lab.data.datamodules.folder import FolderDataModule
+from ood_lab.data.sources.image_files import load_rgb
+from ood_lab.data.sources.pixel_decoding import Decoding
+
+
+def deep(root, low, high, dtype, ending="png", each=8):
+    """Class folders of noise from ``low`` to ``high``, which both occur."""
+    rng = np.random.default_rng(0)
+    for name in "ab":
+        (root / name).mkdir(parents=True)
+        for i in range(each):
+            pixels = rng.uniform(low, high, (16, 16))
+            pixels[0, :2] = low, high
+            Image.fromarray(pixels.astype(dtype)).save(root / name / f"{i}.{ending}")
+    return root
+
+
+def module(root, **options):
+    data = FolderDataModule({"train": str(root)}, {}, split=[0.5, 0.25, 0.25], **options)
+    data.setup()
+    return data
+
+
+def spread(data):
+    pixels = np.asarray(data.splits["train"].load_image(0))
+    return int(pixels.min()), int(pixels.max())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "ending", "options", "said"),
+    [
+        (0, 65535, np.uint16, "png", {}, ""),
+        (0, 4095, np.uint16, "png", {}, "read as 12 bits, 0 to 4095"),
+        (0, 1023, np.uint16, "tif", {}, "read as 10 bits"),
+        (0, 255, np.int32, "tif", {}, "read as 8 bits"),
+        (0, 1, np.float32, "tif", {}, "0 to 1 become black to white"),
+        (-1000, 1500, np.float32, "tif", {"pixel_range": [-1000, 1500]}, ""),
+        (-1000, 1500, np.int32, "tif", {"pixel_range": [-1000, 1500]}, ""),
+        (0, 255, np.uint8, "png", {"pixel_range": [0, 4095]}, ""),  # 8 bits stay as they are
+    ],
+)
+def test_the_range_fills_black_to_white(tmp_path, low, high, dtype, ending, options, said):
+    data = module(deep(tmp_path / "set", low, high, dtype, ending), **options)
+    assert spread(data) == (0, 255)
+    warnings = " ".join(data.report.warnings)
+    assert said in warnings
+    assert bool(said) == bool(warnings)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "dtype", "options", "match"),
+    [
+        (-1000, 1500, np.float32, {}, r"pixel_range=\[-1000,1500\] or percentile"),
+        (0, 300, np.float32, {}, "without a fixed range"),
+        (-5, 200, np.int32, {}, "beyond 16 bits"),
+        (0, 10**6, np.int32, {}, "beyond 16 bits"),
+        (0, 9, np.uint16, {"pixel_range": [9, 0]}, "low < high"),
+        (0, 9, np.uint16, {"pixel_range": "some"}, "auto, percentile or"),
+        (0, 9, np.uint16, {"max_megapixels": 0}, "above 0"),
+    ],
+)
+def test_a_range_that_cannot_be_known(tmp_path, low, high, dtype, options, match):
+    with pytest.raises(UserError, match=match):
+        module(deep(tmp_path / "set", low, high, dtype, "tif"), **options)
+
+
+def test_percentiles_and_the_identity(tmp_path):
+    root = deep(tmp_path / "set", -1000, 1500, np.float32, "tif")
+    by = {
+        str(range_): module(root, pixel_range=range_)
+        for range_ in ("percentile", [-1000, 1500], [-1000, 2000])
+    }
+    assert spread(by["percentile"]) == (0, 255)
+    assert len({data.splits["train"].identity for data in by.values()}) == 3
+    eight = deep(tmp_path / "eight", 0, 255, np.uint8)
+    ids = [module(eight, pixel_range=r).splits["train"].identity for r in ("auto", "percentile")]
+    assert ids[0] == ids[1]
+
+
+def test_all_sets_have_the_range_of_train(tmp_path):
+    root = deep(tmp_path / "set", 0, 4095, np.uint16)
+    far = deep(tmp_path / "far", 0, 65535, np.uint16)
+    data = FolderDataModule({"train": str(root)}, {"far": str(far)})
+    data.setup()
+    assert data.splits["far"].decoding == data.splits["train"].decoding
+    assert "of the pixels of far are outside of 0 to 4095" in " ".join(data.report.warnings)
+
+
+def test_sets_that_are_nearly_black_are_named(tmp_path):
+    data = module(deep(tmp_path / "set", 0, 12, np.uint8))
+    assert "images of train are nearly black" in " ".join(data.report.warnings)
+
+
+def test_large_images_are_read_reduced_or_refused_by_name(tmp_path):
+    image = Image.fromarray(np.full((1200, 1600, 3), 90, np.uint8))
+    for name in ("a.jpg", "a.png"):
+        image.save(tmp_path / name)
+    pages = [image.resize((1600 // n, 1200 // n)) for n in (1, 2, 4)]
+    pages[0].save(tmp_path / "a.tif", save_all=True, append_images=pages[1:])
+    small = Decoding(max_megapixels=0.5)
+    assert load_rgb(tmp_path / "a.jpg", decoding=small).size == (800, 600)
+    assert load_rgb(tmp_path / "a.tif", decoding=small).size == (800, 600)
+    with pytest.raises(UserError, match=r"a.png.*1,600 × 1,200 .*data.max_megapixels=2 reads"):
+        load_rgb(tmp_path / "a.png", decoding=small)
+    assert load_rgb(tmp_path / "a.png").size == (1600, 1200)
+
+
+def test_reduced_images_are_counted(tmp_path):
+    root = deep(tmp_path / "set", 0, 255, np.uint8)
+    Image.fromarray(np.full((1200, 1600, 3), 90, np.uint8)).save(root / "a" / "x.jpg")
+    data = module(root, max_megapixels=0.5)
+    assert "that are read reduced: 1" in " ".join(data.report.warnings)

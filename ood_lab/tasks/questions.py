@@ -23,7 +23,9 @@ from ood_lab.lvlm.pages.benchmark_page import (
 from ood_lab.lvlm.pages.result_sentences import ACCURACY, MetricSentence
 from ood_lab.lvlm.questions.package_exports import GroupMetric
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring import uncertainty
 from ood_lab.lvlm.scoring.scored_results import POOLED, question_kind
+from ood_lab.lvlm.scoring.uncertainty import doubt_table, uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import (
     DEFINITIONS,
     METRICS,
@@ -125,6 +127,7 @@ class Questions(Benchmark):
         """See the base class."""
         table, options = judged["judged"], results_options(ws)
         splits = list(dict.fromkeys(table["split"]))
+        doubts = uncertainty_rows(table, splits, POOLED, **ws.resampling)
         rows = yes_no_rows(
             table,
             splits,
@@ -133,7 +136,7 @@ class Questions(Benchmark):
             groups=self.groups,
             **options,
         )
-        return self.kind.table(rows, model=model, seed=options["seed"])
+        return self.kind.table([*rows, *doubts], model=model, seed=options["seed"])
 
     def contrasts(self, ws: Workspace, judged: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
         """See the base class."""
@@ -143,7 +146,7 @@ class Questions(Benchmark):
     def _definitions(self) -> list[tuple[str, str]]:
         """What is counted; of published files, as their reader says."""
         if self.source is None:
-            return list(DEFINITIONS)
+            return [*DEFINITIONS, *uncertainty.DEFINITIONS]
         _, (names, meaning), *others = DEFINITIONS
         counted = " ".join(str(type(self.source).__doc__).split("Args:")[0].split())
         meaning = meaning.replace("with yes as", f"with {self.positive} as")
@@ -152,6 +155,7 @@ class Questions(Benchmark):
     def summary(self, run: Scored) -> Iterator[Table | Text]:
         """Metrics of every set."""
         yield from yes_no_tables(run, self._metrics, _names(run), self.positive)
+        yield from doubt_table(run, _names(run))
 
     @property
     def _metrics(self) -> dict[str, str]:

@@ -51,6 +51,7 @@ def answers_to(
         failed: dict[str, Answer] = {}
         _say_what_is_there(wanted, todo, store)
         _say_where_from(found, model)
+        _say_without_chance(wanted, found, model)
         if todo:
             model.check()
             if hasattr(model, "expect"):
@@ -167,6 +168,23 @@ def _say_where_from(found: Mapping[str, Answer], model: ChatModel) -> None:
                 count,
                 place,
             )
+
+
+def _say_without_chance(
+    wanted: Sequence[_Request], found: Mapping[str, Answer], model: ChatModel
+) -> None:
+    """Says of how many answers, asked before, P(yes) is not known though it is wanted now."""
+    known = [
+        found[each.key] for each in wanted if each.key in found and each.question.reply == "word"
+    ]
+    lost = sum(answer.p_yes is None for answer in known)
+    if getattr(model, "logprobs", None) and lost:
+        log.warning(
+            "%d of %d answers that were kept have no P(yes): lvlm.logprobs asks for it with new "
+            "questions alone; another folder (paths.answers=DIR) asks all of them again",
+            lost,
+            len(known),
+        )
 
 
 def _asked(todo: Mapping[str, _Request], model: ChatModel) -> Iterator[Answer]:

@@ -94,7 +94,7 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
     error = "not asked" if answer is None else answer.error
     reply = "" if answer is None or error else answer.response
     cut = answer is not None and not error and is_cut(answer.finish_reason)
-    parsed = None if error else read(reply, parser_named(name), cut)
+    parsed = None if error else read(reply, parser_named(name), cut, question.text)
     return {
         "question_id": question.question_id,
         "pair_id": question.pair_id or question.question_id,

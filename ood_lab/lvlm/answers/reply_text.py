@@ -32,7 +32,7 @@ def without_reasoning(reply: str) -> str:
     return reply if rest == reply else rest.strip()
 
 
-def read(reply: str, parser: Parser, cut: bool) -> str | None:
+def read(reply: str, parser: Parser, cut: bool, question: str = "") -> str | None:
     """What a reply says; None where it says nothing that can be read.
 
     Of a cut reply, that is what the parser reads however the reply might have gone on: "Yes, there
@@ -43,11 +43,12 @@ def read(reply: str, parser: Parser, cut: bool) -> str | None:
         reply: as the model gave it, reasoning included.
         parser: reads what is left without the reasoning.
         cut: see :func:`is_cut`.
+        question: its text.
     """
     said = without_reasoning(reply)
     if not said and said != reply:
         return None  # it only reasoned; some parsers take silence for a yes
-    found = parser(said)
+    found = parser(said, question)
     if not cut or found is None or len(_WORDS.findall(said)) == 1:
         return found
-    return found if all(parser(said + more) == found for more in _WAYS_ON) else None
+    return found if all(parser(said + more, question) == found for more in _WAYS_ON) else None

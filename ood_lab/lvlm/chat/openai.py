@@ -19,11 +19,13 @@ from typing_extensions import TypedDict
 from ood_lab.common.arguments import Remedy
 from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import is_text
+from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
 from ood_lab.lvlm.chat.server_connection import OpenAIServer
-from ood_lab.lvlm.parsers import NO, YES
+from ood_lab.lvlm.parsers import NO, PARSERS, YES
+from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
 from ood_lab.lvlm.questions.question_files import Question, ReplyForm
 
 log = logging.getLogger(__name__)
@@ -377,26 +379,33 @@ class OpenAIChat:
 
 
 def p_yes_of(logprobs: Any) -> float | None:
-    """P(yes) of the first token of a reply, renormalised over yes and no.
+    """P(yes) of the token that holds a reply's answer, renormalised over yes and no.
 
-    ``sum of p over alternatives that say yes / that say yes or no``, whatever their case and the
-    spaces around them; white space before the first word is passed over.
+    ``sum of p over alternatives that say yes / that say yes or no``, in all their spellings. The
+    token is the first one, reasoning aside, that says what the reply says; ``**`` before it and
+    "no" before a noun are none.
 
     Args:
-        logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes).
+        logprobs: of a choice, as OpenAI's servers give them; anything else has no P(yes), nor has
+            a token of whose alternatives all say the same.
     """
     try:
-        tokens = logprobs["content"] or []
-        first = next(token for token in tokens if str(token["token"]).strip())
+        tokens = [(str(token["token"]), token["top_logprobs"]) for token in logprobs["content"]]
+        read = PARSERS["default"](without_reasoning("".join(text for text, _ in tokens)))
+        thought = [n for n, (text, _) in enumerate(tokens) if "</think" in text]
+        held = (own for text, own in tokens[(thought or [-1])[-1] + 1 :] if _word(text) == read)
         said = {YES: 0.0, NO: 0.0}
-        for other in first["top_logprobs"]:
-            word = str(other["token"]).strip().lower()
-            if word in said:
+        for other in next(held) if read else ():
+            if word := _word(str(other["token"])):
                 said[word] += math.exp(float(other["logprob"]))
     except (KeyError, TypeError, ValueError, StopIteration):
         return None
-    total = sum(said.values())
-    return said[YES] / total if total > 0 else None
+    return said[YES] / (said[YES] + said[NO]) if said[YES] > 0 and said[NO] > 0 else None
+
+
+def _word(token: str) -> str | None:
+    """What a token says by itself."""
+    return None if token.strip().isdigit() else said_at_start(plain(token))
 
 
 def _money(cost: float) -> str:

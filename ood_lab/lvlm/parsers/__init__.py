@@ -1,7 +1,7 @@
 """Parsers: what a reply to a question says, or None where it says nothing that can be read.
 
-Every parser is a function of the reply's text alone, so answers are parsed again without being
-asked again. A question names its parser; ``task.parser=NAME`` replaces it by another.
+Every parser is a function of the texts of reply and question, so answers are parsed again without
+being asked again. A question names its parser; ``task.parser=NAME`` replaces it by another.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ PARSERS: Mapping[str, Parser] = {
         published_rules.vlmeval,
         published_rules.mmbench,
         own_rules.number,
+        own_rules.choice,
     )
 }
 #: Those that read yes or no, and may stand for each other.
-YES_NO_PARSERS = tuple(name for name in PARSERS if name != "number")
+YES_NO_PARSERS = tuple(name for name in PARSERS if name not in ("number", "choice"))
 
 
 def parser_named(name: str) -> Parser:

@@ -21,24 +21,32 @@ class Parser:
         source: whose rule it is to the letter, with the commit that was read; :data:`OURS`.
         says: what it takes for an answer.
         otherwise: what becomes of other replies.
-        rule: from the reply's text to what it says; None where that is nothing.
+        rule: from the texts of reply and question to what the reply says; None where that is
+            nothing. Published rules do not look at the question.
     """
 
     name: str
     source: str
     says: str
     otherwise: str
-    rule: Callable[[str], str | None]
+    rule: Callable[[str, str], str | None]
 
-    def __call__(self, reply: str) -> str | None:
-        """What the reply says."""
-        return self.rule(reply)
+    def __call__(self, reply: str, question: str = "") -> str | None:
+        """What the reply says to the question."""
+        return self.rule(reply, question)
 
 
 def parser(
     source: str, says: str, otherwise: str = "unparsed"
 ) -> Callable[[Callable[[str], str | None]], Parser]:
-    """Makes a parser of a function, named after it; see :class:`Parser`."""
+    """Makes a parser of a function of the reply, named after it; see :class:`Parser`."""
+    return lambda rule: Parser(rule.__name__, source, says, otherwise, lambda reply, _: rule(reply))
+
+
+def parser_with_question(
+    source: str, says: str, otherwise: str = "unparsed"
+) -> Callable[[Callable[[str, str], str | None]], Parser]:
+    """The same of a function of reply and question."""
     return lambda rule: Parser(rule.__name__, source, says, otherwise, rule)
 
 

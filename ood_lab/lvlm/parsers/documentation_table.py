@@ -1,4 +1,4 @@
-"""The tables of parsers in ``docs/lvlm.md``, made from the parsers and 300 replies.
+"""The tables of parsers in ``docs/lvlm.md``, made from the parsers and two files of replies.
 
 ``python -m ood_lab.lvlm.parsers.documentation_table`` writes them anew; a test compares them with
 the page.
@@ -7,17 +7,22 @@ the page.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ood_lab.common.documentation_tables import with_table
+from ood_lab.lvlm.answers.reply_text import read
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS
 
 _ROOT = Path(__file__).parents[3]
 PAGE = _ROOT / "docs" / "lvlm.md"
 #: Invented replies; what a person reads in them (``means``), and what every rule says of them.
 REPLIES = _ROOT / "tests" / "lvlm" / "parsers" / "parser_replies.jsonl"
+#: Replies of everyday styles with their question, and what a person reads in them (``says``).
+STYLED = REPLIES.with_name("styled_replies.jsonl")
+#: What :data:`REPLIES` answer, where a rule reads the question.
+QUESTION = "Is there a dog in the image? A. Yes B. No"
 _READER = (
     "| `reader` | ours | what the chat model of `reader=...` says that the answer means | "
     "unparsed: it says unclear |"
@@ -28,6 +33,44 @@ def replies() -> list[dict[str, Any]]:
     """``kind, reply, means``, and the verdict of every rule by the name of its parser."""
     lines = REPLIES.read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
+
+
+def styled_replies() -> list[dict[str, Any]]:
+    """``kind`` (of the question), ``style, question, reply, says``."""
+    return [json.loads(line) for line in STYLED.read_text(encoding="utf-8").splitlines()]
+
+
+def own_parser(kind: str) -> str:
+    """Our parser of questions of that kind."""
+    return {"number": "number", "choice": "choice"}.get(kind, "default")
+
+
+def reads_right(name: str, row: Mapping[str, Any]) -> bool:
+    """Whether a parser reads in a reply what a person reads."""
+    said = read(row["reply"], PARSERS[name], cut=False, question=row["question"])
+    return bool(said == row["says"])
+
+
+def style_table() -> str:
+    """In Markdown: by style and rule, the share of replies in % that are read as a person does.
+
+    Counts and choices have one rule, which is ours; it is in the column of ``default``.
+    """
+    rows = styled_replies()
+    lines = [["style", "replies", *(f"`{name}`" for name in YES_NO_PARSERS)]]
+    lines.append(["---"] * len(lines[0]))
+    styles = list(dict.fromkeys((row["kind"], row["style"]) for row in rows))
+    for kind, style in [*styles, ("yes or no", ""), ("", "")]:
+        part = [row for row in rows if style in ("", row["style"]) and kind in ("", row["kind"])]
+        names = YES_NO_PARSERS if kind == "yes or no" else ("default",)
+        shown = [
+            sum(reads_right(own_parser(r["kind"]) if n == "default" else n, r) for r in part)
+            for n in names
+        ]
+        cells = [f"{100 * right / len(part):.0f}" for right in shown]
+        title = f"{kind}: {style}" if style else f"**all {kind}**".replace(" *", "*")
+        lines.append([title, str(len(part)), *cells, *[""] * (len(YES_NO_PARSERS) - len(cells))])
+    return "\n".join(f"| {' | '.join(line)} |".replace("|  ", "| ") for line in lines)
 
 
 def parser_table() -> str:
@@ -44,7 +87,9 @@ def difference_table() -> str:
     The last row compares them with what a person reads.
     """
     rows = replies()
-    said = {name: [PARSERS[name](row["reply"]) for row in rows] for name in YES_NO_PARSERS}
+    said = {
+        name: [PARSERS[name](row["reply"], QUESTION) for row in rows] for name in YES_NO_PARSERS
+    }
     said["a person"] = [row["means"] for row in rows]
     columns = list(YES_NO_PARSERS)
     lines = [["%", *(f"`{name}`" for name in columns)], ["---"] * (len(columns) + 1)]
@@ -58,6 +103,7 @@ def difference_table() -> str:
 def with_tables(page: str) -> str:
     """The page with the tables of today."""
     page = with_table(page, "parsers", parser_table())
+    page = with_table(page, "rule by style", style_table())
     return with_table(page, "where parsers differ", difference_table())
 
 

@@ -7,25 +7,66 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, words_of
+from ood_lab.lvlm.parsers.answer_words import plain, said_at_start, said_by_a_word
+from ood_lab.lvlm.parsers.asked_things import asked_by
+from ood_lab.lvlm.parsers.base import NO, OURS, YES, parser, parser_with_question, words_of
+from ood_lab.lvlm.parsers.explicit_answers import explicit_answers
+from ood_lab.lvlm.parsers.sentence_claims import is_refusal, said_by_sentences
 from ood_lab.lvlm.questions.grammar import english
 
 _DIGITS = r"\d{1,3}(?:,\d{3})+(?!\d)|\d+"
 #: What says a number where no number stands: "no car", "a car".
 _IMPLIED = {"no": 0, "none": 0, "a": 1, "an": 1}
+#: Numbers that count nothing: of steps, of the picture, of the marks of a list.
+_NO_COUNT = re.compile(
+    r"\b(?:step|part|image|figure|no\.|number|question)\s+\d+\b"
+    r"|\b(?:one|1|single)\s+(?:image|picture|photo|photograph|side|hand)\b"
+    r"|(?:^|\n)\s*\d+[.)](?=\s+\S)"
+)
+_ABOUT = r"(?:(?:about|approximately|around|roughly|exactly|only|just|at least|actually)\s+)*"
+#: Where a total or final number stands; the last of a kind counts.
+_TOTALS = (
+    r"(?:\b(?:total|altogether|sum)\b[^.\d\n]{0,60}?|=\s*)NUMBER",
+    r"NUMBER(?:\s+[\w-]+){0,3}\s+(?:in\s+total|altogether|in\s+all|total|overall|together)\b",
+    r"\b(?:so|therefore|thus|hence|makes|making)\s+(?:[a-z']+\s+){0,2}?NUMBER",
+    r":\s*NUMBER\W*$",
+)
+#: Where another number counts; the first.
+_FIRST = (
+    r"\b(?:see|count|counted|are|is|find|spot|shows?|contains?|has|have|identify)\s+"
+    + _ABOUT
+    + "NUMBER",
+    "NUMBER",
+)
+_SOME = {r"\ba dozen\b": "12", r"\ba (?:couple|pair)(?: of)?\b": "2"}
 
 
-@parser(OURS, "the first word, else the last yes or no of the reply")
-def default(reply: str) -> str | None:
-    """The first word, else the only one of yes and no, else the last of them.
+@parser_with_question(
+    OURS,
+    "an explicit answer; else a first or last word that stands as one; else a sentence about the "
+    "object that is asked for",
+)
+def default(reply: str, question: str) -> str | None:
+    r"""What a person reads, as far as rules can say, in this order.
 
-    The last one is what a chain of thought ends with.
+    1. An explicit answer: "final answer: yes", "the answer is no", ``\boxed{}``, JSON,
+       ``<answer>``, the letter of an option.
+    2. A first or last word that stands as an answer, in English, Chinese, French, German,
+       Japanese, Portuguese or Spanish. "No" before a noun, "yes or no" and refusals are none.
+    3. A sentence about the very object: there is, shows, contains, I see, and their negations.
+
+    Else nothing.
     """
-    words = words_of(reply)
-    if words and words[0] in (YES, NO):
-        return words[0]
-    found = [word for word in words if word in (YES, NO)]
-    return found[-1] if found else None
+    asked, text = asked_by(question), plain(reply)
+    for part in explicit_answers(reply):
+        letter = asked.options and _letter(part, asked.options)
+        if said := said_at_start(plain(asked.options[letter] if letter else part)):
+            return said
+    if is_refusal(text):
+        return None
+    if asked.options and (letter := _letter_of(reply, asked.options)):
+        return said_at_start(plain(asked.options[letter]))
+    return said_by_a_word(text) or said_by_sentences(text, asked, question)
 
 
 @parser(OURS, "the only word, punctuation aside")
@@ -35,20 +76,98 @@ def strict(reply: str) -> str | None:
     return words[0] if len(words) == 1 and words[0] in (YES, NO) else None
 
 
-@parser(OURS, "the first number, in digits or words; `no` is 0 and `a` is 1")
-def number(reply: str) -> str | None:
-    """The first number: digits (thousands with commas) or words from zero to 999.
+@parser_with_question(OURS, "the letter of an option")
+def choice(reply: str, question: str) -> str | None:
+    """The letter of an option: an explicit answer, a letter that stands as one, its only text."""
+    options = asked_by(question).options
+    for part in explicit_answers(reply):
+        if letter := _letter(part, options):
+            return letter
+    if is_refusal(said := plain(reply)):
+        return None
+    if letter := _letter_of(reply, options):
+        return letter
+    texts = {letter: plain(own).strip(" .!") for letter, own in options.items()}
+    named = [letter for letter, own in texts.items() if re.search(rf"\b{re.escape(own)}\b", said)]
+    return named[0] if len(named) == 1 else None
 
-    Where no number stands, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1, whichever is first:
-    "No, there are 3" is 3.
+
+@parser_with_question(
+    OURS,
+    "an explicit answer; else a total; else the number of what is asked for; else the first "
+    "number; `no` is 0 and `a` is 1",
+)
+def number(reply: str, question: str) -> str | None:
+    """A count: digits (thousands with commas) or words from zero to 999.
+
+    An explicit answer comes first, then a total or final number, the number of the very things, a
+    number after "I see" or "there are", and the first number. "Step 1", "one image" and marks of
+    lists are none. Where no number stands, ``no`` and ``none`` are 0, ``a`` and ``an`` are 1,
+    whichever is first: "No, there are 3" is 3.
     """
-    text = reply.lower()
-    words = _number_words()
-    if found := words.pattern.search(text):
-        said = found[0]
-        return str(int(said.replace(",", "")) if said[0].isdigit() else words.values[said])
+    text, asked = plain(reply), asked_by(question)
+    for part in explicit_answers(reply):
+        found = _number_words().pattern.match(re.sub(r"^[\W_]*", "", plain(part)))
+        if found:
+            return _value(found[0])
+    if is_refusal(text):
+        return None
+    for words, digits in _SOME.items():
+        text = re.sub(words, digits, text)
+    text = _NO_COUNT.sub(" ", text)
+    number = f"(?P<number>{_number_words().pattern.pattern})"
+    for way in _TOTALS:
+        if totals := [*re.finditer(way.replace("NUMBER", number), text)]:
+            return _value(totals[-1]["number"])
+    if asked.thing is not None:
+        between = r"(?:\s+(?!and\b|or\b)[\w-]+){0,2}\s+"
+        if said_by_sentences(text, asked, question) == NO:
+            return "0"
+        if found := re.search(rf"(?:{number}|\ban?\b(?! few)){between}{asked.thing.pattern}", text):
+            return _value(found["number"]) if found["number"] else "1"
+    for way in _FIRST:
+        if found := re.search(way.replace("NUMBER", number), text):
+            return _value(found["number"])
     implied = [_IMPLIED[word] for word in words_of(text) if word in _IMPLIED]
-    return str(implied[0]) if implied else None
+    return str(implied[0]) if implied and asked.thing is None else None
+
+
+def _value(said: str) -> str:
+    """Digits of a number in digits or words."""
+    return str(int(said.replace(",", "")) if said[0].isdigit() else _number_words().values[said])
+
+
+def _letter(part: str, options: Mapping[str, str]) -> str | None:
+    """The letter of an option that an explicit answer begins with, or whose text it is."""
+    found = re.match(r"[\W_]*(?:(?:option|choice)\s+)?\(?([A-Ha-h])(?![\w'])(?!\s+[a-z])", part)
+    if found and found[1].upper() in options:
+        return found[1].upper()
+    texts = {plain(text): letter for letter, text in options.items()}
+    return texts.get(re.split(r"[.,;\n]", plain(part))[0].strip())
+
+
+def _letter_of(reply: str, options: Mapping[str, str]) -> str | None:
+    """The letter of an option that a reply begins or ends with, or names as one."""
+    text = re.sub(r"[*_`#\"]", "", reply).strip()
+    letters = "".join(options)
+    if not letters:
+        return None
+    if re.fullmatch(r"\W*(?:[A-H]\W+(?:or\W+|and\W+)?)+[A-H]\W*", text):
+        return None
+    bare = re.fullmatch(rf"\W*([{letters}{letters.lower()}])\W*", text)
+    if bare:
+        return bare[1].upper()
+    ways = (
+        rf"^\(?([{letters}{letters.lower()}])(?:[.):]|\)?\s*$|\)?\s*\n)",
+        rf"(?:^|[\s(])(?i:option|choice)\s+\(?([{letters}])\b",
+        rf"(?:\b(?:is|so|be|choose|pick|select|but)|[,:;])\s+\(?([{letters}])\)?\W*$",
+        rf"\(([{letters}])\)",
+    )
+    for way in ways:
+        found = {letter.upper() for letter in re.findall(way, text)}
+        if found:
+            return found.pop() if len(found) == 1 else None
+    return None
 
 
 class _Numbers(NamedTuple):

@@ -102,7 +102,7 @@ def doc_to_text(doc, lmms_eval_specific_kwargs=None):
 
 
 def process_results(doc, results):
-    said = read(results[0], parser_named(doc["parser"]), cut=False)
+    said = read(results[0], parser_named(doc["parser"]), False, doc["text"])
     right = float(said == doc["answer"])
     answer = {{"task": doc["task"], "right": right}}
     return {{

@@ -16,7 +16,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.chat.openai import OpenAIChat
+from ood_lab.lvlm.chat.openai import OpenAIChat, p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
 KEY = "sk-a-secret-of-the-test"
@@ -449,8 +449,32 @@ def test_p_yes_is_that_of_the_first_word(folder):
 
 
 @pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        (["**", "Yes", "**"], 0.8),
+        (["<think>", "No", " car", "</think>", "\n", "yes"], 0.8),
+        (["There", " is", " no", " lid", ".", " The", " answer", " is", " Yes"], 0.8),
+        (["No", ",", " yes", "?"], None),
+    ],
+)
+def test_p_yes_is_that_of_the_token_that_holds_the_answer(said, expected):
+    """Each other token has all its probability on one side, as ``**`` in front of Yes has."""
+    held = [n for n, word in enumerate(said) if word.strip().lower() == "yes"]
+    both = (("Yes", 0.5), (" YES", 0.1), ("yes", 0.2), ("No", 0.15), (" no", 0.05))
+    content = [token(w, *(both if n in held else (("Yes", 1.0),))) for n, w in enumerate(said)]
+    assert p_yes_of({"content": content}) == (expected and pytest.approx(expected))
+
+
+@pytest.mark.parametrize(
     "logprobs",
-    [None, {}, {"content": None}, {"content": [token("Well", ("Well", 0.9))]}, {"content": [7]}],
+    [
+        None,
+        {},
+        {"content": None},
+        {"content": [token("Well", ("Well", 0.9))]},
+        {"content": [7]},
+        {"content": [token("Yes", ("Yes", 0.9), ("The", 0.1))]},  # one side alone
+    ],
 )
 def test_what_says_neither_yes_nor_no_has_no_p_yes(folder, logprobs):
     (answer,) = ask(

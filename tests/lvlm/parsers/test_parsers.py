@@ -4,36 +4,65 @@
 (AoiDragon/POPE 08d957b), AMBER's (junyangwang0410/AMBER 534babf) and ODE's (Iridescent-y/ODE
 161de51) ``inference.py`` were run on it, each reply with both truths; ``pope_process_results`` and
 ``mme_process_results`` of lmms-eval 75571cf and 0.7.3; ``YOrN_Extraction`` and ``can_infer`` with
-the options A = Yes and B = No of VLMEvalKit e8e78f0, no judge. Those of ``default`` and ``strict``
-come from a second implementation, letter by letter; ``means`` is what a person reads.
+the options A = Yes and B = No of VLMEvalKit e8e78f0, no judge. Those of ``strict`` come from a
+second implementation, letter by letter; ``means`` is what a person reads.
 """
 
 import pytest
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.parsers import PARSERS, YES_NO_PARSERS, parser_named
-from ood_lab.lvlm.parsers.documentation_table import PAGE, replies, with_tables
+from ood_lab.lvlm.parsers.documentation_table import (
+    PAGE,
+    QUESTION,
+    STYLED,
+    own_parser,
+    reads_right,
+    replies,
+    styled_replies,
+    with_tables,
+)
+from tests.benchmarks import reply_styles
 
 REPLIES = replies()
+PUBLISHED = tuple(name for name in YES_NO_PARSERS if name != "default")
 
 
 def test_there_are_300_replies_of_many_kinds():
     assert len({row["reply"] for row in REPLIES}) == len(REPLIES) == 300
     assert len({row["kind"] for row in REPLIES}) == 16
-    for name in ("means", *YES_NO_PARSERS):
+    for name in ("means", *PUBLISHED):
         said = {row[name] for row in REPLIES}
         assert said == {"yes", "no"} | (set() if name == "pope" else {None}), name
 
 
-@pytest.mark.parametrize("name", YES_NO_PARSERS)
+@pytest.mark.parametrize("name", PUBLISHED)
 def test_a_parser_says_what_its_source_says(name):
     said = {row["reply"]: parser_named(name)(row["reply"]) for row in REPLIES}
     assert said == {row["reply"]: row[name] for row in REPLIES}
 
 
+def test_default_reads_what_a_person_reads_in_nearly_all_of_them():
+    asked = [{"question": QUESTION, "says": row["means"], **row} for row in REPLIES]
+    # Words between marks of deletion, or a second question within the reply, are beyond rules.
+    assert sum(reads_right("default", row) for row in asked) >= 0.97 * len(asked)
+
+
+@pytest.mark.parametrize("kind", ["yes or no", "number", "choice"])
+def test_ours_read_everyday_styles_as_a_person_does(kind):
+    rows = [row for row in styled_replies() if row["kind"] == kind]
+    wrong = [row for row in rows if not reads_right(own_parser(kind), row)]
+    assert len(wrong) <= 0.01 * len(rows), wrong[:5]
+
+
+def test_the_file_of_styles_is_what_its_templates_give():
+    assert len(styled_replies()) >= 300
+    assert STYLED.read_text(encoding="utf-8") == reply_styles.text()
+
+
 def test_every_parser_says_whose_it_is():
     ours = {name for name, parser in PARSERS.items() if parser.source == "ours"}
-    assert ours == {"default", "strict", "number"}
+    assert ours == {"default", "strict", "number", "choice"}
     commits = ("08d957b", "534babf", "161de51", "75571cf", "75571cf", "e8e78f0", "e8e78f0")
     others = [parser for name, parser in PARSERS.items() if name not in ours]
     assert all(commit in p.source for p, commit in zip(others, commits, strict=True))

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cli import call, run_folders
+from local_server import LocalServer
 from PIL import Image
 from scripted_answers import answer_of
 from test_packages import ROOT
@@ -242,3 +243,33 @@ def test_intervals_at_both_ends_are_exact(tmp_path):
     row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'wrong'")
     assert row["ci_low"].iloc[0] == 0
     assert row["ci_high"].iloc[0] == pytest.approx(1 - 0.025 ** (1 / 20))
+
+
+def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_path, caplog):
+    own(tmp_path, ["yes", "no"] * 10)
+
+    def reply(_path, body):
+        word = "Yes" if len(server.asked) % 3 else "No"
+        choice = {"message": {"role": "assistant", "content": word}, "finish_reason": "stop"}
+        if body.get("logprobs"):
+            p = 0.5 + 0.02 * (len(server.asked) % 20)
+            top = [{"token": word, "logprob": np.log(p)}]
+            top.append({"token": "No" if word == "Yes" else "yes", "logprob": np.log(1 - p)})
+            choice["logprobs"] = {"content": [{"token": word, "logprob": 0, "top_logprobs": top}]}
+        return 200, {"choices": [choice]}
+
+    with LocalServer(reply) as server:
+
+        def ask(*more):
+            given = (f"task.questions={tmp_path}/questions.jsonl", f"lvlm.base_url={server.url}")
+            model = ("lvlm=openai", "lvlm.model=m", "metrics.draws=20", "logger=none")
+            places = (f"paths.outputs={tmp_path}/out", f"paths.answers={tmp_path}/answers")
+            assert call("eval.py", "task=questions", *model, *given, *places, *more) == 0
+            return read_results(run_folders(tmp_path / "out")[-1])
+
+        assert "auroc_errors" not in set(ask()["metric"])
+        again = ask("lvlm.logprobs=5", "metrics.draws=30")
+        assert "20 of 20 answers that were kept have no P(yes)" in caplog.text
+        assert "auroc_errors" not in set(again["metric"])
+        fresh = ask("lvlm.logprobs=5", f"paths.answers={tmp_path}/fresh")
+        assert {"auroc_errors", "aurc", "accuracy_at_80"} <= set(fresh["metric"])

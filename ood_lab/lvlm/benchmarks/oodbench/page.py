@@ -10,7 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.common.files import read_table
-from ood_lab.lvlm.benchmarks.oodbench import uncertainty
 from ood_lab.lvlm.benchmarks.oodbench.division import DIVISION, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.figures import distribution_figures, purified_histograms
 from ood_lab.lvlm.benchmarks.oodbench.scoring import DATASET
@@ -22,6 +21,8 @@ from ood_lab.lvlm.pages.benchmark_page import (
     page_of,
     wrong_answers,
 )
+from ood_lab.lvlm.scoring import uncertainty
+from ood_lab.lvlm.scoring.uncertainty import doubt_table
 from ood_lab.lvlm.scoring.yes_no_scores import DEFINITIONS, METRICS, YES_NO, yes_no_tables
 from ood_lab.metrics import risk_coverage
 from ood_lab.report.figures.bars import bar_panels
@@ -90,13 +91,7 @@ def summary(run: Scored) -> Iterator[Table | Text]:
         notes = ["logic: the count and the comparison are right."]
         title = "Basic-to-advanced progression, % right"
         yield metric_table(title, "split", bap, SPLITS, BAP, notes=notes)
-    doubts = run.whole[run.whole["metric"].isin(uncertainty.METRICS)]
-    if len(doubts):
-        title = "Does the model doubt what it gets wrong? %"
-        notes = [
-            "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
-        ]
-        yield metric_table(title, "split", doubts, SPLITS, uncertainty.METRICS, notes=notes)
+    yield from doubt_table(run, SPLITS)
     single, names = by_dataset(run)
     for title, metrics in (("Yes/no questions", METRICS), ("Basic-to-advanced progression", BAP)):
         if single["metric"].isin(metrics).any():

@@ -13,14 +13,13 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import FAILED
-from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
+from ood_lab.lvlm.benchmarks.oodbench.division import ID, SPLITS, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.question_building import (
     BAP_COUNTING,
     BAP_EXISTENCE,
     BAP_LOGIC,
     BAP_TASKS,
 )
-from ood_lab.lvlm.benchmarks.oodbench.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.answer_differences import contrasts_by
 from ood_lab.lvlm.scoring.scored_results import (
     Place,
@@ -29,6 +28,7 @@ from ood_lab.lvlm.scoring.scored_results import (
     places,
     question_kind,
 )
+from ood_lab.lvlm.scoring.uncertainty import uncertainty_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO, Unparsed, model_contrasts, yes_no_rows
 from ood_lab.metrics.resampling.clustered_bootstrap import Estimate, clustered
 from ood_lab.schema.shift_axes import LEVELS
@@ -54,7 +54,7 @@ def results_of(
 
     Yes/no questions: see :func:`~ood_lab.lvlm.scoring.yes_no_scores.yes_no_rows`, and, where the
     model gives probabilities,
-    :func:`~ood_lab.lvlm.benchmarks.oodbench.uncertainty.uncertainty_rows`. BAP: see
+    :func:`~ood_lab.lvlm.scoring.uncertainty.uncertainty_rows`. BAP: see
     :func:`bap_table`; intervals resample images.
 
     Args:
@@ -68,7 +68,7 @@ def results_of(
     """
     options: dict[str, Any] = {"draws": draws, "seed": seed}
     every = TOGETHER if judged["split"].nunique() > 1 else ""
-    doubts = uncertainty_rows(judged, every, **options)
+    doubts = uncertainty_rows(judged, SPLITS, every, ID, **options)
     finer, options = [DATASET], options | {"min_count": min_count}
     rows = yes_no_rows(judged, SPLITS, unparsed, finer=finer, every=every, **options)
     bap = _bap_rows(judged, gate_c_on_e, every, **options)

@@ -10,11 +10,12 @@ import pytest
 import yaml
 
 from ood_lab.common.errors import UserError
+from ood_lab.lvlm.benchmarks.oodbench.division import SPLITS, TOGETHER
 from ood_lab.lvlm.benchmarks.oodbench.question_building import BAP_TASKS
 from ood_lab.lvlm.benchmarks.oodbench.scoring import bap_needs, bap_table
-from ood_lab.lvlm.benchmarks.oodbench.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.questions.package_exports import GroupMetric, export
 from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.scoring.uncertainty import doubt, uncertainty_rows
 from ood_lab.lvlm.statistics.model_comparison import (
     compare_models,
     errors_together,
@@ -64,7 +65,9 @@ def by_thresholds(doubts, wrong):
 def test_answers_are_accepted_from_the_least_doubtful_on():
     p_yes = np.array([0.99, 0.01] * 10 + [0.6, 0.4] * 10)
     correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
-    rows = pd.DataFrame(uncertainty_rows(judged(p_yes, correct, ["id"] * 40), draws=100))
+    rows = pd.DataFrame(
+        uncertainty_rows(judged(p_yes, correct, ["id"] * 40), SPLITS, TOGETHER, "id", 100)
+    )
     found = rows[rows["split"] == "id_and_ood"].set_index("metric")
     names = ["aurc", "augrc", "accuracy_at_coverage_80"]
     expected = by_thresholds(doubt(p_yes), ~correct)
@@ -83,7 +86,7 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     p_yes = np.array([0.99, 0.01] * 20 + [0.6, 0.4] * 20)
     correct = [True] * 40 + [False] * 30 + [True] * 10
     table = judged(p_yes, correct, ["id"] * 40 + ["ood_h"] * 40)
-    rows = pd.DataFrame(uncertainty_rows(table, draws=50))
+    rows = pd.DataFrame(uncertainty_rows(table, SPLITS, TOGETHER, "id", 50))
     found = rows.set_index(["split", "metric"])
     assert found.loc[("ood_h", "auroc_ood"), "value"] == 1.0
     errors = found.loc[("id_and_ood", "auroc_errors")]
@@ -93,7 +96,7 @@ def test_a_model_that_doubts_its_errors_and_ood_pairs_knows():
     assert set(rows.loc[rows["metric"] == "auroc_ood", "split"]) == {"ood_h"}
     # No ID answer is wrong: there is nothing to tell apart.
     assert np.isnan(found.loc[("id", "auroc_errors"), "value"])
-    assert not list(uncertainty_rows(table.assign(p_yes=None)))
+    assert not list(uncertainty_rows(table.assign(p_yes=None), SPLITS, TOGETHER, "id"))
 
 
 def test_models_are_compared_on_the_same_answers():

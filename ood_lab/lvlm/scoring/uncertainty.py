@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,14 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from ood_lab.lvlm.answers.judgements import PARSED
-from ood_lab.lvlm.benchmarks.oodbench.division import ID, OOD_H, OOD_S, SPLITS, TOGETHER
+from ood_lab.lvlm.pages.benchmark_page import Scored, metric_table
 from ood_lab.lvlm.scoring.scored_results import estimate_rows
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 from ood_lab.metrics import auroc, percentile_interval
 from ood_lab.metrics.record import ACCURACY_AT_80, AUGRC, AURC
 from ood_lab.metrics.resampling.clustered_bootstrap import Estimate
 from ood_lab.metrics.selective import MAX_DRAWS, measures_of
+from ood_lab.report.rendering.table import Table
 
 Floats = NDArray[np.float64]
 #: Metrics of the table, and what they are called there.
@@ -49,7 +50,12 @@ def doubt(p_yes: NDArray[np.floating]) -> Floats:
 
 
 def uncertainty_rows(
-    judged: pd.DataFrame, every: str = TOGETHER, draws: int = MAX_DRAWS, seed: int = 0
+    judged: pd.DataFrame,
+    splits: Sequence[str],
+    every: str,
+    id_split: str | None = None,
+    draws: int = MAX_DRAWS,
+    seed: int = 0,
 ) -> Iterator[dict[str, Any]]:
     """Rows of a results table: AUROCs of doubt and failure detection, of every split and of all.
 
@@ -62,21 +68,40 @@ def uncertainty_rows(
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are
             left out.
+        splits: names of the sets, in order.
         every: what all splits together are called; "" = they are left out.
+        id_split: the set that the others are held against; None = there is none.
         draws: bootstrap resamples; no more than 200.
         seed: of them.
     """
     rows, draws = answered(judged), min(draws, MAX_DRAWS)
     asked = judged[judged["task"] == YES_NO]
-    for split in [*SPLITS, every] if every else SPLITS:
+    for split in [*splits, every] if every else splits:
         part = rows if split == every else rows[rows["split"] == split]
         if not len(part):
             continue
         found = _estimates(part, _errors, draws, seed)
-        if split in (OOD_S, OOD_H) and (rows["split"] == ID).any():
-            found["auroc_ood"] = _estimates(rows, _against_id(split), draws, seed)["auroc_ood"]
+        if split not in (id_split, every) and (rows["split"] == id_split).any():
+            against = _against_id(split, str(id_split))
+            found["auroc_ood"] = _estimates(rows, against, draws, seed)["auroc_ood"]
         of = asked if split == every else asked[asked["split"] == split]
         yield from estimate_rows({"split": split}, found, part["pair_id"].nunique(), of)
+
+
+def doubt_table(run: Scored, splits: Mapping[str, str]) -> Iterator[Table]:
+    """The rows of :func:`uncertainty_rows`, where the model gave probabilities.
+
+    Args:
+        run: with these rows.
+        splits: set and what it is called.
+    """
+    doubts = run.whole[run.whole["metric"].isin(METRICS)]
+    if len(doubts):
+        title = "Does the model doubt what it gets wrong? %"
+        notes = [
+            "Doubt: 1 - max(P(yes), P(no)). AUROC: 50 is chance; lower is better in AURC, AUGRC."
+        ]
+        yield metric_table(title, "split", doubts, splits, METRICS, notes=notes)
 
 
 def answered(judged: pd.DataFrame) -> pd.DataFrame:
@@ -122,9 +147,9 @@ def _errors(rows: pd.DataFrame) -> dict[str, float]:
     return {"auroc_errors": _between(*doubts), **measures_of(rows["doubt"], rows["wrong"])}
 
 
-def _against_id(split: str) -> Callable[[pd.DataFrame], dict[str, float]]:
+def _against_id(split: str, id_split: str) -> Callable[[pd.DataFrame], dict[str, float]]:
     def value(rows: pd.DataFrame) -> dict[str, float]:
-        parts = (rows.loc[rows["split"] == name, "doubt"] for name in (ID, split))
+        parts = (rows.loc[rows["split"] == name, "doubt"] for name in (id_split, split))
         return {"auroc_ood": _between(*parts)}
 
     return value

@@ -1,0 +1,89 @@
+"""What a question asks about: its object, its options, and whether it is negated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from ood_lab.lvlm.questions.grammar import english
+
+_PICTURE = r"(?:image|picture|photo|photograph|scene|figure|frame)"
+_ARTICLE = r"(?:(?:a|an|any|the|some|at least one)\s+)?"
+_END = (
+    r"(?=\s+(?:in|on|at|within|inside|from|visible|present|shown|depicted|anywhere|here|there|near|"
+    r"beside|next|under|that|which|are|is|do|does|can|appear)\b|\s*[?.,(:\n]|\s*$)"
+)
+_THING = rf"{_ARTICLE}(?P<thing>[\w][\w' /-]*?){_END}"
+#: Ways to ask whether a thing is there, or how many there are.
+_WAYS = tuple(
+    re.compile(way, re.IGNORECASE)
+    for way in (
+        r"\bhow many\s+" + _THING,
+        r"\b(?:number|count) of\s+" + _THING,
+        r"\b(?:is|are|was|were)(?P<negated>n't|\s+not)?\s+there\s+(?P<no>no\s+)?" + _THING,
+        r"\b(?:does|do|did|can|could)(?P<negated>n't|\s+not)?\s+(?:(?:the|this|that)\s+)?"
+        rf"(?:{_PICTURE}|it|you|we)\s+(?P<no>not\s+)?"
+        r"(?:contain|show|include|have|depict|display|feature|see|spot|find|notice)\s+" + _THING,
+        rf"\b(?:is|are)(?P<negated>n't|\s+not)?\s+{_ARTICLE}(?P<thing>[\w][\w' /-]*?)\s+"
+        rf"(?P<no>not\s+)?(?:visible|present|shown|depicted|in\s+(?:the|this)\s+{_PICTURE})\b",
+    )
+)
+_MORE = re.compile(
+    rf"number of\s+(?P<a>.+?)(?:\s+in\s+(?:the|this)\s+{_PICTURE})?"
+    rf"\s+(?:greater|larger|more|higher)\s+than\s+(?:the number of\s+|that of\s+)?(?P<b>.+?){_END}|"
+    rf"are there more\s+(?P<c>.+?)\s+than\s+(?P<d>.+?){_END}",
+    re.IGNORECASE,
+)
+_OPTION = re.compile(r"(?:^|[\s(])([A-H])[.):]\s*(.+?)(?=\s+\(?[B-H][.):]\s|\s*[\n;]|\s*$)")
+_NUMBER_FIRST = re.compile(r"(?:one|two|three|four|five|\d+|more)\b")
+
+
+class Asked(NamedTuple):
+    """What a question asks about.
+
+    Attributes:
+        thing: pattern of the object's name, singular and plural; None where it asks for none.
+        negated: whether the thing is asked not to be there.
+        more: patterns of the two things whose numbers are compared.
+        options: text of each option by its letter.
+    """
+
+    thing: re.Pattern[str] | None
+    negated: bool
+    more: tuple[str, str] | None
+    options: Mapping[str, str]
+
+
+@lru_cache(4096)
+def asked_by(question: str) -> Asked:
+    """What a question asks about.
+
+    Raises:
+        UserError: inflect is missing.
+    """
+    options = dict(_OPTION.findall(question))
+    options = options if list(options) == [*"ABCDEFGH"][: len(options)] and options else {}
+    if found := _MORE.search(question):
+        names = [name for name in found.groups() if name]
+        return Asked(None, False, (_pattern(names[0]), _pattern(names[1])), options)
+    for way in _WAYS:
+        found = way.search(question)
+        if found is None:
+            continue
+        name, groups = found["thing"].strip().lower(), found.groupdict()
+        if _NUMBER_FIRST.match(name) or re.search(r"\b(?:and|or)\b", name):
+            break
+        negated = bool(groups.get("negated")) != bool(groups.get("no"))
+        return Asked(re.compile(_pattern(name)), negated, None, options)
+    return Asked(None, False, None, options)
+
+
+def _pattern(name: str) -> str:
+    """Singular and plural of a name, in lower case, however its words are joined."""
+    name = re.sub(r"^(?:a|an|the)\s+", "", " ".join(name.lower().replace("_", " ").split()))
+    forms = {name, str(english().plural_noun(name) or name)}
+    forms.add(str(english().singular_noun(name) or name))
+    ways = (r"[\s_-]+".join(map(re.escape, form.split())) for form in sorted(forms))
+    return rf"\b(?:{'|'.join(sorted(ways, key=len, reverse=True))})\b(?!['-]\w)"

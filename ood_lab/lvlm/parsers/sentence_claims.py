@@ -1,0 +1,206 @@
+"""What the sentences of a reply claim of the very thing that was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ood_lab.lvlm.parsers.asked_things import Asked
+from ood_lab.lvlm.parsers.base import NO, YES, words_of
+
+_CLAUSE = re.compile(r"[^.!?;\n。！？]+(?:[.!?;\n。！？]|$)")
+_JOINED = re.compile(
+    r"\s*,?\s+(?:but|however|although|though|whereas|while|yet)\s+"
+    r"|,\s*(?:and\s+)?(?=(?:there|it|i|so)\b)|\s+and\s+(?=there\s)"
+)
+#: Clauses that claim nothing: doubts, wishes, conditions, questions told again.
+_NO_CLAIM = re.compile(
+    r"\b(?:whether|if|may|might|maybe|perhaps|possibly|possible|usually|typically|often|would|should"
+    r"|could be|unclear|unsure|uncertain|asks?|asked|asking|question|look(?:s|ing)? (?:like|for)"
+    r"|(?:not|n't) (?:sure|certain|clear|know)|hard to|difficult to|way to|instead of|rather than"
+    r"|resembl\w+|similar to|(?:cannot|can't|unable to|able to|hard to) (?:\w+ )?"
+    r"(?:tell|say|determine|confirm|verify|know))\b"
+)
+_REFUSAL = re.compile(
+    r"\b(?:cannot|can't|can not|unable to|not able to|won't|will not)\s+(?:\w+\s+){0,2}?"
+    r"(?:help|assist|comply|view|process|access|open|analy[sz]e|answer"
+    r"|see\s+(?:the|this|that|your|any)\s+(?:image|picture|photo))"
+    r"|please\s+(?:provide|upload|share|attach|send|try)|as an ai\b"
+    r"|\bno image (?:was|is|has|provided|attached|uploaded)|without the image"
+    r"|(?:don't|do not) see (?:an|any|the) (?:image|picture|photo)"
+)
+#: Of one side, "no" says nothing about the whole picture.
+_PLACE = re.compile(r"\b(?:left|right|top|bottom|upper|lower|foreground|background|corner)\b")
+_DETERMINER = re.compile(
+    r"\b(no|zero|0|without|neither|nor|lacks?|lacking|absence of|free of|devoid of)\b"
+)
+_NOT = re.compile(
+    r"(?:\b(?:not|never|cannot|unable to|none|fails? to|nothing(?! but| except))|n't)\b"
+    r"(?!\s+(?:only|just|far|easy|clear|moving))"
+)
+#: A negation that governs the whole sentence behind it.
+_DISBELIEF = re.compile(r"(?:\bnot|n't)\s+(?:think|believe|true|the case)\b")
+#: Between a negation and a thing that it does not govern.
+_BETWEEN = re.compile(
+    r"\b(?:in|on|of|with|at|near|beside|by|under|over|from|the|is|are|has|that)\b"
+)
+_RESTART = re.compile(r"\b(?:there|which|that|because|so)\b")
+_SEEN = re.compile(
+    r"\b(?:there(?:'s| is| are| was| were| exists?| (?:appears?|seems?) to be)|contain(?:s|ing)?"
+    r"|show(?:s|ing|n)?|depict(?:s|ing)?|features?|includ(?:es?|ing)|displays?|has|have|holds?|sees?"
+    r"|spot|notice|find|found|observe|identify|detect|(?:image|picture|photo|photograph) of|with"
+    r"|stands?|sits?|lies|hangs?|(?:it|that|this|here)(?:'s| is)"
+    r"|(?:is|are)\s+(?:(?:indeed|clearly)\s+)?(?:an?|some|two|several))\b"
+)
+_COUNT = r"(?:an?|one|two|three|four|five|several|some|many|multiple|the|this|that|\d+)"
+_SUBJECT = re.compile(rf"^\W*(?:(?:[\w']+\s*,|just|only)\s*)?{_COUNT}\s+(?:[\w-]+\s+){{0,3}}$")
+_THERE = (
+    r"(?:visible|present|shown|there|here|in|on|seen|depicted|found|appear|exist|included|pictured)"
+)
+_NOT_AFTER = re.compile(
+    r"^\s*(?:(?:is|are|was|were|can|does|do)?\s*(?:not|n't|never|cannot)|isn't|aren't|can't|doesn't)"
+    rf"\s+(?:be\s+|\w+ly\s+)?{_THERE}\b|^\s*(?:is|are)\s+(?:absent|missing|nowhere)"
+    r"|^\s*[:=-]\s*(?:not|no|absent)\b"
+)
+_THERE_AFTER = re.compile(rf"^\s*(?:(?:is|are|can be)\s+(?:\w+ly\s+)?|[:=-]\s*){_THERE}\b")
+#: After a name: what does not make it a part of another name, as in "bottle opener".
+_FOLLOWS = re.compile(
+    r"\s*(?:$|[^\w\s]|(?:in|on|at|is|are|was|were|and|or|nor|but|with|without|to|of|near|next|beside|by"
+    r"|behind|under|over|above|below|from|that|which|who|can|cannot|does|do|has|have|visible|present"
+    r"|here|there|somewhere|anywhere|either|too|also|as|not|isn't|aren't|can't|doesn't|stands?|sits?"
+    r"|lies|appears?|instead|alone|inside|outside|among|between|against|along|around|for|i|\w+ing|\w+ed"
+    r"|\w+ly|than)\b)"
+)
+_IT = r"(?:it|there|this|one|they|the image|the picture|i) (?:is|are|does|do|has|see)"
+#: Replies that leave the thing out.
+_SHORT = (
+    (re.compile(rf"{_IT}(?: one| indeed| present| visible| there)?|present|yes indeed"), YES),
+    (re.compile(r"(?:certainly|absolutely|definitely|indeed|of course|sure)(?: yes)?"), YES),
+    (re.compile(rf"{_IT}(?:n't| not| none)(?: see)?(?: one| any| present| visible| there)?"), NO),
+    (
+        re.compile(
+            r"none|absent|(?:(?:absolutely|definitely|certainly|of course) )?not(?: at all)?"
+        ),
+        NO,
+    ),
+    (re.compile(r"(?:(?:that|this)(?:'s| is) )?not (?:true|correct|found|detected)"), NO),
+    (re.compile(r"not (?:present|visible|really|in this|in the|that i|there|here).*"), NO),
+    (re.compile(r"nothing (?:like|of).*"), NO),
+)
+#: Of a question, what a sentence need not repeat.
+_NEEDLESS = re.compile(
+    "is|are|was|were|does|do|did|the|an?|this|that|in|on|of|image|picture|photo|there|yes|no|or"
+    "|please|answer"
+)
+_NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+_COUNTED = rf"\b(\d+|{'|'.join(_NUMBERS)})\s+(?:[a-z]+\s+)?"
+
+
+def is_refusal(text: str) -> bool:
+    """Whether a plain text refuses to answer."""
+    return _REFUSAL.search(text) is not None
+
+
+def said_by_sentences(text: str, asked: Asked, question: str) -> str | None:
+    """What the sentences of a plain text say to the question; None where they say nothing.
+
+    A thing that is there on any account is there; claims that contradict each other say nothing.
+    """
+    said = set()
+    for clause in _clauses(text, asked.more is None):
+        if asked.thing is not None:
+            found = _claims(clause, asked.thing)
+        elif asked.more is not None:
+            found = _comparison(clause, *asked.more)
+        else:
+            found = _echo(clause, question)
+        said |= {found} if found else set()
+    if len(said) != 1:
+        return None if said or asked.negated else _short(text)
+    (only,) = said
+    return {YES: NO, NO: YES}[only] if asked.negated and asked.thing is not None else only
+
+
+def _clauses(text: str, parted: bool) -> Iterator[str]:
+    """What claims something; sentences are ``parted`` where they could be two."""
+    for found in _CLAUSE.finditer(text):
+        if not found[0].rstrip().endswith("?"):
+            for clause in _JOINED.split(found[0]) if parted else [found[0]]:
+                if not _NO_CLAIM.search(clause):
+                    yield clause.strip(" .!;:\n")
+
+
+def _claims(clause: str, thing: re.Pattern[str]) -> str | None:
+    """Yes: it is there; no: it is not."""
+    for found in thing.finditer(clause):
+        before, after = clause[: found.start()], clause[found.end() :]
+        if not _FOLLOWS.match(after):
+            continue
+        if _NOT_AFTER.match(after) or _denied(before):
+            return None if _PLACE.search(clause) else NO
+        seen = _SEEN.search(before) or _SUBJECT.match(before) or not before.strip()
+        if seen or _THERE_AFTER.match(after):
+            return YES
+    return None
+
+
+def _denied(before: str) -> bool:
+    """Whether a negation in front of a thing governs it."""
+    if _DISBELIEF.search(before):
+        return True
+    found = [*_DETERMINER.finditer(before)]
+    if found:
+        between = before[found[-1].end() :]
+        article = found[-1][1] in ("no", "zero", "0") and re.search(r"\ban?\b", between)
+        if not _BETWEEN.search(between) and not article:
+            return True
+    verbs = [*_NOT.finditer(before)]
+    return bool(verbs) and not _RESTART.search(before[verbs[-1].end() :])
+
+
+def _comparison(clause: str, a: str, b: str) -> str | None:
+    """Whether there are more ``a`` than ``b``."""
+    not_ = r"(?P<not>not\s+|n't\s+|no\s+)?"
+    for first, second, more in ((a, b, True), (b, a, False)):
+        for word, up in (("more|greater|larger|higher", True), ("fewer|less|smaller|lower", False)):
+            ways = rf"{not_}(?:{word})\s+(?:\w+\s+)?{first}.*?\bthan\b.*?{second}"
+            ways += rf"|{first}.*?{not_.replace('not>', 'nay>')}(?:{word}).*?\bthan\b.*?{second}"
+            if found := re.search(ways, clause):
+                denied = bool(found["not"] or found["nay"])
+                if denied and more != up:
+                    return None  # no fewer: as many, or more
+                return YES if more == up and not denied else NO
+        if re.search(rf"{first}.*?\boutnumbers?\b.*?{second}", clause):
+            return YES if more else NO
+    bare = rf"number of (?:the )?{a}[^.]*?\bis\s+(not\s+)?(?:greater|larger|higher)\b(?!.*\bthan\b)"
+    if found := re.search(bare, clause):
+        return NO if found[1] else YES
+    counts = [re.search(_COUNTED + thing, clause) for thing in (a, b)]
+    said = [_count(found[1]) for found in counts if found]
+    if len(said) == 2:
+        return YES if said[0] > said[1] else NO
+    same = r"\b(?:equal|same number|as many|equally many)\b"
+    return NO if re.search(same, clause) else None
+
+
+def _count(said: str) -> int:
+    return int(said) if said.isdigit() else _NUMBERS.index(said)
+
+
+def _echo(clause: str, question: str) -> str | None:
+    """Whether a clause repeats or denies what the question asks, word by word."""
+    asked = words_of(re.split(r"[?(\n]", question)[0].removeprefix("Question:"))
+    wanted = [word for word in asked if not _NEEDLESS.fullmatch(word)]
+    words = words_of(clause)
+    if len(wanted) < 2 or not all(any(w.startswith(want[:5]) for w in words) for want in wanted):
+        return None
+    denied = any(w in ("not", "no", "never") or w.endswith("n't") for w in words)
+    if any(w in ("not", "no") for w in asked):
+        return None
+    return NO if denied else YES
+
+
+def _short(text: str) -> str | None:
+    """A reply that leaves the thing out: "It does.", "None."."""
+    first = re.split(r"[.!,;\n]", text.strip(), maxsplit=1)[0].strip()
+    return next((said for way, said in _SHORT if way.fullmatch(first)), None)

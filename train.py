@@ -20,8 +20,9 @@ def main(cfg: DictConfig) -> None:
         if job.trains:
             model = job.classifier()
             job.task.check(job)
-            with job.stages("train") as stage:
-                job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
+            with job.stages("train") as stage, job.training(model) as begins:
+                if begins:
+                    job.trainer.fit(model, datamodule=job.data, ckpt_path=job.last_checkpoint)
                 stage.found = not job.training_log.started
             job.finish_training(model)
         job.run_task()

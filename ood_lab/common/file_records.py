@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,20 @@ def check_recorded(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> No
     Raises:
         UserError: a file is missing, cut short or changed; the message names the first one.
     """
+    if found := next(damaged(folder, records), None):
+        raise UserError(f"{found}: restore it, or repeat that run with force=true")
+
+
+def damaged(folder: Path, records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The files that are not as they were :func:`recorded`, each with what is wrong with it."""
     for name, facts in records.items():
         file = folder / name
         if not file.is_file():
-            what = "is missing"
+            yield f"{file} is missing"
         elif (size := file.stat().st_size) != facts["bytes"]:
-            what = f"is damaged ({size:,} of {facts['bytes']:,} bytes)"
+            yield f"{file} is damaged ({size:,} of {facts['bytes']:,} bytes)"
         elif _facts(file) != facts:
-            what = "has changed since the run wrote it"
-        else:
-            continue
-        raise UserError(f"{file} {what}: restore it, or repeat that run with force=true")
+            yield f"{file} has changed since it was written"
 
 
 def _facts(file: Path) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +23,7 @@ from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.job import input_files
 from ood_lab.run.job.process_start import is_main
 from ood_lab.run.job.run_directory import RunFolder, environment
+from ood_lab.run.job.trained_weights import TrainedWeights, training_key
 
 if TYPE_CHECKING:
     import lightning as L
@@ -125,6 +126,8 @@ class Workspace:
         self.unfinished: str | None = None
         self.manifest |= environment() | ({"recipe": recipe} if recipe else {})
 
+    #: True where a training is repeated though its weights are there.
+    _anew = False
     #: The extra parts of a LightningModule that trains itself; shared by everything that builds it.
     own_training: OwnTraining | None = None
 
@@ -415,7 +418,8 @@ class Workspace:
 
         callbacks: list[L.Callback] = [EpochSeed(self.seed), self.training_log]
         callbacks += [self.own_training] if self.own_training else []
-        return fitting_trainer(self.cfg, self.folder, callbacks, self.loggers, lambda: self.data)
+        place = self.weights.path if self.trains else self.folder
+        return fitting_trainer(self.cfg, place, callbacks, self.loggers, lambda: self.data)
 
     @made_of("trainer", "callbacks")
     def extractor(self) -> L.Trainer:
@@ -503,6 +507,7 @@ class Workspace:
             # A task that always looks again (force in its YAML) goes on where it was killed.
             if self.run_folder.done or any(key_of(o) == "force" for o in running_overrides()):
                 self.run_folder.empty()
+                self._anew = True
         elif self.changes:
             reason = "; ".join(self.changes)
             log.warning("what %s was made from has changed: %s", self.folder, reason)
@@ -553,6 +558,36 @@ class Workspace:
         show_run(self.folder)
         return True
 
+    @cached_property
+    def weights(self) -> TrainedWeights:
+        """The weights that ``train.py`` trains, or takes from a run that has trained them."""
+        settings, place = self.settings, Path(self.cfg.paths.weights)
+        files = input_files.files_of_training(settings, self.folder)
+        return TrainedWeights(
+            place / training_key(settings, self.data, files) / f"seed={self.seed}"
+        )
+
+    @contextmanager
+    def training(self, module: L.LightningModule) -> Iterator[bool]:
+        """Tells whether the weights are to be trained; on the main process, one at a time.
+
+        Runs that differ in detectors, report, metrics or task have the same weights.
+        """
+        from ood_lab.features.process_agreement import agreed, join
+
+        with self.weights.locked() if self.is_main else nullcontext():
+            if self.is_main:
+                self.weights.prepare(self.folder, self._anew)
+            join(self.trainer)
+            found = agreed(self.trainer, self.weights.record)
+            if found and self.is_main:
+                log.info("weights: those of %s, which %s trained", self.weights.path, found["run"])
+            yield not found
+            if self.is_main:
+                if not found:
+                    self.weights.finish(self.cfg, self._facts_of_training(module.trainer))
+                self.weights.give_to(self.folder)
+
     def classifier(self) -> L.LightningModule:
         """The LightningModule to train, with a head for the classes of the data."""
         from ood_lab.run.building.networks import make_classifier
@@ -561,19 +596,29 @@ class Workspace:
         self.share(own_training=own_training)
         return module
 
-    def finish_training(self, module: L.LightningModule) -> None:
-        """Records how long the training was, and loads its best weights."""
+    def _facts_of_training(self, trainer: L.Trainer) -> dict[str, Any]:
+        """How long it was, its warning and its validation accuracy; the run that it was part of."""
         from ood_lab.models import total_steps
 
-        trainer = module.trainer
-        self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
+        length = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
+        facts: dict[str, Any] = {"run": self.run_folder.label, "training": length}
         if warning := self.training_log.warning(trainer):
-            self.manifest.setdefault("warnings", []).append(warning)
+            facts["warnings"] = [warning]
         accuracy = checkpoints.val_accuracy(trainer)
-        self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
+        facts |= {} if accuracy is None else {"val_accuracy": accuracy}
+        return facts | {"classes": self.data.classes}
+
+    def finish_training(self, module: L.LightningModule) -> None:
+        """Records how long the training was and which run did it, and loads its best weights."""
+        known = self.weights.record if self.is_main else {}
+        self.manifest |= {key: known[key] for key in ("training", "val_accuracy") if key in known}
+        if warnings := known.get("warnings"):
+            self.manifest.setdefault("warnings", []).extend(warnings)
+        if known.get("run") not in (None, self.run_folder.label):
+            self.manifest["weights_of"] = known["run"]
         own = self.own_training
         backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
-        backbone.load(checkpoints.weights_file(self.folder))
+        backbone.load(checkpoints.weights_file(self.weights.path))
         if backbone.chance:
             self.manifest.setdefault("warnings", []).append(backbone.chance)
         self.share(backbone=backbone, model_seed=self.seed)

@@ -89,6 +89,23 @@ def note(
     write_table(pd.concat([table, pd.DataFrame(rows, columns=table.columns)]), folder / FILE)
 
 
+def files_of_training(settings: Mapping[str, Any], folder: Path) -> list[tuple[str, ...]]:
+    """Key, name and content of the files that the settings name outside of the data.
+
+    Of a single file the SHA-256 is its content; of the files of a folder, size and time.
+    """
+    named = {
+        k: p for k, p in _named_paths(settings, folder).items() if k.partition(".")[0] != "data"
+    }
+    rows = _look(named, ()).itertuples(index=False, name=None)
+    return [
+        (key, Path(path).name, _sha256(path, *entry))
+        if _decides_alone(key, named)
+        else (key, path, *map(str, entry))
+        for key, path, *entry, _ in rows
+    ]
+
+
 def training_images(run: Path) -> tuple[str, list[str]] | None:
     """Identity and addresses of the images that a run was trained on; None without a record."""
     file = run / "splits" / "train.csv"

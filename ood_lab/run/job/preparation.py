@@ -73,6 +73,7 @@ def prepare(cfg: DictConfig, overrides: Sequence[str]) -> Workspace:
     if cfg.debug:
         # Feature banks and the cache lie in the run folder, so nothing is reused or left behind.
         cfg.paths.features, cfg.paths.cache = str(path / "features"), str(path / "cache")
+        cfg.paths.weights = str(path / "weights")
     recipe = recipe_of(cfg, overrides)
     unused = ignored - _referred_to(cfg, ignored)
     if ignored:

@@ -80,7 +80,7 @@ class RunFolder:
     def empty(self) -> None:
         """Removes what is in the folder."""
         for entry in self._entries():
-            if entry.is_dir():
+            if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
                 entry.unlink()

@@ -37,7 +37,7 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
 
     Levels stay in the table: 500 scalars per run would swamp the dashboard.
     ``mean/<detector>/auroc``, ``/fpr95`` and so on are the means of the run's tables, for sorting
-    runs and as the goal of a sweep.
+    runs.
     """
     view = RunView(results)
     values = {

@@ -113,7 +113,7 @@ def test_an_interrupted_training_does_not_go_on_with_other_photos(run, photos):
     assert run(*train)[0] == 0
     folder, _ = evaluated(photos)
     (folder / "DONE").unlink()
-    repaint_and_add(photos)
+    relabel(photos)
     status, said = run(*train)
     assert status == 0
     assert "startinganew" in said

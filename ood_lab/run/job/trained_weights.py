@@ -1,0 +1,140 @@
+"""Weights as an artefact of what trains them: ``<paths.weights>/<key>/seed=<s>/``."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import damaged, recorded
+from ood_lab.common.files import read_json, write_text
+from ood_lab.run.building import checkpoints
+from ood_lab.run.job.run_identity import telling
+
+if TYPE_CHECKING:
+    from ood_lab.data.datamodules.base import OODDataModule
+
+log = logging.getLogger(__name__)
+RECORD = "manifest.json"
+#: Groups of the configuration that no training reads. What they change in others, as the classes
+#: that ``synthetic_ood`` holds out of the data, is in the key on its own.
+EVALUATION = (
+    *("task", "detector", "detector_preset", "tuning", "report_by", "metrics", "synthetic_ood"),
+    *("clip", "annotations", "image_text", "concepts", "generator", "judge", "reader", "lvlm"),
+)
+#: Sets that a training reads, where the data has them.
+_READ = ("train", "val", "outliers")
+
+
+def training_key(
+    settings: Mapping[str, Any], data: OODDataModule, files: list[tuple[str, ...]]
+) -> str:
+    """First 10 hex digits of the SHA-256 of everything that can change the weights.
+
+    Args:
+        settings: the resolved configuration.
+        data: set up.
+        files: names and hashes of the files that the settings name outside of the data.
+    """
+    told = {k: v for k, v in telling(settings).items() if k not in (*EVALUATION, "ckpt")}
+    sets = {name: data.splits[name].identity for name in _READ if name in data.splits}
+    facts = [told, sets, data.classes, data.labels.plain(), str(data.image_size), files]
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+class TrainedWeights:
+    """The folder of one training. Runs that differ in their evaluation alone share it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What is known of the finished training; empty until then."""
+        return read_json(self.path / RECORD) if (self.path / RECORD).exists() else {}
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Waits until no other process trains these weights, and keeps others waiting.
+
+        Raises:
+            UserError: the folder cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / ".lock").open("w")
+        except OSError as error:
+            raise UserError(
+                f"cannot write the weights to {self.path}: {error.strerror}. "
+                "Set paths.weights=DIR to a place you may write."
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                log.info("another process trains the same weights in %s: waiting", self.path)
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def prepare(self, run: Path, anew: bool) -> None:
+        """Makes the run's ``checkpoints`` lead here, and removes what is damaged.
+
+        Args:
+            run: the run folder. A training that an earlier version began there goes on here.
+            anew: nothing of an earlier training is kept.
+        """
+        if anew:
+            self._empty()
+        elif found := next(damaged(self.path, self.record.get("files", {})), None):
+            log.warning("%s: the weights are trained anew", found)
+            self._empty()
+        here, there = checkpoints.folder(run), checkpoints.folder(self.path)
+        if here.is_dir() and not (here.is_symlink() or there.exists()):
+            os.replace(here, there)
+        there.mkdir(exist_ok=True)
+        _remove(here)
+        here.symlink_to(os.path.relpath(there.absolute(), run.absolute()))
+
+    def finish(self, cfg: DictConfig, facts: Mapping[str, Any]) -> None:
+        """Notes that the training has ended, with ``facts`` about it."""
+        write_text(OmegaConf.to_yaml(cfg, resolve=True), self.path / "config.yaml")
+        files = recorded(self.path, checkpoints.folder(self.path).rglob("*.ckpt"))
+        write_text(json.dumps({**facts, "files": files}, indent=2), self.path / RECORD)
+
+    def give_to(self, run: Path) -> None:
+        """Puts the checkpoints in a run folder, which is then whole where it is moved alone."""
+        here, made = checkpoints.folder(run), run / ".checkpoints"
+        _remove(made)
+        shutil.copytree(checkpoints.folder(self.path), made, copy_function=_linked)
+        _remove(here)
+        os.replace(made, here)
+
+    def _empty(self) -> None:
+        (self.path / RECORD).unlink(missing_ok=True)
+        _remove(checkpoints.folder(self.path))
+
+
+def _linked(source: str, target: str) -> None:
+    """A second name of the file; a copy where the file system has none."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _remove(path: Path) -> None:
+    if path.is_symlink():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)

@@ -22,7 +22,7 @@ from ood_lab.run.commandline import key_suggestions
 from ood_lab.run.commandline.composition import chosen, is_choice, parsed
 from ood_lab.run.commandline.hydra_internals import apply, flag_parser
 from ood_lab.run.commandline.override_values import values_of
-from ood_lab.run.commandline.renamed_settings import check_present_name
+from ood_lab.run.commandline.renamed_settings import RENAMED_KEYS, check_present_name
 from ood_lab.run.job.run_identity import leaves
 from ood_lab.scripts import CONF, OWN_CONF, conf_files, is_group
 
@@ -185,7 +185,7 @@ def _check_line(script: str, overrides: Sequence[str]) -> None:
     for override in given:
         if override not in choices:
             _check_value(override, cfg)
-    for key in key_suggestions.RENAMED:
+    for key in RENAMED_KEYS:
         if key_suggestions.has(cfg, key):  # from a file of the user's own, or added with a plus
             raise UserError(f"unknown key '{key}'. {key_suggestions.advice(key, cfg)}")
 

@@ -15,6 +15,11 @@ RENAMED = {
     "shift": "report_by",
     "experiment=how_far": "experiment=shift_report",
 }
+#: Keys whose values have changed too, or that a user's own YAML file may hold.
+RENAMED_KEYS = {
+    "metrics.protocol": "metrics.fpr95_positive=ood (before: openood) or id (before: hendrycks)",
+    "metrics.draws": "metrics.n_bootstrap",
+}
 
 
 def check_present_name(override: str) -> None:

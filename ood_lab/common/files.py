@@ -29,6 +29,13 @@ _MOVED = {
     "ood_lab.lvlm.annotations.scenes.": "ood_lab.builtin.scenes.annotations.",
     "ood_lab.lvlm.ode.generators.renderer.": "ood_lab.builtin.scenes.generator.",
     "ood_lab.lvlm.training.data.Chats": "ood_lab.builtin.vlm.conversation_files.FileOrSceneChats",
+    "ood_lab.builtin.scenes.module.": "ood_lab.builtin.scenes.datamodule.",
+    "ood_lab.builtin.vessels.module.": "ood_lab.builtin.vessels.datamodule.",
+    "ood_lab.builtin.vlm.chats.": "ood_lab.builtin.vlm.conversation_files.",
+    "ood_lab.data.bronzes_module.": "ood_lab.data.datamodules.shiftedbronzes.",
+    "ood_lab.data.folder_module.": "ood_lab.data.datamodules.folder.",
+    "ood_lab.data.graded.Graded": "ood_lab.data.transforms.synthetic_ood.SyntheticOOD",
+    "ood_lab.data.segmenters.": "ood_lab.data.transforms.segmenters.",
     "ood_lab.clip.ClipTraining": "ood_lab.builtin.clip.ClipTraining",
     "ood_lab.clip.untrained_backbone": "ood_lab.builtin.clip.untrained_backbone",
 }

@@ -11,6 +11,12 @@ CLASSES = {
     "ood_lab.data.vessels.": "LightAugment",
     "ood_lab.lvlm.annotations.scenes.": "ScenesAnnotations",
     "ood_lab.lvlm.ode.generators.renderer.": "SceneRenderer",
+    "ood_lab.builtin.scenes.module.": "ScenesDataModule",
+    "ood_lab.builtin.vessels.module.": "VesselsDataModule",
+    "ood_lab.builtin.vlm.chats.": "FileOrSceneChats",
+    "ood_lab.data.bronzes_module.": "BronzesDataModule",
+    "ood_lab.data.folder_module.": "FolderDataModule",
+    "ood_lab.data.segmenters.": "Rembg",
 }
 
 

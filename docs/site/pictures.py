@@ -1,6 +1,6 @@
 """Pictures of the docs, from finished run folders: ``python docs/site/pictures.py RUN [RUN ...]``.
 
-``--only how_far field`` makes these alone; with ``--prefix lvlm_``, they are ``lvlm_how_far``, ...
+``--only shift_report field`` makes these alone; with ``--prefix lvlm_``, they are ``lvlm_shift_report``, ...
 
 Each run gives the pictures of its task: its page in headless Chromium, its figures as small WebP.
 The commands that make the runs stand under the pictures in ``docs/gallery.md``.
@@ -23,7 +23,7 @@ PICTURES = Path(__file__).parents[1] / "assets" / "pictures"
 #: Page: names of its pictures, each of a section without its figures (None: of the page from its
 #: top), and the height in pixels of what is shown.
 PAGES: dict[str, list[tuple[str, str | None, int]]] = {
-    "report": [("how_far", None, 1130), ("field", "Who notices at which level", 560)],
+    "report": [("shift_report", None, 1130), ("field", "Detection by shift level", 560)],
     "shift": [("shift", None, 560)],
     "oodbench": [("oodbench", None, 720)],
     "oric": [("oric", None, 720)],

@@ -1,4 +1,4 @@
-"""Who notices at which level of shift: curves, and the field of one chosen detector."""
+"""Detection by shift level: curves, and the field of one chosen detector."""
 
 from __future__ import annotations
 

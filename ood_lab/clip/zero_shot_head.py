@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
+
+log = logging.getLogger(__name__)
 
 
 class TextEncoder(Protocol):
@@ -36,7 +39,7 @@ def zero_shot_weights(
         templates: texts with ``{}`` for the name; None = those that suit ``clip``.
 
     Raises:
-        UserError: no class, no template, or a template without ``{}``.
+        UserError: no class, no template, a template without ``{}``, or two classes with one text.
     """
     templates = clip.templates if templates is None else tuple(templates)
     if not classnames:
@@ -49,5 +52,38 @@ def zero_shot_weights(
         )
     names = [name.replace("_", " ") for name in classnames]
     texts = [template.format(name) for name in names for template in templates]
+    if tokenizer := getattr(clip, "tokenizer", None):
+        _check_texts(tokenizer, texts, names)
     features = clip.encode_text(texts).view(len(names), len(templates), -1)
     return F.normalize(torch.mean(features, dim=1), dim=-1)
+
+
+def _check_texts(tokenizer: Any, texts: Sequence[str], names: Sequence[str]) -> None:
+    """Warns of texts that are cut at the end of the context.
+
+    Raises:
+        UserError: two classes have the same texts for the model.
+    """
+    length = int(tokenizer.context_length)
+    ids = tokenizer(["a", *texts], context_length=length + 1)
+    padding, rows = ids[0, -1], ids[1:].view(len(names), -1, length + 1)
+    cut = (rows[:, :, -1] != padding).any(dim=1).tolist()
+    remedy = "give other names with model.classnames=[...], one a class"
+    seen: dict[bytes, int] = {}
+    read = tokenizer(list(texts), context_length=length).view(len(names), -1)
+    for number, row in enumerate(read):
+        other = seen.setdefault(row.numpy().tobytes(), number)
+        if other != number:
+            raise UserError(
+                f"the CLIP, which takes {length} tokens, reads '{names[other]}' and "
+                f"'{names[number]}' as the same text: {remedy}"
+            )
+    if long := [f"'{name}'" for name, too_long in zip(names, cut, strict=True) if too_long]:
+        more = f" and {len(long) - 10:,} more" if len(long) > 10 else ""
+        log.warning(
+            "the CLIP takes %d tokens, so the texts of these classes are cut: %s%s; %s",
+            length,
+            ", ".join(long[:10]),
+            more,
+            remedy,
+        )

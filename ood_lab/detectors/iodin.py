@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ood_lab.detectors.odin import ODIN, ODINColumn
+from ood_lab.detectors.support.input_step import sign
 
 
 class IODINColumn(ODINColumn):
@@ -16,10 +17,8 @@ class IODINColumn(ODINColumn):
     def _sign(self, gradient: Tensor) -> Tensor:
         flat = gradient.flatten(1)
         place = flat.abs().argmax(dim=1, keepdim=True)
-        moved = torch.where(flat.gather(1, place) >= 0, 1.0, -1.0)
-        return (
-            torch.zeros(flat.shape, device=flat.device).scatter(1, place, moved).view_as(gradient)
-        )
+        moved = sign(flat.gather(1, place))
+        return torch.zeros_like(flat).scatter(1, place, moved).view_as(gradient)
 
 
 class IODIN(ODIN):

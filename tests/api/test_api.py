@@ -1,10 +1,12 @@
 """Arrays, or a network, in; the numbers of a run out."""
 
+import copy
 import dataclasses
 import doctest
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import lightning as L
 import numpy as np
@@ -256,3 +258,152 @@ def test_images_and_labels_of_a_wrong_shape(images, labels, message):
 def test_labels_that_the_head_does_not_have():
     with pytest.raises(UserError, match="labels go up to 7, the head has the classes 0 to 1"):
         ood_lab.features_from_arrays(np.ones((2, 5)), [0, 7], head=nn.Linear(5, 2))
+
+
+HEAD = nn.Linear(8, 3)
+NET = nn.Sequential(
+    nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), HEAD
+).eval()
+X, Y = torch.rand(12, 3, 16, 16), torch.arange(12) % 3
+
+
+class Rows(torch.utils.data.Dataset):
+    """Never raises an IndexError, as many datasets."""
+
+    def __len__(self):
+        return len(X)
+
+    def __getitem__(self, row):
+        return {"pixel_values": X[row % 12], "labels": int(Y[row % 12])}
+
+
+class Answers(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.net, self.kind = NET, kind
+
+    def forward(self, image):
+        return self.kind(self.net(image))
+
+
+ACCEPTED = {
+    "list of images": lambda f: f(NET, list(X)),
+    "list of pairs": lambda f: f(NET, [(x, int(y)) for x, y in zip(X, Y, strict=True)]),
+    "dataset": lambda f: f(NET, Rows()),
+    "loader of dicts": lambda f: f(NET, torch.utils.data.DataLoader(Rows(), 5)),
+    "without labels": lambda f: f(
+        NET, torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X), 5)
+    ),
+    "lists in a batch": lambda f: f(NET, [(list(X), list(Y))]),
+    "arrays": lambda f: f(NET, [(X.numpy(), Y.numpy(), ["path"] * 12)]),
+    "float64": lambda f: f(NET, X.double().numpy(), Y.tolist()),
+    "generator": lambda f: f(NET, (X[i : i + 5] for i in (0, 5, 10))),
+    "half": lambda f: f(NET, X.half(), [None] * 12),
+    "spread": lambda f: f(nn.DataParallel(NET), X),
+    "object": lambda f: f(Answers(lambda z: SimpleNamespace(logits=z)), X),
+    "dict": lambda f: f(Answers(lambda z: {"logits": z, "loss": None}), X),
+    "tuple": lambda f: f(Answers(lambda z: (z,)), X),
+}
+
+
+@pytest.mark.parametrize("name", ACCEPTED)
+def test_images_are_taken_as_users_have_them(name):
+    bank = ACCEPTED[name](ood_lab.extract_features)
+    with torch.no_grad():
+        torch.testing.assert_close(bank.features, NET[:-1](X), atol=2e-3, rtol=0)
+    assert bank.labels.tolist() in (Y.tolist(), [-1] * 12)
+    assert bank.index.tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_networks_in_half_precision_serve_the_detectors_with_gradients(dtype):
+    net = copy.deepcopy(NET).to(dtype)
+    bank = ood_lab.extract_features(net, X, Y, detectors=["odin", "iodin"])
+    assert len(bank.columns) == 2
+    assert all(bool(column.isfinite().all()) for column in bank.columns.values())
+
+
+REFUSED = {
+    "function": (lambda f: f(lambda x: x, X), "the network is a function"),
+    "text": (lambda f: f(NET, "folder"), "images are a str"),
+    "none": (lambda f: f(NET, None), "images are a NoneType"),
+    "texts": (lambda f: f(NET, X, ["cat"] * 12), "labels are texts such as 'cat'"),
+    "from one": (lambda f: f(NET, X, Y + 1), "labels go up to 3, the head has the classes 0 to 2"),
+    "entries": (lambda f: f(NET, [{"foo": X}]), "entries foo: call the images 'image'"),
+    "last": (lambda f: f(NET, X.permute(0, 2, 3, 1)), r"images\.permute\(0, 3, 1, 2\)"),
+    "nan": (lambda f: f(NET, X * float("nan")), "images have NaN"),
+    "empty": (lambda f: f(NET, X[:0]), "there is no image"),
+    "softmax": (lambda f: f(nn.Sequential(NET, nn.Softmax(1)), X), "probabilities.*softmax"),
+    "dropout": (
+        lambda f: f(nn.Sequential(*NET[:-1], Always(), HEAD), X),
+        r"runs twice on the same images: a logit moves.*'4' \(Always\).*allow_random=True",
+    ),
+    "detector": (lambda f: f(NET, X, detectors=[3]), "detectors has a int"),
+}
+
+
+class Always(nn.Module):
+    def forward(self, x):
+        return nn.functional.dropout(x, 0.5)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_taken_is_one_line(name):
+    call, message = REFUSED[name]
+    with pytest.raises(UserError, match=message) as refusal:
+        call(ood_lab.extract_features)
+    assert "\n" not in str(refusal.value)
+
+
+def test_chance_is_accepted_on_request(caplog):
+    net = nn.Sequential(*NET[:-1], Always(), HEAD)
+    assert len(ood_lab.extract_features(net, X, allow_random=True)) == 12
+    assert "allow_random=True accepts that" in caplog.text
+
+
+def test_heads_and_arrays_are_taken_as_users_have_them():
+    features = NET[:-1](X)  # needs a gradient
+    plain = ood_lab.features_from_arrays(features, Y, head=HEAD)
+    dropout = nn.Sequential(nn.Dropout(), HEAD)
+    for x, y, head in [
+        (list(features), [*Y.tolist()[:-1], None], dropout),
+        (features.detach().numpy(), Y.tolist(), nn.Sequential(HEAD)),
+        (pd.DataFrame(features.detach().numpy()), pd.Series(Y.numpy()), [HEAD.weight, HEAD.bias]),
+    ]:
+        bank = ood_lab.features_from_arrays(x, y, head=head)
+        torch.testing.assert_close(bank.logits, plain.logits)
+    for head in (HEAD.weight, nn.Sequential(HEAD, nn.Linear(3, 3)), (HEAD.weight, torch.ones(2))):
+        with pytest.raises(UserError, match="head"):
+            ood_lab.features_from_arrays(features, head=head)
+
+
+def test_detectors_that_the_network_cannot_serve_are_left_out(caplog):
+    bank = ood_lab.extract_features(NET, X, detectors="all")
+    assert any(key.startswith("odin") for key in bank.columns)
+    assert "left out: " in caplog.text
+    assert "detectors={'rankfeat': RankFeat(" in caplog.text
+    with pytest.raises(UserError, match="no chosen detector works on this network"):
+        ood_lab.extract_features(NET, X, detectors="rankfeat")
+
+
+def test_detectors_need_no_name(banks):
+    outcome = ood_lab.evaluate(**banks, detectors=[KNN(k=3), "msp"], draws=9)
+    assert set(outcome.detectors) == {"knn", "msp"}
+
+
+def test_scores_for_a_calibration_are_one_number_an_image(banks):
+    facts = {"classes": list("abc"), "weights_sha256": "", "transform": ""}
+    detector = KNN(k=3).fit(banks["train"])
+    scores = detector.score(banks["test"])
+    of = ood_lab.detectors.CalibratedDetector.of
+    calibrated = of(detector, scores.numpy(), 0.05, **facts)
+    assert calibrated.threshold == of(detector, scores, 0.05, **facts).threshold
+    for wrong, alpha, says in [
+        (scores[:, None], 0.05, r"scores \[150, 1\] should be \[N\]"),
+        (scores * float("nan"), 0.05, "NaN"),
+        (scores, "0.05", "alpha='0.05' is a str"),
+    ]:
+        with pytest.raises(UserError, match=says):
+            of(detector, wrong, alpha, **facts)
+    with pytest.raises(UserError, match="NaN"):
+        calibrated.is_ood([float("nan")])

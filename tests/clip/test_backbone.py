@@ -60,3 +60,15 @@ def test_wrong_settings_are_one_line(tmp_path, capsys):
     error = capsys.readouterr().err.strip()
     assert "clip.download=true" in error
     assert len(error.splitlines()) == 1
+
+
+def test_class_names_beyond_the_context(caplog):
+    model = clip("t-vit")
+    long = " ".join(["great white shark"] * 30)
+    zero_shot_weights(model, ["cat", long])
+    assert f"the texts of these classes are cut: '{long}'" in caplog.text
+    assert "'cat'" not in caplog.text
+    with pytest.raises(UserError, match=r"reads 'great.* one' and 'great.* two' as the same text"):
+        zero_shot_weights(model, ["cat", f"{long} one", f"{long} two"])
+    with pytest.raises(UserError, match="'cat' and 'cat' as the same text"):
+        zero_shot_weights(model, ["cat", "dog", "cat"])

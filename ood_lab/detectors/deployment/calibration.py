@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ood_lab.common.errors import UserError
@@ -42,6 +43,20 @@ def too_few(n: int, alpha: float | None) -> str | None:
         f"task.alpha={alpha:g} needs {least:,} held-out ID images at least, there are {n:,}, and "
         f"no p-value is below 1/{n + 1:,}: hold out more (val), or raise task.alpha"
     )
+
+
+def _scores(values: ArrayLike) -> Tensor:
+    """``[N] float64``.
+
+    Raises:
+        UserError: another shape, or NaN.
+    """
+    scores = torch.as_tensor(values).detach().double()
+    if scores.ndim != 1:
+        raise UserError(f"scores {list(scores.shape)} should be [N], one number per image")
+    if bool(scores.isnan().any()):
+        raise UserError("scores have NaN values: has the network given NaN features?")
+    return scores
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,8 @@ class CalibratedDetector:
     def __post_init__(self) -> None:
         if (self.alpha is None) == (self.given_threshold is None):
             raise ValueError("give either an alpha or a threshold")
+        if self.alpha is not None and not isinstance(self.alpha, int | float):
+            raise UserError(f"alpha={self.alpha!r} is a {type(self.alpha).__name__}: give a number")
         if self.alpha is not None and not 0 < self.alpha < 1:
             raise UserError(f"task.alpha={self.alpha} must lie between 0 and 1")
         if self.given_threshold is not None and not math.isfinite(self.given_threshold):
@@ -92,7 +109,7 @@ class CalibratedDetector:
     def of(
         cls,
         detector: Detector,
-        id_scores: Tensor,
+        id_scores: ArrayLike,
         alpha: float | None,
         *,
         classes: list[str],
@@ -103,9 +120,9 @@ class CalibratedDetector:
         """From scores ``[n]`` of ID images that the detector was not fitted on, in any order.
 
         Raises:
-            UserError: see the class.
+            UserError: see the class; or these are no such scores.
         """
-        ordered = id_scores.double().sort().values
+        ordered = _scores(id_scores).cpu().sort().values
         facts = (classes, weights_sha256, transform)
         return cls(detector, ordered, alpha, *facts, given_threshold)
 
@@ -149,16 +166,16 @@ class CalibratedDetector:
         """
         return checked_score(self.detector, bank)
 
-    def p_values(self, scores: Tensor) -> Tensor:
+    def p_values(self, scores: ArrayLike) -> Tensor:
         """Conformal p-values (see the class) of scores ``[N]``: ``[N] float64`` in (0, 1]."""
         n = len(self.id_scores)
-        at_least = n - torch.searchsorted(self.id_scores, scores.double().contiguous())
+        at_least = n - torch.searchsorted(self.id_scores, _scores(scores).contiguous())
         return (1 + at_least.double()) / (n + 1)
 
-    def is_ood(self, scores: Tensor) -> Tensor:
+    def is_ood(self, scores: ArrayLike) -> Tensor:
         """``[N] bool``: the p-value is at most alpha, or the score at least the given threshold."""
         if self.alpha is None:
-            return scores.double() >= self.threshold
+            return _scores(scores) >= self.threshold
         return self.p_values(scores) <= self.alpha
 
     def check_backbone(self, weights_sha256: str, transform: str) -> None:

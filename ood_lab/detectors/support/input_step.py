@@ -32,4 +32,4 @@ def input_step(epsilon: float, std: Sequence[float], image: Tensor) -> Tensor:
 
 def sign(gradient: Tensor) -> Tensor:
     """1 where the gradient is 0 or above, else -1, as the authors of ODIN have it."""
-    return torch.where(gradient >= 0, 1.0, -1.0)
+    return torch.where(gradient >= 0, 1.0, -1.0).to(gradient.dtype)

@@ -27,6 +27,7 @@ NEUTRAL = (
     "clip.download",  # whether missing weights are fetched
     "model.backbone.clip.cache_dir",  # the same, where a network is made from the CLIP
     "model.backbone.clip.download",
+    "model.allow_random",  # the same numbers, or none
     "model.download",
     "model.backbone.download",
     # Chat models: how requests are sent, not what they say.
@@ -58,13 +59,18 @@ NEUTRAL = (
     "trainer.log_every_n_steps",
 )
 
+#: Keys that came later, and the values that change nothing: earlier runs keep their hash.
+LATER = {"model.weights_entry": None, "model.match": "name"}
+
 
 def telling(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """The configuration without what :data:`NEUTRAL` names."""
+    """The configuration without what :data:`NEUTRAL` names and :data:`LATER` has."""
     return {
         str(key): telling(value, f"{prefix}{key}.") if isinstance(value, Mapping) else value
         for key, value in config.items()
-        if f"{prefix}{key}" not in NEUTRAL and not (key == "download" and prefix[:5] == "data.")
+        if f"{prefix}{key}" not in NEUTRAL
+        and LATER.get(f"{prefix}{key}", telling) != value
+        and not (key == "download" and prefix[:5] == "data.")
     }
 
 

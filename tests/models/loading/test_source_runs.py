@@ -134,3 +134,13 @@ def test_what_cannot_be_is_said_before_any_work(photos, capsys):
         assert says in error
         assert len(error.splitlines()) == 1
     assert not run_folders(root / "refused")
+
+
+def test_logits_that_depend_on_chance_are_refused_or_on_the_page(photos, run, capsys):
+    model = (*MODULE, "model.net._target_=tiny_net.DropoutNet", "model.head=fc", NO_PAGE)
+    assert call("eval.py", *photos[1], *SMALL, *model, f"paths.outputs={photos[0]}/no") == 1
+    words = " ".join("".join(capsys.readouterr()).split())
+    assert "runs twice on the same images" in words
+    assert "model.allow_random=true" in words
+    manifest = json.loads((run(*model, "model.allow_random=true") / "manifest.json").read_text())
+    assert any("runs twice on the same images" in text for text in manifest["warnings"])

@@ -14,6 +14,7 @@ OTHER = {
     "tags": "tags=[a]",
     "logger": "logger=csv",
     "callbacks.progress": "~callbacks.progress",
+    "model.allow_random": "model.allow_random=true",
     "clip.cache_dir": "clip.cache_dir={}/weights",
     "clip.download": "clip.download=true",
     "data.cache_dir": "data.cache_dir=null",

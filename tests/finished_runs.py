@@ -19,7 +19,7 @@ IDENTITY = {"train": "a", "test": "b", "near": "c", "far": "d"}
 def add_grid(run: Path) -> None:
     """Makes the last set one that only serves levels: no place in the order, one level."""
     table = pd.read_parquet(run / "results.parquet")
-    grid = table["ood"] == table["ood"].dropna().iloc[-1]
+    grid = table["dataset"] == table["dataset"].dropna().iloc[-1]
     table.loc[grid, "shift_level"] = float("nan")
     cells = table[grid].assign(semantic_level=1.0)
     pd.concat([table, cells]).to_parquet(run / "results.parquet")
@@ -49,13 +49,19 @@ def write_run(
         for place, (ood, value) in enumerate(zip(sets, values, strict=True), 1):
             for metric, v in (("auroc", value), ("fpr95", 1 - value)):
                 ends = {"ci_low": v - half, "ci_high": v + half}
-                cell = {"ood": ood, "shift_level": place, "n_ood": 30, "metric": metric, "value": v}
+                cell = {
+                    "dataset": ood,
+                    "shift_level": place,
+                    "n_ood": 30,
+                    "metric": metric,
+                    "value": v,
+                }
                 rows.append({**common, "detector": detector, **cell, **ends})
     table = KIND.table(rows, model=model, seed=seed)
     table["n_ood"] = table["n_ood"].fillna(0).astype(int)
     write_results(table, path)
     if best is not None:
-        pd.DataFrame(best, columns=["ood", "metric", "detector", "best"]).to_parquet(
+        pd.DataFrame(best, columns=["dataset", "metric", "detector", "best"]).to_parquet(
             path / "significance_best.parquet"
         )
     data = {name: IDENTITY.get(name, "x") for name in ("train", "test", *sets)}
@@ -78,7 +84,7 @@ def add_verdict(
     """
     top = max(found.values())
     rows = [{"metric": "detects", "value": float(recommended is not None)}]
-    rows += [{"metric": why, "value": 5.0, "ood": ood} for ood, why in (left or {}).items()]
+    rows += [{"metric": why, "value": 5.0, "dataset": ood} for ood, why in (left or {}).items()]
     if recommended is not None:
         rows.append({"metric": "recommended", "value": 1.0, "detector": recommended})
     for detector, auroc in found.items():
@@ -89,7 +95,7 @@ def add_verdict(
         rows.append({"metric": "best_set", "value": within, "detector": detector})
     named = recommended or max(found, key=found.get)
     rows += [
-        {"metric": metric, "value": 0.7, "detector": named, "ood": ood}
+        {"metric": metric, "value": 0.7, "detector": named, "dataset": ood}
         for metric in ("auroc", "fpr95")
         for ood in SETS
     ]
@@ -98,10 +104,17 @@ def add_verdict(
     sizes = {"n": 160, "n_id": 100, "n_ood": 60}
     verdict = VERDICT.table([sizes | row for row in rows], model=model, seed=seed)
     units = [
-        {"set": ood, "axis": "semantic", "metric": CLASS_UNITS, "value": 2.0 + place, "n": 30}
+        {
+            "dataset": ood,
+            "encoder": "tiny",
+            "axis": "semantic",
+            "metric": CLASS_UNITS,
+            "value": 2.0 + place,
+            "n": 30,
+        }
         for place, ood in enumerate(SETS)
     ]
-    shift = SHIFT.table(units, model="tiny", seed=seed)
+    shift = SHIFT.table(units, model=None, seed=seed)
     write_results(verdict, run)
     write_results(shift, run)
     return run

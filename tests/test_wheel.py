@@ -118,7 +118,7 @@ def test_the_commands_do_what_the_scripts_do(installed, tmp_path):
     (run,) = run_folders(tmp_path)
     assert run.relative_to(tmp_path).parts[:2] == ("outputs", "smoke")
     assert (run / "report.html").stat().st_size > 100_000
-    evaluated = call("ood-lab-eval", f"ckpt={run}", "detector=[msp]", "metrics.draws=50")
+    evaluated = call("ood-lab-eval", f"ckpt={run}", "detector=[msp]", "metrics.n_bootstrap=50")
     assert "ID accuracy" in evaluated.stdout
     trained, again = (pd.read_csv(f / "results.csv") for f in run_folders(tmp_path))
     of_sets = [t[t.shift_level.notna()].dropna(axis=1) for t in (trained, again)]

@@ -16,7 +16,7 @@ from ood_lab.run.commandline.detector_aliases import own_name
 from ood_lab.run.commandline.resolvers import detector_names, register_resolvers
 from ood_lab.scripts import conf_files
 
-Chosen = str | Sequence[str] | Mapping[str, Detector]
+Chosen = str | Detector | Sequence[str | Detector] | Mapping[str, Detector]
 
 #: A setting as it is written on the command line: ``detector.knn.k=5``.
 _SETTING = re.compile(r"detector\.(?P<name>\w+)\.(?P<key>\w+)(?P<value>=(\[[^\]]*\]|[^:;,\s]+))?")
@@ -49,12 +49,23 @@ def chosen_detectors(chosen: Chosen, preset: str) -> dict[str, Detector]:
         for name, own in chosen.items():
             own.name = name
         return dict(chosen)
+    if isinstance(chosen, Detector):
+        chosen = [chosen]
     sets = {"default": detector_names(default=True), "all": detector_names()}
     names = sets.get(chosen, [chosen]) if isinstance(chosen, str) else list(chosen)
     register_resolvers()
-    built = {}
+    built: dict[str, Detector] = {}
     files = {file.stem: file for file in conf_files("detector")}
-    for name in map(own_name, names):
+    for item in names:
+        if isinstance(item, Detector):
+            item.name = type(item).__name__.lower()
+            built[item.name] = item
+            continue
+        if not isinstance(item, str):
+            raise UserError(
+                f"detectors has a {type(item).__name__}: give names, or detectors such as KNN(k=5)"
+            )
+        name = own_name(item)
         if name not in sets["all"]:
             raise UserError(
                 f"there is no detector '{name}': {suggestion(name, [*sets, *sets['all']])}"

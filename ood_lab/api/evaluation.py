@@ -54,7 +54,8 @@ class EvaluationResult:
     Attributes:
         scores: one row per image: ``dataset, index, label, pred`` and one column per detector,
             higher = more OOD.
-        results: one row per number: ``detector, ood, metric, value, ci_low, ci_high, n_id, n_ood``
+        results: one row per number: ``detector, dataset, metric, value, ci_low, ci_high, n_id,
+            n_ood``
             and the other columns of ``results.csv``; docs/metrics.md defines every metric.
         best: the detectors that are best, or not significantly worse, by set and metric.
         skipped: why a detector could not work here, by its name.
@@ -74,7 +75,7 @@ class EvaluationResult:
 
     def __repr__(self) -> str:
         """One line; the tables are those of ``print``."""
-        sets = self.results["ood"].dropna().nunique()
+        sets = self.results["dataset"].dropna().nunique()
         names = ", ".join(self.detectors)
         return f"EvaluationResult({names}; {sets} OOD sets; print() shows the tables)"
 
@@ -91,9 +92,7 @@ class EvaluationResult:
     @property
     def _shift(self) -> pd.DataFrame:
         """The rows of kind ``shift``."""
-        rows = self.verdict.shift.rename(columns={"dataset": "set"})
-        model, seed = self.results[["model", "seed"]].iloc[0]
-        return SHIFT.table(rows, model=model, seed=seed)
+        return SHIFT.table(self.verdict.shift, model=None, seed=self.results["seed"].iloc[0])
 
     @property
     def _reads(self) -> dict[str, str]:
@@ -174,7 +173,7 @@ def evaluate(
     shift_order: Sequence[str] = (),
     groups: Mapping[str, Sequence[str]] | None = None,
     fpr95_positive: PositiveClass = "ood",
-    draws: int = 1000,
+    n_bootstrap: int = 1000,
     seed: int = 0,
     model: str = "model",
 ) -> EvaluationResult:
@@ -195,7 +194,7 @@ def evaluate(
         shift_order: OOD sets from the slightest to the largest shift, for DAD.
         groups: OOD sets by group (``{"near": [...], "far": [...]}``), for means and DAD.
         fpr95_positive: ``ood`` or ``id``: the positive class of the headline FPR95.
-        draws: of the bootstrap of the intervals.
+        n_bootstrap: resamples behind the intervals.
         seed: of the bootstrap, and of ``val``.
         model: name in the results table.
 
@@ -227,7 +226,7 @@ def evaluate(
         shift_order=shift_order,
         groups=groups,
         fpr95_positive=fpr95_positive,
-        draws=draws,
+        n_bootstrap=n_bootstrap,
     )
     results, best = results_of(evaluation, model), best_detectors(evaluation)
     lost, doubts = _doubts(sets["test"], evaluation, doubtful_fits(usable, sets, list(timing)))
@@ -239,7 +238,8 @@ def evaluate(
     else:
         rows = verdict_of(evaluation, model, {name: usable[name].cost_rank for name in timing})
     measured = {name: sets[name] for name in ood}
-    shift, how = shift_of(of_train, sets["test"], measured, draws=draws, seed=seed)
+    shift, how = shift_of(of_train, sets["test"], measured, draws=n_bootstrap, seed=seed)
+    shift = shift.assign(encoder=model)
     verdict = Verdict(rows, shift, fpr95_positive, remarks=tuple(shift_remarks(how)))
     refused = {name: in_python(reason, chosen) for name, reason in refused.items()}
     fitted = {name: usable[name] for name in timing}

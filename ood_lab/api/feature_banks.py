@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from ood_lab.api.detector_settings import Chosen, chosen_detectors
+from ood_lab.api.arrays import Head, head_arrays, labels_of, matrix_of
+from ood_lab.api.detector_settings import Chosen, chosen_detectors, in_python
+from ood_lab.api.image_batches import Images, batches_of
 from ood_lab.common.errors import UserError
+from ood_lab.evaluation.split_features import split_by_columns
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.lightning_extractor import Extractor, frozen
-from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract
-from ood_lab.models.head_check import linear_layers_giving_logits
+from ood_lab.models import FITTED, Backbone, WrappedBackbone, check_contract, check_determinism
+from ood_lab.models.head_check import (
+    evaluating,
+    like_weights,
+    linear_layers_giving_logits,
+    probabilities,
+)
+from ood_lab.models.output import logits_of
 
-Head = nn.Linear | tuple[ArrayLike, ArrayLike | None]
-Images = Iterable[Any] | Tensor
+log = logging.getLogger(__name__)
+
 Features = FeatureBank | ArrayLike | tuple[ArrayLike, ArrayLike | None]
 
 
@@ -42,8 +51,8 @@ def features_from_arrays(
         UserError: shapes that do not fit, values that are not finite, or logits that are not those
             of the head.
     """
-    x = _matrix(features, "features")
-    weight, bias = _head_arrays(head)
+    x = matrix_of(features, "features")
+    weight, bias = head_arrays(head)
     if weight.shape[1] != x.shape[1]:
         raise UserError(
             f"features {list(x.shape)} do not fit the head {list(weight.shape)}: give the input of "
@@ -51,7 +60,7 @@ def features_from_arrays(
         )
     own = x @ weight.T + bias
     if logits is not None:
-        given = _matrix(logits, "logits")
+        given = matrix_of(logits, "logits")
         if given.shape != own.shape:
             raise UserError(f"logits {list(given.shape)} should be {list(own.shape)}")
         error = float((given - own).abs().max())
@@ -61,12 +70,7 @@ def features_from_arrays(
                 "features that the last layer got, and its own weights?"
             )
         own = given
-    y = torch.full((len(x),), -1) if labels is None else _labels(labels, len(x))
-    if len(y) and int(y.max()) >= len(weight):
-        raise UserError(
-            f"labels go up to {int(y.max())}, the head has the classes 0 to {len(weight) - 1}: "
-            "number the classes as the head does, -1 for none"
-        )
+    y = labels_of(labels, len(x), len(weight))
     return FeatureBank(x, own, y, torch.arange(len(x)), weight, bias)
 
 
@@ -86,16 +90,17 @@ def banks_of(
         head: Head = (banks[0].head_weight, banks[0].head_bias)
     else:
         x, y = _pair(train)
+        x = matrix_of(x, "features of train")
         if y is None:
             raise UserError("train has no labels: give train=(features, labels)")
-        labels = _labels(y, len(np.asarray(x)))
+        labels = labels_of(y, len(x))
         classes = int(labels.max()) + 1
         if classes < 2 or not bool(torch.bincount(labels.clamp(min=0), minlength=classes).all()):
             raise UserError(
                 "a head is fitted on train=(features, labels), whose labels should be those of two "
                 "classes at least, each with images: number them from 0"
             )
-        head = FITTED["linear"](_matrix(x, "features of train"), labels, classes)
+        head = FITTED["linear"](x, labels, classes)
 
     def bank(of: Features) -> FeatureBank:
         return of if isinstance(of, FeatureBank) else features_from_arrays(*_pair(of), head=head)
@@ -105,8 +110,9 @@ def banks_of(
 
 def _pair(of: Any) -> tuple[ArrayLike, ArrayLike | None]:
     if isinstance(of, tuple):
-        x, y = of
-        return x, y
+        if len(of) != 2:
+            raise UserError(f"{len(of)} arrays are given as (features, labels): give two")
+        return of[0], of[1]
     return of, None
 
 
@@ -118,44 +124,55 @@ def extract_features(
     head: str | None = None,
     detectors: Chosen = (),
     std: float | Sequence[float] = 1.0,
+    allow_random: bool = False,
 ) -> FeatureBank:
     """One pass of a network over images: features, logits and labels in a bank.
 
     Args:
         module: any torch module or LightningModule that maps ``[B, 3, H, W]`` to logits and ends in
             a linear layer; left as it was, on its own device.
-        images: a DataLoader, or any iterable of batches: tensors, ``(images, labels)``, or dicts
-            with ``image`` and ``label``; or one tensor ``[N, 3, H, W]``. Normalised as the network
-            expects.
+        images: a DataLoader, a dataset, or any iterable of batches or single images: tensors or
+            arrays, ``(images, labels)``, or dicts with ``image`` and ``label``; or one tensor
+            ``[N, 3, H, W]``. Normalised as the network expects, in any floating-point type.
         labels: of a tensor; None = those of the batches, else unknown.
         head: name of the last linear layer; None = found.
         detectors: those that work inside this pass (``odin``, ``gram``, ...), as in
             :func:`evaluate`: what they need is computed too.
         std: the standard deviation by which images were normalised, so that the steps of ODIN and
             its like are in pixels.
+        allow_random: accept a network whose logits depend on chance or on other images.
 
     Raises:
-        UserError: there is no image, or no linear layer gives the logits.
+        UserError: there is no image, no linear layer gives the logits, or they do not depend on
+            the image alone.
     """
-    batches = _batches(images, labels)
+    module = _network(module)
+    batches = batches_of(images, labels)
     first = next(batches, None)
     if first is None:
         raise UserError("there is no image in images")
-    backbone = as_backbone(module, first["image"], head, std)
+    backbone = as_backbone(module, first["image"], head, std, allow_random)
+    classes = len(backbone.head.weight)
     chosen = chosen_detectors(detectors, "openood") if detectors else {}
+    usable, refused = split_by_columns(chosen, backbone)
+    if refused:
+        reasons = "; ".join(in_python(reason, chosen) for reason in refused.values())
+        if not usable:
+            raise UserError(f"no chosen detector works on this network: {reasons}")
+        log.warning("left out: %s", reasons)
     columns = {
         d.extraction_hook.key: d.extraction_hook
-        for d in chosen.values()
+        for d in usable.values()
         if d.extraction_hook is not None
     }
     extractor = Extractor(backbone, list(columns.values()))
-    device = next(module.parameters()).device
     parts = []
     with frozen(backbone), torch.no_grad():
         extractor.on_predict_start()
         try:
             for number, batch in enumerate(chain([first], batches)):
-                moved = batch | {"image": batch["image"].to(device)}
+                labels_of(batch["label"], len(batch["label"]), classes)
+                moved = batch | {"image": like_weights(backbone, batch["image"])}
                 parts.append(extractor.predict_step(moved, number))
         finally:
             extractor.close()
@@ -172,7 +189,7 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
             tensors.append(node.cpu())
         return torch.cat(tensors)
 
-    weight, bias = _head_arrays(backbone.head)
+    weight, bias = head_arrays(backbone.head)
     return FeatureBank(
         whole("features"),
         whole("logits"),
@@ -185,19 +202,36 @@ def _joined(parts: Sequence[dict[str, Any]], backbone: Backbone) -> FeatureBank:
 
 
 def as_backbone(
+    module: nn.Module,
+    image: Tensor,
+    head: str | None,
+    std: float | Sequence[float],
+    allow_random: bool = False,
+) -> Backbone:
+    """The module as a backbone, its head found and checked, and that it reads one image at a time.
+
+    Raises:
+        UserError: see :func:`extract_features`.
+    """
+    module = _network(module)
+    some = like_weights(module, image[:2])
+    backbone = module if isinstance(module, Backbone) else _wrapped(module, some, head, std)
+    check_determinism(backbone, some, allow_random, "allow_random=True")
+    return backbone
+
+
+def _wrapped(
     module: nn.Module, image: Tensor, head: str | None, std: float | Sequence[float]
 ) -> Backbone:
-    """The module as a backbone, its head found and checked."""
-    if isinstance(module, Backbone):
-        return module
     if head is None:
-        like = next(module.parameters())
-        found = linear_layers_giving_logits(module, image[:2].to(like.device, like.dtype))
+        with evaluating(module):
+            output = _output(module, image)
+        found = linear_layers_giving_logits(module, image)
         if not found:
-            raise UserError(
-                f"no linear layer of {type(module).__name__} gives its logits: name the last one "
-                "with head=..., and give a module that returns the logits alone"
+            what = probabilities(output) or (
+                "name the last one with head=..., and give a module that returns the logits alone"
             )
+            raise UserError(f"no linear layer of {type(module).__name__} gives its logits: {what}")
         head = found[-1]
     backbone = WrappedBackbone(module, head)
     spread = [float(std)] * 3 if isinstance(std, int | float) else [float(s) for s in std]
@@ -206,77 +240,39 @@ def as_backbone(
     return backbone
 
 
-def _batches(images: Images, labels: ArrayLike | None) -> Iterator[dict[str, Tensor]]:
-    """Batches as the extraction has them, ``{image, label, index}``."""
-    if isinstance(images, np.ndarray):
-        images = torch.as_tensor(images)
-    if labels is not None and not isinstance(images, Tensor):
-        raise UserError(
-            "labels are for images in one tensor [N, 3, H, W]: batches hold their own, as "
-            "(images, labels) or {'image': ..., 'label': ...}"
+def _output(module: nn.Module, image: Tensor) -> object:
+    """The output for some images.
+
+    Raises:
+        UserError: the network cannot process them.
+    """
+    try:
+        return logits_of(module(image))
+    except Exception as error:  # the network is the user's, and so is whatever it raises
+        last = image.shape[-1] in (1, 3) and image.shape[1] not in (1, 3)
+        advice = (
+            "channels come first, as images.permute(0, 3, 1, 2) has them"
+            if last
+            else "give them as the network was trained with"
         )
-    if isinstance(images, Tensor):
-        _check_images(images)
-        known = None if labels is None else _labels(labels, len(images))
-        pieces = images.split(256)
-        named = known.split(256) if known is not None else [None] * len(pieces)
-        images = zip(pieces, named, strict=True)
-    start = 0
-    for batch in images:
-        if isinstance(batch, Mapping):
-            image, label = batch["image"], batch.get("label")
-        else:
-            image, label = (batch, None) if isinstance(batch, Tensor) else tuple(batch)[:2]
-        _check_images(image)
-        n = len(image)
-        label = torch.full((n,), -1) if label is None else _labels(label, n)
-        yield {"image": image, "label": label, "index": torch.arange(start, start + n)}
-        start += n
-
-
-def _check_images(images: Any) -> None:
-    shape = list(getattr(images, "shape", ()))
-    if not isinstance(images, Tensor) or images.ndim != 4:
-        what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
+        reason = " ".join(str(error).split())[:200]
         raise UserError(
-            f"images are {what}: give a tensor [N, 3, H, W], or batches of such "
-            "(one image alone: image[None])"
-        )
-    if not images.is_floating_point():
+            f"{type(module).__name__} cannot process images {list(image.shape)} "
+            f"({type(error).__name__}: {reason}): {advice}"
+        ) from error
+
+
+def _network(module: Any) -> nn.Module:
+    """The network itself where it is spread over devices.
+
+    Raises:
+        UserError: it is none.
+    """
+    if not isinstance(module, nn.Module):
         raise UserError(
-            f"images are {images.dtype}: give numbers as the network expects them, as in "
-            "(images.float() / 255 - mean) / std"
+            f"the network is a {type(module).__name__}: give a torch.nn.Module, whose last linear "
+            "layer makes the logits"
         )
-
-
-def _labels(labels: ArrayLike, n: int) -> Tensor:
-    """``[n] int64``, -1 = unknown or OOD."""
-    given = labels.cpu() if isinstance(labels, Tensor) else torch.as_tensor(np.asarray(labels))
-    if given.shape != (n,):
-        raise UserError(f"labels {list(given.shape)} should be [{n}], one number per image")
-    whole = given.long()
-    if bool((whole != given).any()) or bool((whole < -1).any()):
-        raise UserError("labels should be whole numbers from 0, and -1 where there is none")
-    return whole
-
-
-def _matrix(values: ArrayLike, name: str) -> Tensor:
-    matrix = (
-        values.detach().cpu() if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    )
-    matrix = matrix.float()
-    if matrix.ndim != 2:
-        raise UserError(
-            f"{name} {list(matrix.shape)} should have two dimensions, one row per image"
-        )
-    if not bool(matrix.isfinite().all()):
-        raise UserError(f"{name} have NaN or infinite values")
-    return matrix
-
-
-def _head_arrays(head: Head) -> tuple[Tensor, Tensor]:
-    weight, bias = (head.weight, head.bias) if isinstance(head, nn.Linear) else head
-    w = _matrix(weight, "the weights of the head")
-    if bias is None:
-        return w, torch.zeros(len(w))
-    return w, _matrix(torch.as_tensor(bias)[None], "the biases of the head")[0]
+    spread = isinstance(module, nn.DataParallel | nn.parallel.DistributedDataParallel)
+    inner: nn.Module = module.module if spread else module  # type: ignore[assignment]
+    return inner

@@ -9,7 +9,7 @@ import pandas as pd
 import torch.nn.functional as F
 from torch import Tensor
 
-from ood_lab.evaluation.shift_rulers import TRAINED_ON, why_no_class
+from ood_lab.evaluation.shift.shift_rulers import TRAINED_ON, why_no_class
 from ood_lab.features.bank import FeatureBank
 from ood_lab.schema.shift_axes import CLASS_UNITS
 from ood_lab.shift import Ruler, Sample, ShiftMeter, read_ruler, undecomposed

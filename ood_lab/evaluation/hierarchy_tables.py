@@ -1,4 +1,4 @@
-"""Dating tables: accuracy of every level of the labels, and recall of every period."""
+"""Hierarchy tables: accuracy of every level of the labels, and recall of every class."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ood_lab.data.datamodules.class_labels import Labels
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.features.auxiliary_heads import HeadPredictions
 from ood_lab.features.bank import FeatureBank
-from ood_lab.metrics import dating_table
+from ood_lab.metrics import hierarchy_table
 from ood_lab.models import Backbone
 from ood_lab.models.fgvc.base import FGVCNet
 from ood_lab.schema.results import Kind
 
-#: ``level``: of the labels; ``subset`` of the images; ``name`` of a class whose recall it is.
-KIND = Kind("hierarchy", "image", ("level", "source", "subset", "name", "correct"))
+#: ``label_level``: coarse, fine; ``subset`` of the images; ``name`` of a class whose recall it is.
+KIND = Kind("hierarchy", "image", ("label_level", "source", "subset", "name", "correct"))
 CATEGORY = "category"
 
 
@@ -45,16 +45,17 @@ def _heads(labels: Labels, backbone: Backbone) -> tuple[Sequence[str], Sequence[
     return levels, (category,) if category and knows_category else ()
 
 
-def dating_of(
+def hierarchy_results(
     data: OODDataModule, bank: FeatureBank, backbone: Backbone, model: str, seed: int
 ) -> pd.DataFrame | None:
-    """The dating table of the ID test set; None where it has neither levels nor a category.
+    """The hierarchy table of the ID test set; None where it has neither levels nor a category.
 
-    ``level`` is ``category``, ``coarse``, ``fine`` (``level 1``, ... between them); ``subset`` is
-    ``all`` or a category. ``source`` says where a prediction is from: a ``head`` of the network,
-    or ``derived``, the parent of the predicted class. A category has no parent among the classes:
-    without a head for it there is no accuracy, and it only divides the images. ``bank`` has the
-    columns of :func:`heads_to_read`; ``model`` and ``seed`` are written to every row.
+    ``label_level`` is ``category``, ``coarse``, ``fine`` (``level 1``, ... between them);
+    ``subset`` is ``all`` or a category. ``source`` says where a prediction is from: a ``head`` of
+    the network, or ``derived``, the parent of the predicted class. A category has no parent among
+    the classes: without a head for it there is no accuracy, and it only divides the images.
+    ``bank`` has the columns of :func:`heads_to_read`; ``model`` and ``seed`` are
+    written to every row.
     """
     test = data.splits["test"]
     levels = _levels(data)
@@ -66,8 +67,8 @@ def dating_of(
     level_heads, category_head = _heads(data.labels, backbone)
     if category_head:
         truth = test.table[CATEGORY].to_numpy()
-        table = dating_table(truth, read[:, -1], test.names_of(CATEGORY))
-        parts.append(table.assign(level=CATEGORY, source="head"))
+        table = hierarchy_table(truth, read[:, -1], test.names_of(CATEGORY))
+        parts.append(table.assign(label_level=CATEGORY, source="head"))
     subsets = _by_category(test)
     own = read[:, : len(level_heads)]
     found = _level_predictions(data.labels, bank.predictions.numpy(), own)[-max(len(levels), 1) :]
@@ -76,8 +77,8 @@ def dating_of(
     for title, (truth, names), (predicted, source) in zip(
         level_titles(len(levels)), truths, found, strict=True
     ):
-        table = dating_table(truth, predicted, names, subsets)
-        parts.append(table.assign(level=title, source=source))
+        table = hierarchy_table(truth, predicted, names, subsets)
+        parts.append(table.assign(label_level=title, source=source))
     return KIND.table(pd.concat(parts, ignore_index=True), model=model, seed=seed)
 
 

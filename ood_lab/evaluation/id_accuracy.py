@@ -53,16 +53,17 @@ def warn_of_size(backbone: Backbone, size: ImageSize) -> None:
 
 
 def check_id_accuracy(
-    bank: FeatureBank, classes: Sequence[str], expected: float | None
+    bank: FeatureBank, classes: Sequence[str], expected: float | None, by_shape: bool = False
 ) -> float | None:
     """Top-1 accuracy of the ID test bank as a fraction; None where it is not defined.
 
     It is not defined without labels, or when the head has other classes than the data (a
     pretrained head on one's own classes): logits are then used as they are. ``expected`` is what
-    the weights are known to reach, in percent.
+    the weights are known to reach, in percent; ``by_shape`` says that they were matched by shape.
 
     Raises:
-        UserError: the accuracy is more than 2 points below ``expected``.
+        UserError: the accuracy is more than 2 points below ``expected``, or that of weights matched
+            by shape is no better than chance.
     """
     heads, accuracy = len(bank.head_weight), _accuracy(bank)
     if accuracy is None:
@@ -80,6 +81,11 @@ def check_id_accuracy(
         raise UserError(
             f"ID accuracy is {accuracy:.1%}, expected {expected:.1f}% "
             f"(model.expected_id_acc): {CAUSES}"
+        )
+    if by_shape and Chance.of(bank.labels, heads).reached(accuracy):
+        raise UserError(
+            f"model.match=shape: ID accuracy is {accuracy:.1%}, no better than chance, so these "
+            "weights are not those of this network: convert them by the names of their tensors"
         )
     return accuracy
 

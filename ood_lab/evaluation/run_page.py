@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from ood_lab.data.datamodules.base import OODDataModule
-from ood_lab.evaluation.image_distances import Distances
+from ood_lab.evaluation.shift.image_distances import Distances
 from ood_lab.features.bank import FeatureBank
 from ood_lab.report.detection.detection_page import write_report
 from ood_lab.report.detection.run_figures import write_figures
@@ -39,7 +39,7 @@ def write_page(
     results: pd.DataFrame,
     best: pd.DataFrame | None,
     manifest: Mapping[str, Any],
-    dating: pd.DataFrame | None = None,
+    hierarchy: pd.DataFrame | None = None,
     distances: Distances | None = None,
     verdict: Verdict | None = None,
 ) -> None:
@@ -58,7 +58,7 @@ def write_page(
         significance=best,
         features={n: banks[n].features.numpy() for n in evaluated if n in banks},
         classes=data.classes,
-        dating=dating,
+        hierarchy=hierarchy,
     )
     measured = None
     if distances is not None:
@@ -85,7 +85,7 @@ def write_page(
         load_image=data.load_image,
         classes=data.classes,
         downloads=files,
-        dating=dating,
+        hierarchy=hierarchy,
         measured=measured,
         verdict=verdict,
         title=manifest["title"],

@@ -17,9 +17,9 @@ from ood_lab.common.stage_times import Stages
 from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.dataset import ImageDataset
 from ood_lab.detectors import Detector, DetectorRefusal
+from ood_lab.evaluation.prediction.table_parts import PART, PartFiles, files_to_make
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.streaming_scores import Scored, ScoreSink, identity_of, read_scored
-from ood_lab.evaluation.table_parts import PART, PartFiles, files_to_make
 from ood_lab.features.bank import FeatureBank, weight_and_bias
 from ood_lab.features.bank_sums import sums_bank
 from ood_lab.features.cached_extraction import extract, made_from

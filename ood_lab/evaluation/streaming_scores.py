@@ -19,8 +19,8 @@ from ood_lab.common.errors import UserError
 from ood_lab.detectors import Detector, DetectorRefusal, checked_score
 from ood_lab.evaluation.detector_fitting import each_that_works, fit_within
 from ood_lab.evaluation.detector_tuning import Selection, Tuning, with_tuned
+from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
 from ood_lab.evaluation.second_pass import SecondPass
-from ood_lab.evaluation.table_parts import PartFiles, PartSink
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.extraction_hooks import BankColumn
 from ood_lab.features.process_agreement import made_by_main

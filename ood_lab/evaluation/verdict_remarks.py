@@ -16,8 +16,8 @@ def shift_remarks(facts: Mapping[str, Any]) -> Iterator[str]:
     """How the shift was measured, and why a scale is missing.
 
     Args:
-        facts: ``rulers`` (see :func:`~ood_lab.evaluation.shift_rulers.shift_in_units`) and, of
-            features of the classifier, ``unsplit`` and ``by``.
+        facts: ``rulers`` (see :mod:`~ood_lab.evaluation.shift.shift_rulers`) and, of features of
+            the classifier, ``unsplit`` and ``by``.
     """
     rulers = facts.get("rulers", ())
     if facts.get("unsplit"):

@@ -38,7 +38,7 @@ def read_runs(place: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     tables, facts = zip(*map(read_run, seeds), strict=True)
     if any(other["n"] != facts[0]["n"] for other in facts[1:]):
         raise UserError(f"the runs in {place} have evaluated other images: name one of them")
-    keys = ["detector", "ood", "semantic_level", "covariate_level", "metric"]
+    keys = ["detector", "dataset", "semantic_level", "covariate_level", "metric"]
     everything: pd.DataFrame = pd.concat(tables, ignore_index=True)
     means = everything.groupby(keys, dropna=False, sort=False)
     mean = means.agg(value=("value", "mean"), n_id=("n_id", "first"), n_ood=("n_ood", "first"))
@@ -63,7 +63,7 @@ def read_run(run: Path) -> tuple[pd.DataFrame, dict[str, Any]]:
     results = of_kind(read_results(run), "detection")
     manifest, config = read_json(run / "manifest.json"), read_config(run)
     accuracy = manifest["id_accuracy"]
-    counts = results.dropna(subset=["ood"]).groupby("ood")["n_ood"].max()
+    counts = results.dropna(subset=["dataset"]).groupby("dataset")["n_ood"].max()
     return results, {
         **MEANING[manifest["fpr95_positive"]],
         "model": manifest["model"],
@@ -125,13 +125,13 @@ def _value(row: PublishedRow, results: pd.DataFrame, shift_order: Sequence[str])
     ]
     group = whole & (results["metric"] == f"mean_{row.ood}_{row.metric}")
     if row.ood == "all":
-        chosen = table[table["ood"].isna()]
+        chosen = table[table["dataset"].isna()]
     elif row.ood == "mean":
-        chosen = table[table["ood"].isin(shift_order)]
+        chosen = table[table["dataset"].isin(shift_order)]
     elif group.any():
         chosen = results[group & (results["detector"] == row.detector)]
     else:
-        chosen = table[table["ood"] == row.ood]
+        chosen = table[table["dataset"] == row.ood]
     return float(chosen["value"].mean())
 
 

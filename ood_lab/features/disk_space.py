@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import math
@@ -20,6 +21,7 @@ from ood_lab.common.errors import UserError
 
 log = logging.getLogger(__name__)
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 #: Bytes from which a tensor of a bank is a mapped file.
 MAPPED = 2**30
 
@@ -43,8 +45,8 @@ def require_space(folder: Path, needed: int, what: str) -> None:
     free = shutil.disk_usage(existing).free
     if needed > free:
         raise UserError(
-            f"{what} needs {needed:,} bytes under '{folder}' but {free:,} are free: free some "
-            "space or choose another folder"
+            f"{what} needs {needed:,} bytes under '{folder}' but {free:,} are free: make "
+            "room, and the same command resumes; or choose another folder"
         )
 
 
@@ -85,7 +87,9 @@ def writing(root: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, SafetensorError) as error:
+        full = getattr(error, "errno", None) in _FULL or "os error 28" in str(error)
+        remedy = "make room, and the same command resumes; or " if full else ""
         raise UserError(
-            f"feature banks cannot be written under '{root}' ({error}): free some space or choose "
-            "another folder"
+            f"feature banks cannot be written under '{root}' ({error}): {remedy}choose another "
+            "folder"
         ) from error

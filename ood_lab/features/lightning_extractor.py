@@ -16,22 +16,21 @@ from torch.nn import functional as F
 from ood_lab.features.chunk_choice import Chunk, ChunkSearch, chunk_search, memory_format_of
 from ood_lab.features.extraction_hooks import BankColumn, GradientColumn, input_gradients
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.head_check import kept_state
 from ood_lab.models.output import Output
 
 
 @contextmanager
 def frozen(backbone: Backbone) -> Iterator[None]:
     """Puts the backbone into eval mode without parameter gradients, and back afterwards."""
-    training = {module: module.training for module in backbone.modules()}
     gradients = {parameter: parameter.requires_grad for parameter in backbone.parameters()}
-    backbone.eval().requires_grad_(False)
-    try:
-        yield
-    finally:
-        for module, mode in training.items():
-            module.training = mode
-        for parameter, required in gradients.items():
-            parameter.requires_grad_(required)
+    with kept_state(backbone):
+        backbone.eval().requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter, required in gradients.items():
+                parameter.requires_grad_(required)
 
 
 class _Stopwatch:

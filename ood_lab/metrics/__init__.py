@@ -6,7 +6,7 @@ One rule everywhere: a higher score means "more OOD", and every value is a share
 """
 
 from ood_lab.metrics.best_set import JointEstimate, mean_aurocs
-from ood_lab.metrics.hierarchy_accuracy import DATING_COLUMNS, dating_table
+from ood_lab.metrics.hierarchy_accuracy import HIERARCHY_COLUMNS, hierarchy_table
 from ood_lab.metrics.miss_distances import (
     KEPT,
     MissDistances,
@@ -53,10 +53,10 @@ from ood_lab.metrics.verdict import BASELINE, FEWEST_OF_A_VERDICT, VERDICT, verd
 
 __all__ = [
     "BASELINE",
-    "DATING_COLUMNS",
     "FEWEST",
     "FEWEST_FOR_THRESHOLD",
     "FEWEST_OF_A_VERDICT",
+    "HIERARCHY_COLUMNS",
     "KEPT",
     "REVERSED",
     "VERDICT",
@@ -78,7 +78,6 @@ __all__ = [
     "bootstrap",
     "bootstrap_p_values",
     "dad",
-    "dating_table",
     "delong",
     "delong_p_values",
     "e_aurc",
@@ -88,6 +87,7 @@ __all__ = [
     "follow_all",
     "follow_results",
     "fpr_at_tpr",
+    "hierarchy_table",
     "holm",
     "known_metrics",
     "levels_of",

@@ -10,12 +10,12 @@ from numpy.typing import ArrayLike
 
 from ood_lab.metrics.resampling.intervals import wilson_interval
 
-DATING_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
+HIERARCHY_COLUMNS = ["subset", "metric", "name", "n", "correct", "value", "ci_low", "ci_high"]
 #: Subset of all images.
 ALL = "all"
 
 
-def dating_table(
+def hierarchy_table(
     labels: ArrayLike,
     predictions: ArrayLike,
     names: Sequence[str],
@@ -36,7 +36,7 @@ def dating_table(
         subsets: bool masks ``[N]`` by name, such as one per category.
 
     Returns:
-        Columns :data:`DATING_COLUMNS`, shares in [0, 1]: for each subset, ``all`` first, the
+        Columns :data:`HIERARCHY_COLUMNS`, shares in [0, 1]: for each subset, ``all`` first, the
         accuracy (no ``name``), then the recall of every class. Without images, value and
         interval are NaN.
 
@@ -60,7 +60,7 @@ def dating_table(
             (subset, "recall", name, *_share(hits, total))
             for name, hits, total in zip(names, correct, n, strict=True)
         ]
-    return pd.DataFrame(rows, columns=DATING_COLUMNS)
+    return pd.DataFrame(rows, columns=HIERARCHY_COLUMNS)
 
 
 def _share(correct: int, n: int) -> tuple[int, int, float, float, float]:

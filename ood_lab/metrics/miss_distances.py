@@ -19,7 +19,7 @@ from ood_lab.metrics.verdict import BASELINE
 from ood_lab.schema.results import Kind
 
 #: Rows about what detectors miss.
-KIND = Kind("misses", "image", ("detector", "axis"))
+KIND = Kind("miss_distance", "image", ("detector", "axis"))
 #: Share of ID that is kept where an OOD image counts as missed.
 KEPT = 0.95
 

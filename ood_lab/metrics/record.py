@@ -177,8 +177,8 @@ _SELECTIVE = (
     "when those with the highest scores are rejected and 50, 80 or 90% are kept; higher is better."
 )
 ACCURACY_AT_50 = Metric("accuracy_at_coverage_50", "Acc@50%", _SELECTIVE, of_sets=False)
-ACCURACY_AT_80 = Metric("accuracy_at_80", "Acc@80%", _SELECTIVE, of_sets=False)
-ACCURACY_AT_90 = Metric("accuracy_at_90", "Acc@90%", _SELECTIVE, of_sets=False)
+ACCURACY_AT_80 = Metric("accuracy_at_coverage_80", "Acc@80%", _SELECTIVE, of_sets=False)
+ACCURACY_AT_90 = Metric("accuracy_at_coverage_90", "Acc@90%", _SELECTIVE, of_sets=False)
 ID_ACCURACY = Metric(
     "id_accuracy",
     "ID accuracy",

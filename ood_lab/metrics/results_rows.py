@@ -23,7 +23,7 @@ from ood_lab.schema.results import Kind
 from ood_lab.schema.shift_axes import AXES
 
 #: ``n`` = ``n_id`` + ``n_ood``; ``shift_level``: place of the set in the declared shift order.
-KIND = Kind("detection", "image", ("detector", "ood", "shift_level", "n_id", "n_ood"))
+KIND = Kind("detection", "image", ("detector", "dataset", "shift_level", "n_id", "n_ood"))
 TRENDS: dict[str, Callable[..., Any]] = {
     "correlation": shift_correlation,
     "sensitivity": shift_sensitivity,
@@ -43,17 +43,18 @@ def results_of(evaluation: Evaluation, model: str) -> pd.DataFrame:
       ``ood``, by average precision with ``id``.
     - All OOD sets (two or more) but those of a grid: ``mean_<metric>``, the plain mean, see
       :func:`~ood_lab.metrics.score_evaluation.sets_of_means`; group of OOD sets:
-      ``mean_<group>_<metric>``. ood is None.
+      ``mean_<group>_<metric>``. dataset is None.
     - All sets in shift order (two or more), or of two or more groups: ``dad`` over ``fpr95``.
     - Set with levels: AUROC and FPR95 of every cell (both levels given) and of every level (the
       other level NaN), which is the mean over the level's cells that are not NaN, so that uneven
       cells do not mix one shift into the other; ``correlation_<axis>_<metric>`` and
       ``sensitivity_<axis>_<metric>`` of these means.
-    - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and ood are None.
+    - ``id_accuracy`` when ID rows have labels, with Wilson's interval; detector and dataset are
+      None.
       With csID sets it is that of ID test alone, ``id_accuracy_<set>`` that of each csID set and
       ``id_accuracy_full_spectrum`` that of all of them together with ID test.
-    - ``aurc, e_aurc, augrc, accuracy_at_<coverage in %>`` of the ID errors (ood is None) and of ID
-      errors together with each OOD set, where the predictions mean something; see
+    - ``aurc, e_aurc, augrc, accuracy_at_coverage_<%>`` of the ID errors (dataset is None) and of
+      ID errors together with each OOD set, where the predictions mean something; see
       :mod:`ood_lab.metrics.selective`.
 
     Args:
@@ -104,7 +105,7 @@ def _table(
     table = KIND.table(rows, model=model, seed=seed)
     table["n_id"] = table["n_id"].astype("float64").fillna(n_id).astype("int64")
     table["n"] = table["n_id"] + table["n_ood"]
-    table["shift_level"] = table["ood"].map(place).astype("float64")
+    table["shift_level"] = table["dataset"].map(place).astype("float64")
     for axis in AXES:
         table[f"{axis}_level"] = table[f"{axis}_level"].astype("float64")
     return table
@@ -144,7 +145,9 @@ def _group_rows(
 def _failure_rows(evaluation: Evaluation, cell: FailureCell) -> Iterator[Row]:
     sizes = {"n_id": cell.n_id, "n_ood": cell.n_ood}
     for metric, values in cell.values.items():
-        yield from _rows(evaluation, metric, values, cell.ends[metric], ood=cell.ood, **sizes)
+        yield from _rows(
+            evaluation, metric, values, cell.ends[metric], dataset=cell.dataset, **sizes
+        )
 
 
 def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[Row]:
@@ -156,7 +159,7 @@ def _accuracy_rows(rows: pd.DataFrame, metric: str = "id_accuracy") -> Iterator[
         low, high = wilson_interval(accuracy, len(labelled))
         yield {
             "detector": None,
-            "ood": None,
+            "dataset": None,
             "n_id": len(rows),
             "n_ood": 0,
             "metric": metric,
@@ -175,7 +178,7 @@ def _csid_accuracy_rows(evaluation: Evaluation) -> Iterator[Row]:
 
 def _set_rows(evaluation: Evaluation) -> Iterator[Row]:
     for group, name in enumerate(evaluation.ood_names):
-        yield from _group_rows(evaluation, evaluation.sets, group, _names(evaluation), ood=name)
+        yield from _group_rows(evaluation, evaluation.sets, group, _names(evaluation), dataset=name)
 
 
 def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -186,7 +189,9 @@ def _mean_rows(evaluation: Evaluation) -> Iterator[Row]:
         for metric in _names(evaluation):
             values, draws = evaluation.mean(metric, names)
             ends = measured.mean_ends(metric, members, values, draws, evaluation.n_id)
-            yield from _rows(evaluation, f"{mean}_{metric}", values, ends, ood=None, n_ood=n_ood)
+            yield from _rows(
+                evaluation, f"{mean}_{metric}", values, ends, dataset=None, n_ood=n_ood
+            )
 
 
 def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
@@ -195,7 +200,7 @@ def _dad_rows(evaluation: Evaluation) -> Iterator[Row]:
         values, draws = evaluation.dad()
         sizes = evaluation.sets.n_ood[:count]
         ends = bootstrap_interval(draws, min(evaluation.n_id, *sizes))
-        yield from _rows(evaluation, "dad", values, ends, ood=None, n_ood=sum(sizes))
+        yield from _rows(evaluation, "dad", values, ends, dataset=None, n_ood=sum(sizes))
 
 
 def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
@@ -208,7 +213,7 @@ def _level_rows(evaluation: Evaluation, of_set: LevelCells) -> Iterator[Row]:
                 of_set.measured,
                 cell,
                 _names(evaluation, True),
-                ood=of_set.ood,
+                dataset=of_set.dataset,
                 **levels,
             )
     for axis in of_set.axes:
@@ -230,7 +235,7 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
             metric,
             values[:, position],
             of_set.measured.mean_ends(metric, members[level], *numbers, evaluation.n_id),
-            ood=of_set.ood,
+            dataset=of_set.dataset,
             n_ood=int(n_ood[members[level]].sum()),
             **{f"{axis}_level": level},
         )
@@ -248,6 +253,6 @@ def _axis_rows(evaluation: Evaluation, of_set: LevelCells, axis: str, metric: st
             f"{name}_{axis}_{metric}",
             trend(values.T, levels),
             (low, high),
-            ood=of_set.ood,
+            dataset=of_set.dataset,
             n_ood=int(n_ood.sum()),
         )

@@ -45,7 +45,7 @@ class Evaluation:
             a ``shift_order`` the order of the groups is what the DAD goes by.
         fpr95_positive: the positive class of the headline FPR95; AUPR is by the trapezoid with
             ``ood``, average precision with ``id``.
-        draws: bootstrap draws.
+        n_bootstrap: bootstrap draws.
         min_count: a cell with fewer samples is NaN, with its n.
         level_sets: sets to break down by level; default all that have levels.
         extra: ``module.NAME`` of further metrics, see :mod:`ood_lab.metrics.record`.
@@ -66,7 +66,7 @@ class Evaluation:
         shift_order: Sequence[str] = (),
         groups: Mapping[str, Sequence[str]] | None = None,
         fpr95_positive: PositiveClass = "ood",
-        draws: Draws = 1000,
+        n_bootstrap: Draws = 1000,
         min_count: Count = 10,
         level_sets: Sequence[str] | None = None,
         extra: Sequence[str] = (),
@@ -83,7 +83,7 @@ class Evaluation:
         self.fpr95_positive = fpr95_positive
         self.metrics = (*metrics, *load_metrics(extra))
         self.headline_fpr = _HEADLINE[fpr95_positive]
-        self.seed, self.draws, self.min_count = seed, draws, min_count
+        self.seed, self.n_bootstrap, self.min_count = seed, n_bootstrap, min_count
         self._aupr_method = _AUPR_METHOD[fpr95_positive]
         self.csid = list(csid)
         self.test_rows = scores[scores["dataset"] == id_name]
@@ -161,7 +161,7 @@ class Evaluation:
     @cached_property
     def mean_sets(self) -> list[str]:
         """The OOD sets that a mean is over, see :func:`sets_of_means`."""
-        levelled = {of_set.ood for of_set in self.levels}
+        levelled = {of_set.dataset for of_set in self.levels}
         return sets_of_means(self.ood_names, self.shift_levels, levelled)
 
     @cached_property
@@ -237,7 +237,7 @@ class Evaluation:
                 ood,
                 [self.matrix(part) for part in parts],
                 wrong,
-                draws=self.draws,
+                draws=self.n_bootstrap,
                 seed=self.seed,
                 copies=None if made_of is None else PhotographGroups.of(made_of),
             )
@@ -259,7 +259,7 @@ class Evaluation:
         job = drawing(
             self.id_matrix,
             [blocks[g] for g in enough],
-            draws=self.draws,
+            draws=self.n_bootstrap,
             seed=self.seed,
             aupr_method=self._aupr_method,
             metrics=metrics,
@@ -280,7 +280,7 @@ class Evaluation:
             for record in metrics:
                 metric = record.name
                 measured.values[metric] = np.full(shape, np.nan)
-                measured.draws[metric] = np.full((*shape, self.draws), np.nan)
+                measured.draws[metric] = np.full((*shape, self.n_bootstrap), np.nan)
                 measured.ends[metric] = low, high = np.full(shape, np.nan), np.full(shape, np.nan)
                 measured.values[metric][:, kept] = values[metric]
                 for place, g in enumerate(kept):

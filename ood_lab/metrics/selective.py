@@ -26,7 +26,7 @@ MAX_DRAWS = 200
 #: Shares of images at which the accuracy of those that are accepted is told.
 COVERAGES = (0.5, 0.8, 0.9)
 AREAS = ("aurc", "e_aurc", "augrc")
-ACCURACIES = tuple(f"accuracy_at_{100 * c:.0f}" for c in COVERAGES)
+ACCURACIES = tuple(f"accuracy_at_coverage_{100 * c:.0f}" for c in COVERAGES)
 #: In the order of :meth:`Ranked.measures`.
 METRICS = AREAS + ACCURACIES
 
@@ -93,7 +93,7 @@ class Ranked:
     def measures(self, counts: Counts) -> dict[str, Floats]:
         """Every metric of this module, each ``[B]``.
 
-        ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_50, accuracy_at_80, accuracy_at_90``, see
+        ``aurc, e_aurc, augrc`` and ``accuracy_at_coverage_<50, 80 or 90>``, see
         :func:`aurc`, :func:`e_aurc`, :func:`augrc` and :func:`selective_accuracy`.
 
         Args:
@@ -251,14 +251,14 @@ class FailureCell:
     """Failure detection of all detectors on ID alone, or on ID and one OOD set.
 
     Attributes:
-        ood: name of the set; None = ID alone.
+        dataset: of the OOD images; None = ID alone.
         n_id: ID images with a label.
         n_ood: OOD images.
         values: metric -> ``[D]``.
         ends: metric -> lower and upper end of the 95% interval, ``[D]`` each.
     """
 
-    ood: str | None
+    dataset: str | None
     n_id: int
     n_ood: int
     values: dict[str, Floats]

@@ -58,13 +58,13 @@ class LevelCells:
     """The shift cells of one OOD set.
 
     Attributes:
-        ood: name of the set.
+        dataset: its name.
         cells: one row per cell with ``semantic_level`` and ``covariate_level`` (NaN for an axis the
             set does not have).
         measured: its metrics, one group per cell.
     """
 
-    ood: str
+    dataset: str
     cells: pd.DataFrame
     measured: Measured
 

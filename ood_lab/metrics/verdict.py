@@ -25,7 +25,7 @@ from ood_lab.metrics.score_evaluation import Evaluation
 from ood_lab.schema.results import Kind
 
 #: ``n`` = ``n_id`` + ``n_ood``.
-VERDICT = Kind("verdict", "image", ("detector", "ood", "n_id", "n_ood"))
+VERDICT = Kind("verdict", "image", ("detector", "dataset", "n_id", "n_ood"))
 #: The detector that others are compared with (arXiv 1610.02136).
 BASELINE = "msp"
 #: Images, or photographs, of a dataset that counts.
@@ -59,7 +59,7 @@ def verdict_of(
     - ``resolution``: the median difference of AUROC from the recommended detector that would be
       significant.
 
-    Of the recommended detector, or the first in AUROC, on every dataset (``ood``): ``auroc`` and
+    Of the recommended detector, or the first in AUROC, on every ``dataset``: ``auroc`` and
     ``fpr95`` of the tables, ``above_chance``: 1 where the lower end of AUROC is above 50%, and
     ``lead_of_other``: by how much the AUROC of another ``detector`` is significantly higher. Of a
     dataset that does not count: ``too_few`` and ``flagged``, the number of its images.
@@ -84,7 +84,7 @@ def _rows(
         left, counted = {}, evaluation.mean_sets
 
     def sized(row: Row) -> Row:
-        names = [row["ood"]] if "ood" in row else counted
+        names = [row["dataset"]] if "dataset" in row else counted
         n_id, n_ood = evaluation.n_id, sum(n_of[name] for name in names)
         return {**row, "n": n_id + n_ood, "n_id": n_id, "n_ood": n_ood}
 
@@ -99,7 +99,7 @@ def _rows(
         yield sized(_row("recommended", 1, detector=evaluation.detectors[named]))
     yield sized(_row("resolution", _resolution(aurocs, named)))
     for name, why in left.items():
-        yield sized(_row(why, n_of[name], ood=name))
+        yield sized(_row(why, n_of[name], dataset=name))
     for name in evaluation.mean_sets:
         yield from map(sized, _table_rows(evaluation, name, named))
     for name in counted:
@@ -137,19 +137,19 @@ def _table_rows(evaluation: Evaluation, ood: str, named: int) -> Iterator[Row]:
     for metric in ("auroc", "fpr95"):
         low, high = (end[named, place] for end in measured.ends[metric])
         value = measured.values[metric][named, place]
-        yield _row(metric, value, low, high, detector=evaluation.detectors[named], ood=ood)
+        yield _row(metric, value, low, high, detector=evaluation.detectors[named], dataset=ood)
 
 
 def _dataset_rows(evaluation: Evaluation, ood: str, named: int, alpha: float) -> Iterator[Row]:
     """Whether one detector is above chance on a dataset, and whether another one is better."""
     names, place = evaluation.detectors, evaluation.ood_names.index(ood)
     above = evaluation.sets.ends["auroc"][0][named, place] > CHANCE
-    yield _row("above_chance", above, detector=names[named], ood=ood)
+    yield _row("above_chance", above, detector=names[named], dataset=ood)
     behind, low, high = mean_aurocs(evaluation, [ood]).behind(named, alpha)
     first = int(np.argmin(np.nan_to_num(behind)))
     if high[first] < 0:
         numbers = (-behind[first], -high[first], -low[first])
-        yield _row("lead_of_other", *numbers, detector=names[first], ood=ood)
+        yield _row("lead_of_other", *numbers, detector=names[first], dataset=ood)
 
 
 def _ends(evaluation: Evaluation, metric: str, sets: Sequence[str], joint: JointEstimate) -> Ends:

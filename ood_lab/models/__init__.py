@@ -1,6 +1,7 @@
 """Backbones, their weights and transforms, and the module that trains them."""
 
 from ood_lab.models.backbone import Backbone
+from ood_lab.models.determinism_check import check_determinism
 from ood_lab.models.head_check import check_contract
 from ood_lab.models.image_transforms import train_transform
 from ood_lab.models.loading.headless_networks import FITTED
@@ -12,6 +13,7 @@ from ood_lab.models.loading.torch_hub import torch_hub_backbone
 from ood_lab.models.loading.torchvision_networks import torchvision_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.output import Output
+from ood_lab.models.training.checkpoint_files import WholeCheckpointIO
 from ood_lab.models.training.classifier import Classifier
 from ood_lab.models.training.epoch_seed import EpochSeed
 from ood_lab.models.training.foreign_module import OwnTraining, own_steps
@@ -20,6 +22,7 @@ from ood_lab.models.training.progress_bar import TrainingProgressBar
 from ood_lab.models.training.training_length import epochs_for
 from ood_lab.models.training.training_log import TrainingLog, total_steps
 from ood_lab.models.weights import load_weights, saved_entry, saved_labels, weights_sha256
+from ood_lab.models.weights_entries import WeightsFile
 
 __all__ = [
     "FITTED",
@@ -33,8 +36,11 @@ __all__ = [
     "ResNet18For32",
     "TrainingLog",
     "TrainingProgressBar",
+    "WeightsFile",
+    "WholeCheckpointIO",
     "WrappedBackbone",
     "check_contract",
+    "check_determinism",
     "epochs_for",
     "hf_backbone",
     "load_weights",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -30,6 +30,7 @@ class Backbone(nn.Module):
             made with; results are stamped with them.
         fitted_head: how the head, which is zero, is fitted on ID train; None where it is not.
         differentiable: gradients reach the image, and sub-modules have outputs to be read.
+        chance: what its output depends on besides the image, where the user accepts that.
         text_head: the head is made of texts that name the classes (``clip.TextHead``).
     """
 
@@ -41,12 +42,13 @@ class Backbone(nn.Module):
     fitted_head: str | None = None
     differentiable: bool = True
     text_head: bool = False
+    chance: str | None = None
 
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         raise NotImplementedError
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Takes the weights of a checkpoint, see :func:`~ood_lab.models.weights.load_weights`."""
         load_weights(self, path)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -12,7 +14,7 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
-from ood_lab.models.output import Output
+from ood_lab.models.output import Output, logits_of
 
 
 def check_contract(backbone: Backbone) -> None:
@@ -50,7 +52,7 @@ def check_contract(backbone: Backbone) -> None:
 def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
     """Names of the ``nn.Linear`` layers of ``net`` whose output equals the logits of ``image``.
 
-    ``net`` may return the logits or an :class:`Output`.
+    ``net`` may return the logits, or what has them (:func:`logits_of`).
     """
     outputs: dict[str, Tensor] = {}
     handles = [
@@ -60,11 +62,10 @@ def linear_layers_giving_logits(net: nn.Module, image: Tensor) -> list[str]:
     ]
     try:
         with evaluating(net):
-            logits = net(image)
+            logits = logits_of(net(image))
     finally:
         for handle in handles:
             handle.remove()
-    logits = logits.logits if isinstance(logits, Output) else logits
     return [
         name
         for name, out in outputs.items()
@@ -77,7 +78,23 @@ def _advice(backbone: Backbone, image: Tensor) -> str:
     candidates = linear_layers_giving_logits(net, image)
     if candidates:
         return f"the layer that does: {', '.join(candidates)}"
+    if what := probabilities(backbone(image).logits):
+        return what
     return "no linear layer does (several heads averaged, or a scale after the last layer?)"
+
+
+def probabilities(values: object) -> str | None:
+    """What to say of a network whose output ``[B, C]`` is a softmax; None where it is not."""
+    if not isinstance(values, Tensor) or values.ndim != 2:
+        return None
+    found = values.detach().double()
+    for name, p in (("softmax", found), ("log_softmax", found.exp())):
+        if bool((p >= 0).all()) and bool(((p.sum(dim=1) - 1).abs() < 1e-2).all()):
+            return (
+                f"it returns probabilities ({name}), not logits: leave the softmax at the end of "
+                "its forward out, and return what the last layer gives"
+            )
+    return None
 
 
 def _forward(backbone: Backbone, image: Tensor) -> Output:
@@ -109,19 +126,59 @@ def _check_shapes(backbone: Backbone, output: Output) -> None:
 def random_batch(net: nn.Module, input_size: tuple[int, ...]) -> Tensor:
     """The same two random images every time, ``[2, 3, H, W]`` in the dtype of ``net``."""
     generator = torch.Generator().manual_seed(0)
-    like = next(net.parameters())
-    image = torch.randn(2, *input_size, generator=generator)
-    return image.to(device=like.device, dtype=like.dtype)
+    return like_weights(net, torch.randn(2, *input_size, generator=generator))
+
+
+def like_weights(net: nn.Module, image: Tensor) -> Tensor:
+    """``image`` on the device and in the floating-point type of the weights of ``net``."""
+    like = next((p for p in net.parameters() if p.is_floating_point()), None)
+    return image if like is None else image.to(device=like.device, dtype=like.dtype)
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients inside, the mode of every sub-module again outside."""
-    modes = {part: part.training for part in module.modules()}
-    module.eval()
-    try:
+    """Evaluation mode without gradients inside.
+
+    Outside, modes, buffers and the global random states are again as they were.
+    """
+    like = next(module.parameters(), None)
+    devices = [like.device] if like is not None and like.is_cuda else []
+    with kept_state(module), kept_random_states(), torch.random.fork_rng(devices):
+        module.eval()
         with torch.no_grad():
             yield
+
+
+@contextmanager
+def kept_random_states() -> Iterator[None]:
+    """The states of ``random`` and ``numpy.random`` are afterwards what they were before."""
+    states = random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        random.setstate(states[0])
+        np.random.set_state(states[1])
+
+
+@contextmanager
+def kept_state(module: nn.Module) -> Iterator[None]:
+    """Mode and buffers of every sub-module are afterwards what they were before.
+
+    A forward pass may change them, as one that calls ``self.train()`` does.
+    """
+    modes = {part: part.training for part in module.modules()}
+    buffers = [
+        (part, name, buffer, buffer.detach().clone())
+        for part in module.modules()
+        for name, buffer in part.named_buffers(recurse=False)
+    ]
+    try:
+        yield
     finally:
         for part, training in modes.items():
             part.training = training
+        with torch.no_grad():
+            for part, name, buffer, value in buffers:
+                if not torch.equal(buffer, value):
+                    buffer.copy_(value)
+                setattr(part, name, buffer)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -62,7 +62,7 @@ class PromptBackbone(TextHead):
             "clip": self.clip.identity,
         }
 
-    def load(self, path: str | Path) -> None:
+    def load(self, path: str | os.PathLike[str]) -> None:
         """Takes the prompts of a checkpoint, once they are found to be for this very CLIP.
 
         Raises:

@@ -72,7 +72,7 @@ class RunView:
 
     Args:
         results: a results table; rows of kind ``detection`` are read. Values are fractions.
-        significance: optional rows ``detector, ood, best`` (and ``metric``, else AUROC): True
+        significance: optional rows ``detector, dataset, best`` (and ``metric``, else AUROC): True
             for every detector that is not significantly worse than the best.
         reads: what detectors look at (``logits``, ``features``, ``head``, ``network``), by name.
         findings: ``text`` and ``sets`` of what the check of the data found, as in the manifest.
@@ -109,7 +109,7 @@ class RunView:
 
     @staticmethod
     def _build_index(results: pd.DataFrame) -> dict[tuple[Any, ...], Estimate]:
-        names = ["metric", "detector", "ood", "semantic_level", "covariate_level"]
+        names = ["metric", "detector", "dataset", "semantic_level", "covariate_level"]
         keys = results[names].astype(object)
         keys = keys.where(keys.notna() & (keys != ""), None)
         counts = results.reindex(columns=["n_id", "n_ood"]).fillna(0).astype(int)
@@ -123,20 +123,20 @@ class RunView:
 
     @staticmethod
     def _find_sets(results: pd.DataFrame) -> tuple[list[str], list[str]]:
-        rows = results[results["ood"].notna() & (results["ood"] != "")]
+        rows = results[results["dataset"].notna() & (results["dataset"] != "")]
         levelled = rows["semantic_level"].notna() | rows["covariate_level"].notna()
-        level_sets = list(rows.loc[levelled, "ood"].drop_duplicates())
-        whole = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("ood")
+        level_sets = list(rows.loc[levelled, "dataset"].drop_duplicates())
+        whole = rows[~levelled & (rows["metric"] == "auroc")].drop_duplicates("dataset")
         whole = whole.sort_values("shift_level", kind="stable", na_position="last")
-        placed = set(whole.loc[whole["shift_level"].notna(), "ood"])
-        return level_sets, sets_of_means(list(whole["ood"]), placed, level_sets)
+        placed = set(whole.loc[whole["shift_level"].notna(), "dataset"])
+        return level_sets, sets_of_means(list(whole["dataset"]), placed, level_sets)
 
     @staticmethod
     def _build_significance(table: pd.DataFrame | None) -> dict[tuple[Any, ...], bool]:
         if table is None:
             return {}
         metric = table["metric"] if "metric" in table else ["auroc"] * len(table)
-        rows = zip(metric, table["detector"], table["ood"], table["best"], strict=True)
+        rows = zip(metric, table["detector"], table["dataset"], table["best"], strict=True)
         return {(m, d, _none_if_missing(o)): bool(best) for m, d, o, best in rows}
 
     @property
@@ -168,7 +168,7 @@ class RunView:
     @property
     def most_dad(self) -> int:
         """Largest possible DAD: pairs of sets of which one has the larger declared shift."""
-        placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
         alike = placed["shift_level"].value_counts()
         return int(math.comb(len(placed), 2) - sum(math.comb(n, 2) for n in alike))
 
@@ -177,7 +177,7 @@ class RunView:
         """How the OOD sets are ordered: ``in shift order``, ``by group``, or nothing."""
         if not self.most_dad:
             return ""
-        placed = self.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        placed = self.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates("dataset")
         return "in shift order" if placed["shift_level"].is_unique else "by group"
 
     @cached_property
@@ -223,7 +223,7 @@ class RunView:
     @cached_property
     def set_metrics(self) -> list[str]:
         """The metrics that compare ID with an OOD set, in the order of the results."""
-        rows = self.table[self.table["ood"].isin(self.sets) & self.table["detector"].notna()]
+        rows = self.table[self.table["dataset"].isin(self.sets) & self.table["detector"].notna()]
         names = whole(rows)["metric"].drop_duplicates()
         return [name for name in names if metric_of(name).of_sets]
 
@@ -282,14 +282,14 @@ class RunView:
 
         None where not one of them has enough images for a value.
         """
-        rows = self.table[self.table["ood"] == ood]
+        rows = self.table[self.table["dataset"] == ood]
         other = AXES[1 - AXES.index(axis)]
         pooled = rows[rows[f"{other}_level"].isna() & rows[f"{axis}_level"].notna()]
         return sorted(pooled[f"{axis}_level"].unique()) if pooled["value"].notna().any() else []
 
     def cell_levels(self, ood: str) -> tuple[list[float], list[float]]:
         """Semantic and covariate levels of the grid's cells, ascending; none without any value."""
-        rows = self.table[self.table["ood"] == ood].dropna(
+        rows = self.table[self.table["dataset"] == ood].dropna(
             subset=["semantic_level", "covariate_level"]
         )
         if not rows["value"].notna().any():
@@ -314,8 +314,8 @@ class RunView:
     def best(self, metric: str, ood: str | None, values: dict[str, float]) -> set[str]:
         """Detectors to mark in a column with ``values``, see :func:`marked`.
 
-        ``ood`` is None for ``mean_<metric>`` and ``mean_<group>_<metric>``. None is marked where
-        :attr:`has_marks` is False, nor where no detector is significantly above chance.
+        ``dataset`` is None for ``mean_<metric>`` and ``mean_<group>_<metric>``. None is marked
+        where :attr:`has_marks` is False, nor where no detector is significantly above chance.
         """
         if not self.has_marks:
             return set()

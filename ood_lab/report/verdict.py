@@ -100,7 +100,7 @@ class Verdict:
     @cached_property
     def datasets(self) -> list[str]:
         """The least shifted first: by semantic shift, then by covariate shift, else as given."""
-        names = [str(name) for name in self._of("auroc")["ood"]]
+        names = [str(name) for name in self._of("auroc")["dataset"]]
         names += [n for n in dict.fromkeys(self.shift.get("dataset", ())) if not names]
         for metric in (SEVERITY, CLASS_UNITS):
             if len(self.shift):
@@ -128,7 +128,7 @@ class Verdict:
             heads.append(head)
             columns.append(cells)
         for metric, title in (("auroc", "AUROC %"), ("fpr95", "FPR95 %")):
-            of = self._of(metric).set_index("ood")
+            of = self._of(metric).set_index("dataset")
             if len(of):
                 heads.append(Head(title, "ascending", note=str(self.named)))
                 found = of.to_dict("index")
@@ -164,7 +164,7 @@ class Verdict:
             if (mean := self._mean(metric)) is not None:
                 found[f"verdict/{metric}"] = float(mean["value"])
             for row in self._of(metric).to_dict("records"):
-                found[f"verdict/{row['ood']}/{metric}"] = float(row["value"])
+                found[f"verdict/{row['dataset']}/{metric}"] = float(row["value"])
         for row in self.shift.to_dict("records"):
             key = row["axis"] if row["axis"] != "distance" else row["metric"]
             found[f"verdict/{row['dataset']}/{key}"] = float(row["value"])
@@ -184,7 +184,9 @@ class Verdict:
     @property
     def left(self) -> dict[str, str]:
         """Datasets that do not count, and why: ``flagged`` or ``too_few``."""
-        return {str(name): why for why in ("flagged", "too_few") for name in self._of(why)["ood"]}
+        return {
+            str(name): why for why in ("flagged", "too_few") for name in self._of(why)["dataset"]
+        }
 
     # The words
 
@@ -244,11 +246,11 @@ class Verdict:
 
     def _exceptions(self) -> Iterator[str]:
         above = self._of("above_chance")
-        missed = [str(name) for name in above.loc[above["value"] == 0, "ood"]]
+        missed = [str(name) for name in above.loc[above["value"] == 0, "dataset"]]
         if missed and self.recommended:
             yield f"AUROC of {self.named} is not significantly above 50% on {some(missed)}."
         for row in self._of("lead_of_other").to_dict("records")[:_NAMED]:
-            yield f"On {row['ood']}, AUROC of {row['detector']} is {_points(row)} higher."
+            yield f"On {row['dataset']}, AUROC of {row['detector']} is {_points(row)} higher."
         inverted = self._of("inverted").query("value == 1")["detector"]
         if len(inverted):
             verb = "rates" if len(inverted) == 1 else "rate"
@@ -312,10 +314,8 @@ def shift_units(results: pd.DataFrame) -> pd.DataFrame:
     rows = rows[rows["metric"].isin([CLASS_UNITS, SEVERITY, RATIO])]
     if not len(rows):
         return pd.DataFrame()
-    columns = ["set", "model", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-    return (
-        rows[columns].rename(columns={"set": "dataset", "model": "encoder"}).reset_index(drop=True)
-    )
+    columns = ["dataset", "encoder", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+    return rows[columns].reset_index(drop=True)
 
 
 def _unit_cell(row: Mapping[Any, Any] | None) -> Cell:

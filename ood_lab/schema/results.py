@@ -21,6 +21,8 @@ CORE = (
 )
 #: Names of metrics in the results of earlier versions: each now says which class is positive.
 FORMER_METRICS = frozenset({"fpr95_ood", "fpr95_id"})
+#: Columns of earlier versions for what is ``dataset`` now.
+FORMER_COLUMNS = ("ood", "set")
 
 #: A key that only rows of a part of a set fill, in words: ``wording 2``, ``distance 3``.
 PART = "part"
@@ -41,9 +43,11 @@ class Kind:
     keys: tuple[str, ...]
 
     def table(
-        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str, seed: int
+        self, rows: pd.DataFrame | Iterable[Mapping[str, Any]], *, model: str | None, seed: int
     ) -> pd.DataFrame:
         """Rows as a table with the core columns, then the keys; what a row lacks is missing.
+
+        ``model`` is None where no model is measured, but data.
 
         Raises:
             ValueError: a row has a column that is not declared.
@@ -92,7 +96,9 @@ def read_results(folder: Path) -> pd.DataFrame:
     """
     results = read_table(folder / RESULTS)
     missing = [f"has no column {name}" for name in CORE if name not in results]
-    if reasons := missing or [f"calls a metric {name}" for name in _former_names(results)]:
+    former = [f"has a column {name}" for name in FORMER_COLUMNS if name in results]
+    metrics = [f"calls a metric {name}" for name in _former_names(results)]
+    if reasons := [*missing, *former, *metrics]:
         raise UserError(
             f"{folder / RESULTS} was written by an earlier version of ood_lab (it {reasons[0]}): "
             "repeat the command of that run with force=true; features that were extracted and "

@@ -15,8 +15,9 @@ from ood_lab.metrics.ood import Floats
 from ood_lab.metrics.resampling.photograph_groups import PhotographGroups
 from ood_lab.schema.results import Kind
 
-#: ``order``: place of the set by its mean; ``p_next``: see :func:`summarise_degrees`.
-KIND = Kind("shift", "image", ("set", "axis", "order", "p_next"))
+#: ``encoder``: the network whose features measure; ``order``: place of the set by its mean;
+#: ``p_next``: see :func:`summarise_degrees`.
+KIND = Kind("shift", "image", ("dataset", "encoder", "axis", "order", "p_next"))
 #: Numbers that are resampled in one numpy call.
 _BATCH = 4_000_000
 
@@ -42,7 +43,7 @@ def summarise_degrees(
             together, and ``n`` counts photographs.
 
     Returns:
-        One row per set: ``set, n, mean, mean_low, mean_high, median, median_low, median_high,
+        One row per set: ``dataset, n, mean, mean_low, mean_high, median, median_low, median_high,
         order, p_next, differs_from_next``; the last two are missing for the last set.
 
     Raises:
@@ -77,19 +78,19 @@ def summarise_degrees(
 
 
 def shift_results(
-    summary: pd.DataFrame, model: str, seed: int, rulers: pd.DataFrame | None = None
+    summary: pd.DataFrame, encoder: str, seed: int, rulers: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """A results table of a summary: four metrics of every set and axis.
 
     Args:
-        summary: see :func:`ood_lab.evaluation.image_distances.summarised`.
-        model: the CLIP.
+        summary: see :func:`ood_lab.evaluation.shift.image_distances.summarised`.
+        encoder: the CLIP or classifier whose features measure.
         seed: of the bootstrap.
         rulers: values of :func:`ood_lab.shift.read_ruler`, each a row more.
     """
     rows: list[dict[Any, Any]] = [
         {
-            **{key: row[key] for key in ("set", "axis", "n", "order")},
+            **{key: row[key] for key in ("dataset", "axis", "n", "order")},
             "metric": metric,
             "value": row[metric],
             "ci_low": row[f"{metric}_low"],
@@ -101,14 +102,14 @@ def shift_results(
         if not np.isnan(row[metric])
     ]
     if rulers is not None:
-        order = summary.set_index(["set", "axis"])["order"]
-        columns = ["set", "axis", "metric", "value", "ci_low", "ci_high", "n"]
-        known = rulers[rulers["value"].notna()].rename(columns={"dataset": "set"})
+        order = summary.set_index(["dataset", "axis"])["order"]
+        columns = ["dataset", "axis", "metric", "value", "ci_low", "ci_high", "n"]
+        known = rulers[rulers["value"].notna()]
         rows += [
-            {**row, "order": order[row["set"], row["axis"]]}
+            {**row, "order": order[row["dataset"], row["axis"]]}
             for row in known[columns].to_dict("records")
         ]
-    return KIND.table(rows, model=model, seed=seed)
+    return KIND.table([row | {"encoder": encoder} for row in rows], model=None, seed=seed)
 
 
 def _row(
@@ -116,7 +117,7 @@ def _row(
 ) -> dict[str, object]:
     mean, median = percentile_interval(mean_draws, n), percentile_interval(median_draws, n)
     return {
-        "set": name,
+        "dataset": name,
         "n": n,
         "mean": float(values.mean()),
         "mean_low": float(mean[0]),

@@ -17,7 +17,7 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
         data: its OOD sets may have ``semantic_level`` and ``covariate_level``.
 
     Returns:
-        One row per set with both levels, decomposition, degree and level: ``ood, decomposition,
+        One row per set with both levels, decomposition, degree and level: ``dataset, decomposition,
         degree, level, n, spearman`` (over images), ``spearman_cells`` (over means of the cells of
         the known grid). Degree and level of the same axis should agree, of different axes not.
     """
@@ -36,7 +36,7 @@ def agreement(degrees: pd.DataFrame, data: OODDataModule) -> pd.DataFrame:
                     column = f"{level}_level"
                     rows.append(
                         {
-                            "ood": name,
+                            "dataset": name,
                             "decomposition": suffix.removeprefix("_") or "laid",
                             "degree": f"D_{degree}",
                             "level": level,

@@ -37,7 +37,7 @@ class Separability(NamedTuple):
     """The findings of :func:`separability`.
 
     Attributes:
-        table: one row per set, nearest first: ``set, n, components, bhattacharyya, mean_term,
+        table: one row per set, nearest first: ``dataset, n, components, bhattacharyya, mean_term,
             covariance_term``.
         projection: the first components, for a figure.
         points: name -> coordinates ``[n, 2] float64``; ``id`` first.
@@ -124,7 +124,7 @@ def separability(
     for name in sets:
         mean_term, covariance_term = bhattacharyya(points["id"], points[name])
         rows.append((name, len(points[name]), points[name].shape[1], mean_term, covariance_term))
-    columns = ["set", "n", "components", "mean_term", "covariance_term"]
+    columns = ["dataset", "n", "components", "mean_term", "covariance_term"]
     table = pd.DataFrame(rows, columns=columns)
     table.insert(3, "bhattacharyya", table["mean_term"] + table["covariance_term"])
     table = table.sort_values("bhattacharyya", ignore_index=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ood_lab.evaluation.shift_encoder import save_matrices
+from ood_lab.evaluation.shift.shift_encoder import save_matrices
 from ood_lab.report.rendering.run_summary import show_accuracies
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.schema.results import ACCURACY, write_results

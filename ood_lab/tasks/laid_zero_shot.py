@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ood_lab.clip import zero_shot_weights
 from ood_lab.common.errors import UserError
-from ood_lab.evaluation.shift_encoder import clip_features, load_decompositions
+from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.metrics import wilson_interval
 from ood_lab.report.rendering.page import write_summary
 from ood_lab.report.rendering.table import Head, Table, estimate_cell, name_cell

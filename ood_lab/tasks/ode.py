@@ -308,7 +308,7 @@ class Ode(CaptionBenchmark):
         names = np.array([o.meta.get("split", o.composition.criterion) for o in orders])
         features |= {name: made[names == name] for name in dict.fromkeys(names.tolist())}
         write_csv(effectiveness(features), ws.folder / "effectiveness.csv")
-        tables = [pd.DataFrame(rows).assign(set=name) for name, rows in features.items()]
+        tables = [pd.DataFrame(rows).assign(dataset=name) for name, rows in features.items()]
         write_table(pd.concat(tables).rename(columns=str), ws.folder / "features.parquet")
 
     # Third stage.

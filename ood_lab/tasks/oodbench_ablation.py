@@ -71,7 +71,7 @@ class OODBenchAblation(Task):
             )
             write_csv(differences, ws.folder / "differences.csv")
             blocks += _differences(differences, labels)
-        said = _said(table, differences, labels, int(ws.metrics["draws"]))
+        said = _said(table, differences, labels, int(ws.metrics["n_bootstrap"]))
         blocks[:0] = [Text(sentence, "answer") for sentence in said]
         write_summary(blocks, ws.folder, "oodbench_ablation")
         print_blocks(blocks)

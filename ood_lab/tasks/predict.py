@@ -33,21 +33,30 @@ from ood_lab.detectors import (
     save_detector,
     save_onnx,
 )
-from ood_lab.evaluation.calibration import (
+from ood_lab.evaluation.detector_fitting import memory_limit
+from ood_lab.evaluation.id_accuracy import held_out_accuracy
+from ood_lab.evaluation.prediction.calibration import (
     fit_and_held_out,
     fit_detectors,
     load_detectors,
     with_enough_held_out,
     without_training_images,
 )
-from ood_lab.evaluation.detector_fitting import memory_limit
-from ood_lab.evaluation.id_accuracy import held_out_accuracy
-from ood_lab.evaluation.prediction_tables import (
+from ood_lab.evaluation.prediction.prediction_tables import (
     PredictionSink,
     judged_at_once,
     judged_in_parts,
     made_by,
     predictions,
+)
+from ood_lab.evaluation.prediction.table_parts import PartFiles, files_to_make
+from ood_lab.evaluation.prediction.thresholds import Thresholds
+from ood_lab.evaluation.prediction.unlabelled_images import (
+    Images,
+    Listed,
+    list_images,
+    opened,
+    tell_passed,
 )
 from ood_lab.evaluation.second_pass import SecondPass
 from ood_lab.evaluation.split_features import (
@@ -56,9 +65,6 @@ from ood_lab.evaluation.split_features import (
     moments_for,
     split_by_columns,
 )
-from ood_lab.evaluation.table_parts import PartFiles, files_to_make
-from ood_lab.evaluation.thresholds import Thresholds
-from ood_lab.evaluation.unlabelled_images import Images, Listed, list_images, opened, tell_passed
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.bank_identity import transform_text
 from ood_lab.features.cached_extraction import extract, made_from
@@ -98,7 +104,7 @@ class Predict(Task):
     has a row per image: ``path, predicted``, for every detector ``<name>_score`` (higher = more
     OOD), ``<name>_p_value`` and ``<name>_is_ood`` (p-value ≤ alpha, or score ≥ a given threshold),
     and ``error`` (why an image could not be read). Held-out ID images are those of the val split
-    that are no training images, see :func:`~ood_lab.evaluation.calibration.fit_detectors`; p-values
+    that are no training images, see :mod:`~ood_lab.evaluation.prediction.calibration`; p-values
     are those of :class:`~ood_lab.detectors.deployment.calibration.CalibratedDetector`. Whether more
     images are flagged than by chance is tested by
     :func:`~ood_lab.metrics.resampling.chance_level.flagged_p_value`.
@@ -109,7 +115,7 @@ class Predict(Task):
     detectors; the files that the addresses name are not asked.
 
     Args:
-        images: see :func:`~ood_lab.evaluation.unlabelled_images.read_images`.
+        images: see :func:`~ood_lab.evaluation.prediction.unlabelled_images.read_images`.
         detector_file: saved detectors to use instead of fitting.
         alpha: largest false alarm rate on ID images, with as many held-out ones at least as it
             takes for a p-value to be that small; None = 0.05, or that of the saved detector.

@@ -21,14 +21,14 @@ from ood_lab.detectors import (
     checked_score,
     too_few,
 )
-from ood_lab.evaluation.calibration import n_held_out
 from ood_lab.evaluation.detector_fitting import memory_limit, rows_of, score_banks
 from ood_lab.evaluation.detector_tuning import with_tuned
 from ood_lab.evaluation.fit_warnings import doubtful_fits, suspicious
-from ood_lab.evaluation.hierarchy_tables import dating_of, heads_to_read
+from ood_lab.evaluation.hierarchy_tables import heads_to_read, hierarchy_results
 from ood_lab.evaluation.id_accuracy import Chance, accuracy_warnings, check_id_accuracy
-from ood_lab.evaluation.image_distances import Distances, pooled
+from ood_lab.evaluation.prediction.calibration import n_held_out
 from ood_lab.evaluation.run_page import write_page
+from ood_lab.evaluation.shift.image_distances import Distances, pooled
 from ood_lab.evaluation.split_features import Extraction, check_sizes, chosen_sets, split_by_columns
 from ood_lab.evaluation.streaming_scores import Fitted, fit_before, joined_scores
 from ood_lab.evaluation.verdict_remarks import remarks_of
@@ -64,6 +64,10 @@ log = logging.getLogger(__name__)
 PASSED = "passed"
 
 
+#: Of a network that does not know the classes.
+_LOST = "No detector is recommended: the ID accuracy is no better than chance."
+
+
 @dataclass(frozen=True)
 class Passed:
     """What the passes of the network have left; the banks of the other ranks are empty.
@@ -90,8 +94,8 @@ class Score(Task):
     """Extracts what no bank holds yet, scores, writes ``scores.parquet`` and ``results.*``.
 
     ``significance.csv`` has the tests between all pairs of detectors.
-    Where the ID test set has levels or a category, ``dating.csv`` too. Without any OOD set there
-    is the accuracy on ID alone, and ``scores.parquet`` holds predictions.
+    Where the ID test set has levels or a category, rows of kind ``hierarchy``. Without any OOD set
+    there is the accuracy on ID alone, and ``scores.parquet`` holds predictions.
 
     Args:
         memory_limit_gb: bound on what a detector's fit may need; None = 80% of free memory.
@@ -167,7 +171,8 @@ class Score(Task):
         if not ws.is_main:
             return None
         expected = ws.model.get("expected_id_acc")
-        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected)
+        by_shape = ws.model.get("match") == "shape" and not ws.cfg.debug
+        accuracy = check_id_accuracy(banks["test"], ws.data.classes, expected, by_shape)
         ws.manifest |= _facts(ws, banks["test"], accuracy) | {"refused": passed.refused}
         ws.manifest |= second.describe()
         with ws.stages("score"):
@@ -249,6 +254,7 @@ class Score(Task):
         manifest |= {
             "verdict": {
                 "remarks": [
+                    *([_LOST] if lost else []),
                     *([asked_sentence(asked.said_of(ood_sets), asked.name)] if asked else []),
                     *remarks_of(manifest),
                 ],
@@ -256,7 +262,7 @@ class Score(Task):
             },
             "threshold": threshold_of(usable[named], banks, ws.data.classes) if named else None,
             "detectors": {
-                n: {"reads": usable[n].input_type} | usable[n].describe() | timing[n]
+                n: {"input_type": usable[n].input_type} | usable[n].describe() | timing[n]
                 for n in timing
             }
             | ({asked.name: asked.describe()} if asked else {}),
@@ -315,10 +321,10 @@ class Score(Task):
         asked: MembershipScores | None = None,
     ) -> pd.DataFrame:
         """Writes the results, shows them, and draws the page last: no number depends on it."""
-        manifest, dating = ws.manifest, None
+        manifest, hierarchy = ws.manifest, None
         if manifest["id_accuracy"] is not None:
             model = manifest["model"]
-            dating = dating_of(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
+            hierarchy = hierarchy_results(ws.data, banks["test"], ws.backbone, model, ws.model_seed)
         if distances is not None:
             by = str(distances.facts["by"])
             write_results(
@@ -327,8 +333,8 @@ class Score(Task):
         write_results(results, ws.folder)
         if asked is not None:
             write_results(said_results(asked, ws.seed), ws.folder)
-        if dating is not None:
-            write_results(dating, ws.folder)
+        if hierarchy is not None:
+            write_results(hierarchy, ws.folder)
         if distances is not None:
             n = int((distances.degrees["dataset"] != "test").sum())
             model = manifest["model"]
@@ -339,7 +345,7 @@ class Score(Task):
         if self.report:
             with ws.stages("report"), optional("report.html"):
                 features = {n: b for n, b in banks.items() if isinstance(b, FeatureBank)}
-                shown = (results, best, manifest, dating, distances, verdict)
+                shown = (results, best, manifest, hierarchy, distances, verdict)
                 write_page(ws.folder, ws.data, features, scores, *shown)
         return results
 

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from ood_lab.common.arguments import Count, Levels
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import read_json, read_table, write_table
-from ood_lab.evaluation.image_distances import (
+from ood_lab.evaluation.shift.image_distances import (
     SPLIT,
     WHOLE,
     Distances,
@@ -25,7 +25,7 @@ from ood_lab.evaluation.image_distances import (
     own_distances,
     summarised,
 )
-from ood_lab.evaluation.shift_encoder import (
+from ood_lab.evaluation.shift.shift_encoder import (
     HELD_OUT,
     LaidSettings,
     clip_features,
@@ -37,7 +37,7 @@ from ood_lab.evaluation.shift_encoder import (
     load_decompositions,
     unknowing,
 )
-from ood_lab.evaluation.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances, shift_in_units
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to

@@ -10,9 +10,9 @@ import pandas as pd
 
 from ood_lab.common.arguments import Count
 from ood_lab.common.files import write_csv, write_table
-from ood_lab.evaluation.image_distances import SPLIT, measured_degrees, summarised
-from ood_lab.evaluation.shift_encoder import clip_features, foreign, load_decompositions
-from ood_lab.evaluation.shift_rulers import corrupted_test, mark_distances, shift_in_units
+from ood_lab.evaluation.shift.image_distances import SPLIT, measured_degrees, summarised
+from ood_lab.evaluation.shift.shift_encoder import clip_features, foreign, load_decompositions
+from ood_lab.evaluation.shift.shift_rulers import corrupted_test, mark_distances, shift_in_units
 from ood_lab.evaluation.split_features import require_ood
 from ood_lab.evaluation.verdict_remarks import shift_remarks
 from ood_lab.metrics import VERDICT

@@ -15,7 +15,7 @@ from PIL import Image
 from ood_lab.common.arguments import BatchSize, Count, Levels
 from ood_lab.common.compute_device import chosen_device
 from ood_lab.common.english import counted
-from ood_lab.evaluation.shift_encoder import clip_features, load_decompositions
+from ood_lab.evaluation.shift.shift_encoder import clip_features, load_decompositions
 from ood_lab.run.building.workspace import Task, Workspace
 from ood_lab.shift import ShiftMeter, imagenet21k_labels, read_texts
 from ood_lab.synthesis import (
@@ -58,7 +58,7 @@ class Synthesize(Task):
         styles: YAML file; None = the 51 of the package.
         prompts: number drawn of all; None = all.
         id_split: ID images to measure from.
-        laid: see :func:`~ood_lab.evaluation.shift_encoder.load_decompositions`.
+        laid: see :func:`~ood_lab.evaluation.shift.shift_encoder.load_decompositions`.
         decomposition: ``laid`` or ``pca`` of these.
         k: neighbour; None = the decomposition's.
         edges: file of edges; None = from the degrees of the prompts.

@@ -59,7 +59,7 @@ class Verify(Task):
         table = compare(rows, results, facts)
         if (table["verdict"] == ABSENT).all():
             held = ", ".join(results["detector"].dropna().unique())
-            sets = ", ".join(results["ood"].dropna().unique())
+            sets = ", ".join(results["dataset"].dropna().unique())
             raise UserError(
                 f"{self.run_folder} holds none of the {len(rows)} numbers of task.row={self.row}; "
                 f"it has the detectors {held} on the sets {sets}"

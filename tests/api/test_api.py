@@ -55,13 +55,13 @@ def banks():
 
 
 def test_every_detector_of_the_bank(banks):
-    outcome = ood_lab.evaluate(**banks, detectors="all", draws=20)
+    outcome = ood_lab.evaluate(**banks, detectors="all", n_bootstrap=20)
     assert set(outcome.detectors) | set(outcome.skipped) == set(detector_names())
     # Those that work inside the network, and nothing else.
     assert set(outcome.skipped) == {n for n in outcome.skipped if "network" in outcome.skipped[n]}
     assert len(outcome.detectors) >= 25
     scores = outcome.scores.set_index("dataset")
-    table = outcome.results.set_index(["detector", "ood", "metric"])
+    table = outcome.results.set_index(["detector", "dataset", "metric"])
     for name in outcome.detectors:
         assert table.value[name, "far", "auroc"] == auroc(
             scores.loc["test", name], scores.loc["far", name]
@@ -73,16 +73,16 @@ def test_every_detector_of_the_bank(banks):
 
 
 def test_it_is_the_detector_on_its_bank(banks):
-    outcome = ood_lab.evaluate(**banks, detectors={"mine": KNN(k=3), "msp": MSP()}, draws=20)
+    outcome = ood_lab.evaluate(**banks, detectors={"mine": KNN(k=3), "msp": MSP()}, n_bootstrap=20)
     scores = outcome.scores[outcome.scores.dataset == "test"]
     own = outcome.detectors["mine"].score(banks["test"]).numpy()
     np.testing.assert_array_equal(scores["mine"], own)
 
 
 def test_val_given_or_drawn(banks):
-    drawn = ood_lab.evaluate(**banks, detectors=["react", "knn"], draws=20)
+    drawn = ood_lab.evaluate(**banks, detectors=["react", "knn"], n_bootstrap=20)
     assert len(drawn.detectors["knn"].fitted["bank"]) == 270
-    given = ood_lab.evaluate(**banks, val=banks["test"], detectors=["knn"], draws=20)
+    given = ood_lab.evaluate(**banks, val=banks["test"], detectors=["knn"], n_bootstrap=20)
     assert len(given.detectors["knn"].fitted["bank"]) == 300
 
 
@@ -110,7 +110,7 @@ def test_a_module_becomes_a_bank():
     same = ood_lab.extract_features(net, images, labels, head="fc")
     torch.testing.assert_close(same.features, bank.features)
     ood = {"far": ood_lab.extract_features(net, images + 1, detectors={"odin": ODIN()})}
-    outcome = ood_lab.evaluate(bank, bank, ood, detectors=["odin", "msp", "gram"], draws=10)
+    outcome = ood_lab.evaluate(bank, bank, ood, detectors=["odin", "msp", "gram"], n_bootstrap=10)
     assert set(outcome.detectors) == {"odin", "msp"}
     assert "extract_features" in outcome.skipped["gram"]
 
@@ -153,12 +153,12 @@ def test_what_there_is_shows_itself_in_a_line(banks):
         "FeatureBank(300 images, 300 with a label, 8 features, 3 classes)"
     )
     assert repr(KNN(k=3)) == "KNN(k=3)"
-    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], draws=20)
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], n_bootstrap=20)
     assert repr(outcome) == "EvaluationResult(msp, knn; 2 OOD sets; print() shows the tables)"
 
 
 def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
-    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn", "odin"], draws=20)
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn", "odin"], n_bootstrap=20)
     html = outcome._repr_html_()
     assert html.count("<tr>") == html.count("</tr>")
     assert "95% interval" in html
@@ -175,11 +175,12 @@ def test_an_outcome_is_shown_saved_and_reported(banks, tmp_path):
 
 
 def test_the_verdict_in_python(banks):
-    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], draws=20)
+    outcome = ood_lab.evaluate(**banks, detectors=["msp", "knn"], n_bootstrap=20)
     verdict = outcome.verdict
     assert verdict.recommended in verdict.best
     assert verdict.detects
     assert set(verdict.shift["dataset"]) == set(banks["ood"])
+    assert set(verdict.shift["encoder"]) == set(outcome.results["model"])
     assert any(verdict.recommended in sentence for sentence in verdict.sentences)
     assert verdict.sentences[0] in " ".join(str(outcome).split())
 
@@ -194,7 +195,7 @@ def test_arrays_without_a_head_get_a_linear_one(tmp_path):
         test=(means[labels] + noise[1], labels),
         ood={"far": far},
         detectors=["knn", "msp"],
-        draws=20,
+        n_bootstrap=20,
     )
     assert outcome.verdict.recommended
     (shift,) = outcome.verdict.shift["metric"]
@@ -211,19 +212,21 @@ def test_the_warnings_of_a_run(banks, caplog):
     test = banks["test"]
     wrong = dataclasses.replace(test, labels=(test.labels + 1) % 3)
     with caplog.at_level("WARNING", "ood_lab"):
-        outcome = ood_lab.evaluate(banks["train"], wrong, banks["ood"], detectors=["msp"], draws=9)
+        outcome = ood_lab.evaluate(
+            banks["train"], wrong, banks["ood"], detectors=["msp"], n_bootstrap=9
+        )
     assert "no better than chance" in outcome.warnings[0]
     assert outcome.warnings[0] in caplog.text
     assert outcome.warnings[0].split(":")[0] in outcome._repr_html_()
     far = banks["ood"]["far"]  # in the place of ID
-    outcome = ood_lab.evaluate(banks["train"], far, {"id": test}, detectors=["msp"], draws=9)
+    outcome = ood_lab.evaluate(banks["train"], far, {"id": test}, detectors=["msp"], n_bootstrap=9)
     assert "AUROC" in outcome.warnings[0]
-    assert not ood_lab.evaluate(**banks, detectors=["msp"], draws=9).warnings
+    assert not ood_lab.evaluate(**banks, detectors=["msp"], n_bootstrap=9).warnings
 
 
 def test_hints_are_written_as_python_is(banks):
     with pytest.raises(UserError, match=r"set detectors=\{'knn': KNN\(k=\.\.\.\)\}"):
-        ood_lab.evaluate(**banks, detectors={"knn": KNN(k=1000)}, draws=9)
+        ood_lab.evaluate(**banks, detectors={"knn": KNN(k=1000)}, n_bootstrap=9)
 
 
 IMAGES = torch.rand(6, 3, 4, 4)
@@ -234,7 +237,7 @@ IMAGES = torch.rand(6, 3, 4, 4)
     [
         (IMAGES[0], None, r"images are of shape \[3, 4, 4\]: give a tensor \[N, 3, H, W\]"),
         (IMAGES.numpy()[0], None, r"images are of shape \[3, 4, 4\]"),
-        ([IMAGES[0]], None, r"images are of shape \[3, 4, 4\]"),
+        ([IMAGES[0, 0]], None, r"images are of shape \[4, 4\]"),
         (["a.png"], None, r"images are a str: give a tensor"),
         ((255 * IMAGES).byte(), None, r"images are torch.uint8: give numbers as the network"),
         (IMAGES, torch.zeros(5), r"labels \[5\] should be \[6\]"),

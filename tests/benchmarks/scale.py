@@ -102,7 +102,7 @@ def command(task: str, folder: Path, images: Path, workers: int) -> list[str]:
     line += ["data.on_duplicates=warn", "data.split=[0.6,0.2,0.2]", "trainer=cpu"]
     if task == "predict":
         return [*line, f"task.images={images}"]
-    large = ["data.check=off", "data.identify=stat", "metrics.draws=20", "task.report=false"]
+    large = ["data.check=off", "data.identify=stat", "metrics.n_bootstrap=20", "task.report=false"]
     return [*line, f"data.ood.many={images}", "task.keep_features=false", *large]
 
 
@@ -151,8 +151,8 @@ def draw(seconds: Sequence[float], found: Sequence[float], file: Path, title: st
 
 def start(images: Path) -> None:
     """Lists the paths, and computes the keys of all parts."""
-    from ood_lab.evaluation.table_parts import PART
-    from ood_lab.evaluation.unlabelled_images import list_images
+    from ood_lab.evaluation.prediction.table_parts import PART
+    from ood_lab.evaluation.prediction.unlabelled_images import list_images
 
     process = psutil.Process()
     before, begun = private_bytes(process), time.perf_counter()

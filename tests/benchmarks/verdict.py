@@ -22,7 +22,7 @@ import pandas as pd
 
 from ood_lab.api.detector_settings import chosen_detectors
 from ood_lab.common.files import read_json
-from ood_lab.evaluation.shift_rulers import IMAGES
+from ood_lab.evaluation.shift.shift_rulers import IMAGES
 from ood_lab.metrics import Evaluation, mean_aurocs, verdict_of
 from ood_lab.metrics.record import OF_SETS
 from ood_lab.schema.shift_axes import CLASS_UNITS, SEVERITY
@@ -65,7 +65,9 @@ class Population:
     def evaluation(self, parts: Mapping[str, pd.DataFrame], draws: int = DRAWS) -> Evaluation:
         """Of samples, by the name of the dataset that they stand for."""
         table = pd.concat([rows.assign(dataset=name) for name, rows in parts.items()])
-        return Evaluation(table, self.detectors, draws=draws, level_sets=(), metrics=OF_SETS[:3])
+        return Evaluation(
+            table, self.detectors, n_bootstrap=draws, level_sets=(), metrics=OF_SETS[:3]
+        )
 
     def sample(self, n: int, rng: np.random.Generator) -> Evaluation:
         """So many images of each dataset, with replacement."""

@@ -4,7 +4,7 @@ import torch
 from clip_towers import clip
 
 from ood_lab.builtin.vessels import caption_labels, caption_templates
-from ood_lab.evaluation.shift_encoder import LaidSettings, learnt, load_decompositions
+from ood_lab.evaluation.shift.shift_encoder import LaidSettings, learnt, load_decompositions
 
 
 def test_matrices_are_learnt_once_for_a_clip(tmp_path):

@@ -21,7 +21,12 @@ def test_an_untrained_clip_is_told_and_its_matrices_are_kept(tmp_path, capsys):
         *("experiment=shift_report", *write_photos(tmp_path, (48, 40), "png"), "clip=open_clip"),
         *(f"clip.name=local-dir:{folder}", "task.training.most_labels=6", "task.report=false"),
         *("task.training.max_epochs=1", "trainer.max_epochs=1", "detector=[msp,knn]"),
-        *("detector.knn.k=3", "metrics.draws=20", "logger=none", f"paths.outputs={tmp_path}/out"),
+        *(
+            "detector.knn.k=3",
+            "metrics.n_bootstrap=20",
+            "logger=none",
+            f"paths.outputs={tmp_path}/out",
+        ),
     )
     assert call("train.py", *line) == 0
     assert "no better than chance" in " ".join(capsys.readouterr().out.split())

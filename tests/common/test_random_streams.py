@@ -15,8 +15,12 @@ def names_in_use():
     """The name in every call of ``stream`` in the package."""
     for path in Path(ood_lab.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "stream":
-                yield ast.literal_eval(node.args[1])
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", "") == "stream"
+                and node.args
+            ):
+                yield ast.unparse(node.args[1])  # with its variables, where it has any
 
 
 def permuted(generator):

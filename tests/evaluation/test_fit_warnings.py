@@ -15,7 +15,7 @@ def evaluation(inside, outside, **options):
     """Of detectors by name, on one OOD set and on a copy of it."""
     parts = [("test", inside), ("far", outside), ("near", outside)]
     tables = [pd.DataFrame({"dataset": name, **scores}) for name, scores in parts]
-    return Evaluation(pd.concat(tables, ignore_index=True), list(inside), draws=5, **options)
+    return Evaluation(pd.concat(tables, ignore_index=True), list(inside), n_bootstrap=5, **options)
 
 
 def test_all_that_score_below_04_share_one_line():

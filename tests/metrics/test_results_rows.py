@@ -67,7 +67,7 @@ def results_table(scores, detectors, model, **options):
     return results_of(Evaluation(scores, detectors, **options), model)
 
 
-OPTIONS = {"seed": 3, "shift_order": ORDER, "draws": 60}
+OPTIONS = {"seed": 3, "shift_order": ORDER, "n_bootstrap": 60}
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,7 @@ def test_set_rows_are_the_metrics(positive):
                 "aupr_out": aupr(i, o, "out", method),
             }
             expected["fpr95"] = expected[f"fpr95_{positive}_positive"]
-            rows = pick(table, ood=ood, detector=detector, **WHOLE).set_index("metric")
+            rows = pick(table, dataset=ood, detector=detector, **WHOLE).set_index("metric")
             for metric, value in expected.items():
                 assert rows.loc[metric, "value"] == pytest.approx(value)
                 assert rows.loc[metric, "n_ood"] == len(o)
@@ -137,7 +137,7 @@ def test_set_rows_are_the_metrics(positive):
 
 
 def test_shift_level_is_the_place_in_the_order(table):
-    levels = table.dropna(subset="ood").groupby("ood")["shift_level"].unique()
+    levels = table.dropna(subset="dataset").groupby("dataset")["shift_level"].unique()
     assert [levels[name].tolist() for name in ORDER] == [[1], [2], [3]]
     assert np.isnan(levels["other"]).all()
     assert np.isnan(levels["grid"]).all()
@@ -146,12 +146,13 @@ def test_shift_level_is_the_place_in_the_order(table):
 def test_dad_is_over_the_headline_fpr_in_shift_order(table):
     for detector in DETECTORS:
         fpr = [
-            one(table, ood=o, detector=detector, metric="fpr95", **WHOLE)["value"] for o in ORDER
+            one(table, dataset=o, detector=detector, metric="fpr95", **WHOLE)["value"]
+            for o in ORDER
         ]
         row = one(table, detector=detector, metric="dad")
         assert row["value"] == dad(fpr)
         assert row["n_ood"] == 360
-        assert pd.isna(row["ood"])
+        assert pd.isna(row["dataset"])
         assert 0 <= row["ci_low"] <= row["ci_high"] <= 3
 
 
@@ -179,12 +180,12 @@ def test_levels_average_their_present_cells_and_trends_follow(table, metric):
 
     enough = [key for key, n in CELLS.items() if n >= 10]
     means = [np.mean([cell_value(s, c) for s, c in enough if s == level]) for level in range(3)]
-    rows = pick(table, ood="grid", detector="strong", metric=metric, covariate_level=None)
+    rows = pick(table, dataset="grid", detector="strong", metric=metric, covariate_level=None)
     rows = rows.dropna(subset="semantic_level").sort_values("semantic_level")
     np.testing.assert_allclose(rows["value"], means)
     assert rows["n_ood"].tolist() == [90, 64, 60]
     fit = stats.linregress(range(3), means)
-    where = {"ood": "grid", "detector": "strong"}
+    where = {"dataset": "grid", "detector": "strong"}
     correlation = one(table, metric=f"correlation_semantic_{metric}", **where)
     assert correlation["value"] == pytest.approx(fit.rvalue)
     assert np.isnan([correlation["ci_low"], correlation["ci_high"]]).all()
@@ -201,7 +202,7 @@ def test_id_accuracy_with_wilsons_interval(table):
     assert (row["ci_low"], row["ci_high"]) == pytest.approx((interval.low, interval.high))
     assert pd.isna(row["detector"])
     unlabelled = SCORES.assign(label=-1)
-    table = results_table(unlabelled, DETECTORS, model="net", seed=0, draws=5)
+    table = results_table(unlabelled, DETECTORS, model="net", seed=0, n_bootstrap=5)
     assert not len(pick(table, metric="id_accuracy"))
     assert not len(pick(table, metric="dad"))  # no order, no DAD
 
@@ -211,18 +212,18 @@ def test_one_axis_only_and_missing_levels():
         covariate_level=np.nan, semantic_level=SCORES["semantic_level"].replace(-1, pd.NA)
     )
     one_axis["semantic_level"] = one_axis["semantic_level"].astype("Int64")
-    table = results_table(one_axis, DETECTORS, model="net", seed=0, draws=20)
+    table = results_table(one_axis, DETECTORS, model="net", seed=0, n_bootstrap=20)
     rows = pick(table, detector="weak", metric="auroc", semantic_level=1)
     assert len(rows) == 1
     in_level = (SCORES["dataset"] == "grid") & (SCORES["semantic_level"] == 1)
     assert rows["value"].item() == pytest.approx(auroc(of("test", "weak"), of(0, "weak", in_level)))
     assert not table["metric"].str.contains("covariate").any()
     none = SCORES.drop(columns=["semantic_level", "covariate_level"])
-    table = results_table(none, DETECTORS, model="net", seed=0, draws=20)
+    table = results_table(none, DETECTORS, model="net", seed=0, n_bootstrap=20)
     assert table["semantic_level"].isna().all()
-    assert len(pick(table, ood="grid", metric="auroc")) == 2
+    assert len(pick(table, dataset="grid", metric="auroc")) == 2
     assert not len(
-        results_table(SCORES, DETECTORS, model="n", seed=0, draws=5, level_sets=[]).dropna(
+        results_table(SCORES, DETECTORS, model="n", seed=0, n_bootstrap=5, level_sets=[]).dropna(
             subset="semantic_level"
         )
     )
@@ -233,32 +234,32 @@ def test_the_same_seed_gives_the_same_table(table):
     pd.testing.assert_frame_equal(table, again)
     shuffled = SCORES.sample(frac=1, random_state=0)
     moved = results_table(shuffled, DETECTORS, model="net", **OPTIONS)
-    keys = ["detector", "ood", "metric", "semantic_level", "covariate_level"]
+    keys = ["detector", "dataset", "metric", "semantic_level", "covariate_level"]
     left, right = (t.sort_values(keys)["value"].to_numpy() for t in (table, moved))
     np.testing.assert_allclose(left, right)
 
 
 def test_significance_and_best():
     table = significance_of(Evaluation(SCORES, DETECTORS, **OPTIONS))
-    row = one(table, ood="far", metric="auroc")
+    row = one(table, dataset="far", metric="auroc")
     both = [SCORES.loc[SCORES["dataset"] == n, DETECTORS].to_numpy() for n in ("test", "far")]
     assert row["p_value"] == pytest.approx(delong_p_values(*delong(*both))[0, 1])
     assert row["p_holm"] == row["p_value"]  # one pair
     assert row["test"] == "delong"
     assert row["difference"] == pytest.approx(row["value_a"] - row["value_b"])
     assert set(pick(table, metric="fpr95")["test"]) == {"bootstrap"}
-    assert one(table, ood=None, metric="mean_auroc")["test"] == "bootstrap"
+    assert one(table, dataset=None, metric="mean_auroc")["test"] == "bootstrap"
     assert len(table) == (5 + 1) * 4 + 1  # four metrics on five sets and their mean, DAD
     best = best_detectors(Evaluation(SCORES, DETECTORS, **OPTIONS))
     for metric in ("auroc", "fpr95"):
-        marks = pick(best, ood="far", metric=metric).set_index("detector")["best"]
+        marks = pick(best, dataset="far", metric=metric).set_index("detector")["best"]
         assert marks.to_dict() == {"weak": False, "strong": True}
 
 
 def test_tables_of_one_evaluation_equal_the_single_calls(table):
     evaluation = Evaluation(SCORES, DETECTORS, **OPTIONS)
-    assert [cell.ood for cell in evaluation.failures][:2] == [None, "near"]
-    assert [of_set.ood for of_set in evaluation.levels] == ["grid"]
+    assert [cell.dataset for cell in evaluation.failures][:2] == [None, "near"]
+    assert [of_set.dataset for of_set in evaluation.levels] == ["grid"]
     pd.testing.assert_frame_equal(results_of(evaluation, "net"), table)
 
 
@@ -277,7 +278,7 @@ def test_processes_and_threads_give_the_table_of_one(table, monkeypatch, fork):
 
 
 def test_cells_that_are_all_too_small_have_their_counts():
-    table = results_table(SCORES, DETECTORS, model="net", draws=5, min_count=31)
+    table = results_table(SCORES, DETECTORS, model="net", n_bootstrap=5, min_count=31)
     rows = table.dropna(subset="semantic_level")
     assert rows["value"].isna().all()
     assert set(pick(rows, semantic_level=1, covariate_level=2)["n_ood"]) == {4}
@@ -305,13 +306,13 @@ def test_bad_input_is_named(scores, options, message):
 
 def small_table(n_id, n_ood, shift=1.5, **options):
     scores = pd.concat([part("test", n_id, 0), part("few", n_ood, shift), part("many", 150, 1)])
-    return results_table(scores, DETECTORS, "net", seed=0, draws=50, **options)
+    return results_table(scores, DETECTORS, "net", seed=0, n_bootstrap=50, **options)
 
 
 @pytest.mark.parametrize(("n", "known"), [(1, set()), (2, {"auroc", "fpr95_ood_positive"})])
 def test_a_set_of_one_or_two_images_has_a_wide_interval_or_none(n, known):
     table = small_table(150, n)
-    rows = pick(table, ood="few", detector="strong").set_index("metric")
+    rows = pick(table, dataset="few", detector="strong").set_index("metric")
     for metric in ("auroc", "fpr95_ood_positive", "aupr_in", "aupr_out"):
         assert np.isfinite(rows.loc[metric, "value"])
         assert np.isfinite(rows.loc[metric, "ci_low"]) == (metric in known)
@@ -325,14 +326,16 @@ def test_a_set_of_one_or_two_images_has_a_wide_interval_or_none(n, known):
 
 
 def test_few_id_images_bound_no_threshold_of_theirs():
-    rows = pick(small_table(30, 150), ood="few", detector="strong").set_index("metric")
+    rows = pick(small_table(30, 150), dataset="few", detector="strong").set_index("metric")
     assert rows.loc["fpr95_id_positive", "ci_high"] == 1
     assert rows.loc["fpr95_ood_positive", "ci_high"] < 1
     assert np.isnan(rows.loc["aupr_out", "ci_low"])
 
 
 def test_draws_that_are_all_the_same_are_no_certainty():
-    rows = pick(small_table(150, 150, shift=9), ood="few", detector="strong").set_index("metric")
+    rows = pick(small_table(150, 150, shift=9), dataset="few", detector="strong").set_index(
+        "metric"
+    )
     for metric in ("fpr95_id_positive", "fpr95_ood_positive"):
         assert rows.loc[metric, "value"] == rows.loc[metric, "ci_low"] == 0
         # About the rule of three: none of 150.
@@ -343,7 +346,7 @@ def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
     for detector in DETECTORS:
         for metric in ("auroc", "fpr95", "aupr_in"):
             whole = pick(table, detector=detector, metric=metric, **WHOLE)
-            cells = whole[whole["ood"].isin([*ORDER, "other"])]
+            cells = whole[whole["dataset"].isin([*ORDER, "other"])]
             row = one(table, detector=detector, metric=f"mean_{metric}")
             assert row["value"] == pytest.approx(cells["value"].mean())
             assert row["ci_low"] < row["value"] < row["ci_high"]
@@ -352,5 +355,5 @@ def test_the_mean_is_over_the_sets_without_the_grid_and_has_an_interval(table):
             assert row["ci_high"] - row["ci_low"] < widths.max()
             assert row["n_ood"] == cells["n_ood"].sum()
     one_set = SCORES[SCORES["dataset"].isin(["test", "far"])]
-    alone = results_table(one_set, DETECTORS, "net", seed=0, draws=5)
+    alone = results_table(one_set, DETECTORS, "net", seed=0, n_bootstrap=5)
     assert not alone["metric"].str.startswith("mean_").any()

@@ -123,7 +123,7 @@ def test_counts_are_repeated_images():
         assert area[b] == pytest.approx(aurc(*again))
         assert area[b] - best[b] == pytest.approx(e_aurc(*again))
         assert every["augrc"][b] == pytest.approx(augrc(*again))
-        assert every["accuracy_at_80"][b] == pytest.approx(selective_accuracy(*again, 0.8))
+        assert every["accuracy_at_coverage_80"][b] == pytest.approx(selective_accuracy(*again, 0.8))
 
 
 def test_a_failure_is_one_or_none():
@@ -144,8 +144,10 @@ def frame(rng, n=400, m=100):
 def test_rows_of_the_results_table():
     scores = frame(np.random.default_rng(0))
     scores.loc[3, "label"] = -1  # unknown: no failure, no success
-    results = results_of(Evaluation(scores, ["a"], draws=200), "net").fillna({"ood": "ID"})
-    results = results.set_index(["ood", "metric"])
+    results = results_of(Evaluation(scores, ["a"], n_bootstrap=200), "net").fillna(
+        {"dataset": "ID"}
+    )
+    results = results.set_index(["dataset", "metric"])
     test = scores[(scores.dataset == "test") & (scores.label >= 0)]
     own = results.loc[("ID", "aurc")].squeeze()
     assert own.value == pytest.approx(aurc(test["a"], test.label != test.pred))
@@ -155,12 +157,12 @@ def test_rows_of_the_results_table():
     far = results.loc[("far", "aurc")].squeeze()
     assert far.value == pytest.approx(aurc(both["a"], both.label != both.pred))
     assert far.n_ood == 100
-    kept = results.loc[("far", "accuracy_at_80")].squeeze()
+    kept = results.loc[("far", "accuracy_at_coverage_80")].squeeze()
     wrong = both.label != both.pred
     assert kept.value == pytest.approx(selective_accuracy(both["a"], wrong, 0.8))
     assert kept.ci_low < kept.value < kept.ci_high
     assert results.loc[("far", "augrc")].squeeze().value == pytest.approx(augrc(both["a"], wrong))
-    without = results_of(Evaluation(scores.drop(columns="pred"), ["a"], draws=10), "net")
+    without = results_of(Evaluation(scores.drop(columns="pred"), ["a"], n_bootstrap=10), "net")
     assert not without.metric.isin(["aurc", "e_aurc"]).any()
 
 
@@ -172,7 +174,9 @@ def test_the_interval_covers():
     hits = 0
     for seed in range(200):
         scores = frame(np.random.default_rng(seed))
-        table = results_of(Evaluation(scores, ["a"], draws=200), "net").set_index(["ood", "metric"])
+        table = results_of(Evaluation(scores, ["a"], n_bootstrap=200), "net").set_index(
+            ["dataset", "metric"]
+        )
         row = table.loc[("far", "aurc")].squeeze()
         hits += row.ci_low <= values <= row.ci_high
     assert 180 <= hits <= 199

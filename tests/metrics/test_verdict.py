@@ -25,7 +25,7 @@ def scores(rng, lifts, n=200, sets=SETS, n_id=None, shared=0.6):
 
 
 def evaluation(table, names, draws=100):
-    return Evaluation(table, list(names), draws=draws, level_sets=())
+    return Evaluation(table, list(names), n_bootstrap=draws, level_sets=())
 
 
 def verdict(table, names, costs=None, flagged=(), draws=100):
@@ -39,7 +39,7 @@ def value(rows, metric, detector=None, ood=None):
         chosen["detector"].isna() if detector is None else chosen["detector"] == detector
     ]
     if ood:
-        chosen = chosen[chosen["ood"] == ood]
+        chosen = chosen[chosen["dataset"] == ood]
     return chosen.iloc[0] if len(chosen) else None
 
 
@@ -122,7 +122,9 @@ def test_the_verdict_does_not_depend_on_the_seed():
     table = scores(np.random.default_rng(5), {"a": 1.0, "b": 1.02, "c": 1.04, "msp": 0.5})
     names = ["a", "b", "c", "msp"]
     found = [
-        verdict_of(Evaluation(table, names, draws=50, seed=seed), "net", dict.fromkeys(names, 1))
+        verdict_of(
+            Evaluation(table, names, n_bootstrap=50, seed=seed), "net", dict.fromkeys(names, 1)
+        )
         for seed in range(3)
     ]
     for rows in found[1:]:
@@ -193,7 +195,7 @@ def test_small_and_flagged_datasets_do_not_count_but_are_listed():
     alone = evaluation(table[~few], names).sets.values["auroc"]
     assert value(rows, "mean_auroc", "b")["value"] == alone[1, 0]
     assert names_of(rows, "recommended") == {"b"}
-    assert set(rows.loc[rows["metric"] == "auroc", "ood"]) == {"one", "two", "few"}
+    assert set(rows.loc[rows["metric"] == "auroc", "dataset"]) == {"one", "two", "few"}
     # Where that would leave none, all count.
     rows = verdict(table[~few], names, flagged=["one", "two", "few"])
     assert value(rows, "mean_auroc", "b")["n_ood"] == 407

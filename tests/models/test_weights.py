@@ -126,7 +126,7 @@ def without(state, key):
          "; is 'fc' its head? model.backbone.new_head=true gives train.py a fresh one"),
         (Net().state_dict() | {"aux": torch.ones(1)}, "1 tensors of the file have no place"),
         (prefixed(Net(), "encoder_q.") | prefixed(Net(), "encoder_k."),
-         "holds several such networks, 'encoder_k.' and 'encoder_q.': save the one"),
+         "holds several such networks, 'encoder_k' and 'encoder_q': choose one with model"),
         (nn.Linear(2, 2).state_dict(), "8 of 8 tensors are not in the file"),
         ({"epoch": 3}, "no state dict (its entries: epoch)"),
         ([torch.ones(2)], "holds a list"),

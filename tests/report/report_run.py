@@ -8,7 +8,7 @@ import pandas as pd
 from ood_lab.metrics.results_rows import KIND
 
 COLUMNS = [
-    *("model", "detector", "ood", "shift_level", "semantic_level", "covariate_level"),
+    *("model", "detector", "dataset", "shift_level", "semantic_level", "covariate_level"),
     *("n_id", "n_ood", "metric", "value", "ci_low", "ci_high", "seed"),
 ]
 NAMES = [
@@ -96,7 +96,7 @@ def make_results(scores, detectors, sets, min_n=10):
         metric,
         value,
         detector=np.nan,
-        ood=np.nan,
+        dataset=np.nan,
         shift=np.nan,
         sem=np.nan,
         cov=np.nan,
@@ -107,7 +107,7 @@ def make_results(scores, detectors, sets, min_n=10):
             (
                 "resnet",
                 detector,
-                ood,
+                dataset,
                 shift,
                 sem,
                 cov,
@@ -132,7 +132,7 @@ def make_results(scores, detectors, sets, min_n=10):
     row("id_accuracy", float((test.label == test.pred).mean()))
     for d in detectors:
         values = [
-            both(d, scores[scores.dataset == ood], ood=ood, shift=k + 1)[1]
+            both(d, scores[scores.dataset == ood], dataset=ood, shift=k + 1)[1]
             for k, ood in enumerate(sets)
         ]
         dad = sum(values[j] > values[k] for k in range(len(values)) for j in range(k))
@@ -140,7 +140,7 @@ def make_results(scores, detectors, sets, min_n=10):
         grid = scores[scores.dataset == "grid"]
         for axis, key in (("semantic", "sem"), ("covariate", "cov")):
             curves = [
-                both(d, part, ood="grid", **{key: level})
+                both(d, part, dataset="grid", **{key: level})
                 for level, part in grid.groupby(f"{axis}_level")
             ]
             if not curves:
@@ -150,7 +150,7 @@ def make_results(scores, detectors, sets, min_n=10):
                 row(f"correlation_{axis}_{name}", np.corrcoef(x, curve)[0, 1], d, "grid")
                 row(f"sensitivity_{axis}_{name}", abs(np.polyfit(x, curve, 1)[0]), d, "grid")
         for (sem, cov), part in grid.groupby(["semantic_level", "covariate_level"]):
-            both(d, part, ood="grid", sem=sem, cov=cov)
+            both(d, part, dataset="grid", sem=sem, cov=cov)
     table = pd.DataFrame(rows, columns=COLUMNS)
     return KIND.table(table, model="resnet", seed=0)
 

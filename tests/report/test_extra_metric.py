@@ -50,7 +50,11 @@ def module(tmp_path_factory):
 def run(module):
     made = make_run(3, 2, levels=2)
     made.evaluation = Evaluation(
-        made.scores, made.detectors, shift_order=made.sets, draws=60, extra=[f"{module}.MISSED"]
+        made.scores,
+        made.detectors,
+        shift_order=made.sets,
+        n_bootstrap=60,
+        extra=[f"{module}.MISSED"],
     )
     made.results = results_of(made.evaluation, "net")
     return made
@@ -66,9 +70,9 @@ def test_it_has_its_value_interval_mean_and_levels(run):
     rows = run.results[run.results["metric"] == "missed_1"]
     whole = rows[rows["semantic_level"].isna() & rows["covariate_level"].isna()]
     test = run.scores[run.scores["dataset"] == "test"]
-    for row in whole[whole["ood"].isin(run.sets)].itertuples():
+    for row in whole[whole["dataset"].isin(run.sets)].itertuples():
         limit = np.sort(test[row.detector])[int(0.99 * (len(test) - 1))]
-        ood = run.scores.loc[run.scores["dataset"] == row.ood, row.detector]
+        ood = run.scores.loc[run.scores["dataset"] == row.dataset, row.detector]
         assert row.value == pytest.approx((ood < limit).mean())
         assert row.ci_low <= row.value <= row.ci_high
     assert rows["semantic_level"].notna().any()
@@ -120,7 +124,7 @@ def test_draws_of_a_point_are_those_of_the_resampled_scores(module):
     rng = np.random.default_rng(0)
     scores = pd.DataFrame({"dataset": ["test"] * 80 + ["far"] * 60, "d": rng.normal(size=140)})
     scores.loc[80:, "d"] += 1
-    evaluation = Evaluation(scores, ["d"], draws=40, extra=[f"{module}.SLOW"])
+    evaluation = Evaluation(scores, ["d"], n_bootstrap=40, extra=[f"{module}.SLOW"])
     drawn = evaluation.sets.draws
     np.testing.assert_allclose(drawn["slow_auroc"], drawn["auroc"])
     assert drawn["auroc"].std() > 0

@@ -14,7 +14,7 @@ from ood_lab.report.results_lookup import RunView
 
 def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     run = make_run(3, 2, levels=3)
-    evaluation = Evaluation(run.scores, run.detectors, seed=0, shift_order=run.sets, draws=50)
+    evaluation = Evaluation(run.scores, run.detectors, seed=0, shift_order=run.sets, n_bootstrap=50)
     results, best = results_of(evaluation, "resnet"), best_detectors(evaluation)
     view = RunView(results, best)
     assert view.sets == run.sets
@@ -26,7 +26,7 @@ def test_results_and_significance_of_the_metrics_room_are_shown(tmp_path):
     console = Console(width=120, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(Printed(detection_blocks(results, significance=best)))
     text = console.export_text()
-    shown = best[best.best & best.ood.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
+    shown = best[best.best & best.dataset.isin(run.sets) & best.metric.isin(["auroc", "fpr95"])]
     # Of every column the best as it is shown, tested or not, and those not significantly worse.
     columns = [(m, s) for m in ("auroc", "fpr95") for s in run.sets]
     columns += [("mean_auroc", None), ("mean_fpr95", None)]
@@ -59,7 +59,7 @@ def test_an_interval_left_out_has_its_reason_in_the_table_and_on_the_page(tmp_pa
     scores = run.scores.replace({"dataset": names})
     rank = scores.groupby("dataset").cumcount()
     scores = scores[rank < scores["dataset"].map(kept).fillna(10**6)]
-    results = results_of(Evaluation(scores, run.detectors, draws=50), "resnet")
+    results = results_of(Evaluation(scores, run.detectors, n_bootstrap=50), "resnet")
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     console.print(Printed(detection_blocks(results, intervals=True)))
     page = write_report(tmp_path / "r.html", results, scores).read_text()

@@ -33,7 +33,7 @@ def rows_of(lifts, n=200, n_id=300, flagged=(), seed=0, costs=None):
             table[name] = own + (lift[dataset] if dataset != "test" else 0)
         parts.append(table)
     scores = pd.concat(parts, ignore_index=True)
-    evaluation = Evaluation(scores, names, draws=100, level_sets=())
+    evaluation = Evaluation(scores, names, n_bootstrap=100, level_sets=())
     return verdict_of(evaluation, "net", costs or dict.fromkeys(names, 1), flagged)
 
 

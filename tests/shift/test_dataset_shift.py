@@ -66,7 +66,7 @@ def test_sets_are_ordered_by_distance_to_id():
         "same": gaussian(100, [0.0] * 6, scale, 3),
     }
     found = separability(gaussian(300, [0.0] * 6, scale), sets)
-    assert found.table["set"].tolist() == ["same", "near", "far"]
+    assert found.table["dataset"].tolist() == ["same", "near", "far"]
     assert (found.table["components"] == 6).all()
     total = found.table["mean_term"] + found.table["covariance_term"]
     np.testing.assert_allclose(found.table["bhattacharyya"], total)
@@ -83,7 +83,7 @@ def test_summary_orders_sets_and_says_which_neighbours_differ():
         "a": rng.normal(0.30, 0.1, 400),
         "b": rng.normal(0.305, 0.1, 400),
     }
-    table = summarise_degrees(degrees, seed=1).set_index("set")
+    table = summarise_degrees(degrees, seed=1).set_index("dataset")
     assert table.index.tolist()[-1] == "c"
     assert table["order"].tolist() == [1, 2, 3]
     for name, values in degrees.items():
@@ -114,7 +114,7 @@ def test_median_intervals_equal_those_of_resamples(n):
 def test_sets_do_not_share_draws_and_keep_their_own():
     values = np.random.default_rng(0).normal(size=50)
     alone = summarise_degrees({"x": values}).iloc[0]
-    both = summarise_degrees({"x": values, "y": values}).set_index("set")
+    both = summarise_degrees({"x": values, "y": values}).set_index("dataset")
     assert both.loc["x", "mean_low"] == alone["mean_low"]
     assert both.loc["y", "mean_low"] != alone["mean_low"]
 

@@ -11,7 +11,7 @@ from slurm_cluster import until
 pytestmark = pytest.mark.slurm
 SMOKE = ("experiment=smoke", "detector=[msp,knn]", "logger=none", "task.report=false")
 #: Long enough to be interrupted.
-LONG = (*SMOKE, "data.train=600", "trainer.max_epochs=12", "metrics.draws=20000")
+LONG = (*SMOKE, "data.train=600", "trainer.max_epochs=12", "metrics.n_bootstrap=20000")
 BANKS = "outputs/features/*/manifest.json"
 
 

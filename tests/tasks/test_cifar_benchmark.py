@@ -141,7 +141,7 @@ def evaluate(tmp_path_factory):
         "model.backbone.input_size=32",
         "model.expected_id_acc=86.7",
     ]
-    rest = ["metrics.draws=20", "logger=none", f"paths.outputs={place}/outputs"]
+    rest = ["metrics.n_bootstrap=20", "logger=none", f"paths.outputs={place}/outputs"]
 
     def run(*overrides):
         assert call("eval.py", "data=folder", *data, *model, *rest, *overrides) == 0
@@ -153,7 +153,7 @@ def evaluate(tmp_path_factory):
 def percents(folder):
     """``values(detector, ood, metric)`` of a run folder."""
     results = pd.read_parquet(folder / "results.parquet")
-    table = results[results.ood.notna()].set_index(["detector", "ood", "metric"])["value"]
+    table = results[results.dataset.notna()].set_index(["detector", "dataset", "metric"])["value"]
     return lambda *key: 100 * table[key]
 
 

@@ -57,7 +57,12 @@ def run(tmp_path_factory):
         *(f"model.weights={SHARED / 'resnet20_cifar10.pt'}", "model.backbone.input_size=32"),
     ]
     task = ["experiment=shift_report", "task.distance=features", "task.k=1", "task.report=false"]
-    rest = ["detector=[msp]", "metrics.draws=200", "logger=none", f"paths.outputs={place}/outputs"]
+    rest = [
+        "detector=[msp]",
+        "metrics.n_bootstrap=200",
+        "logger=none",
+        f"paths.outputs={place}/outputs",
+    ]
     assert call("eval.py", "data=folder", *data, *model, *task, *rest) == 0
     (folder,) = run_folders(place / "outputs")
     return folder
@@ -66,7 +71,7 @@ def run(tmp_path_factory):
 def test_photographs_of_other_things_are_less_than_a_class_away(run):
     """All 10,000 training images: 0.71 for imagenet32, 0.12 to 2.54 for noise of 0.04 to 0.26."""
     rows = of_kind(read_results(run), "shift").query("metric == 'held_out_class_units'")
-    units = rows.set_index("set")
+    units = rows.set_index("dataset")
     assert 0.4 < units["value"]["imagenet32"] < 1.2
     assert -0.1 < units["value"]["noise_0"] < 0.5
     assert 1.5 < units["value"]["noise_1"] < 4
@@ -89,7 +94,7 @@ def test_units_by_brute_force(run):
     zero, one, found = (
         np.median(d.min(axis=1)) for d in (near["test"], others, near["imagenet32"])
     )
-    rows = of_kind(read_results(run), "shift").set_index(["metric", "set"])["value"]
+    rows = of_kind(read_results(run), "shift").set_index(["metric", "dataset"])["value"]
     assert rows["held_out_class_units", "imagenet32"] == pytest.approx(
         (found - zero) / (one - zero), abs=1e-4
     )

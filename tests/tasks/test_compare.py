@@ -126,9 +126,9 @@ def test_a_neighbour_changes_nothing(outputs):
     only = write_run(outputs / "only" / "ffff", {"vim": (0.2,)}, sets=("grid",))
     _, made = compare(outputs, f"runs=[{grid.parent},{only.parent}]")
     tables = {p.stem: pd.read_csv(p) for p in made if p.suffix == ".csv"}
-    mean = tables["leaderboard"].query("ood == 'mean' and metric == 'auroc'")
+    mean = tables["leaderboard"].query("dataset == 'mean' and metric == 'auroc'")
     assert mean.value.item() == pytest.approx(0.8)
-    assert set(tables["leaderboard-2"].ood.dropna()) == {"grid"}
+    assert set(tables["leaderboard-2"].dataset.dropna()) == {"grid"}
 
 
 def test_equal_results_appear_once(outputs, capsys):

@@ -17,7 +17,7 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.schema.results import of_kind, read_results
 from ood_lab.schema.shift_axes import AXES
 
-FAST = ("trainer.max_epochs=1", "metrics.draws=30", "logger=none", "detector=[msp,knn,mds]")
+FAST = ("trainer.max_epochs=1", "metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn,mds]")
 VESSELS = (
     *("data.train=440", "data.val=55", "data.test=110", "data.per_shift_set=80", "data.per_cell=4"),
     *("task.levels=3", "detector.knn.k=5"),
@@ -57,7 +57,7 @@ def test_the_numbers_of_a_level_are_those_of_its_images(run):
     ].rename(columns={"semantic_level": "s", "covariate_level": "c"})
     pool = scores.merge(levels, on=keys)
     test = scores[scores["dataset"] == "test"]
-    cells = results[(results["ood"] == "all_ood") & (results["metric"] == "auroc")]
+    cells = results[(results["dataset"] == "all_ood") & (results["metric"] == "auroc")]
     cells = cells.dropna(subset=["semantic_level", "covariate_level", "value"])
     assert len(cells) > 3
     for row in cells.to_dict("records"):
@@ -65,12 +65,12 @@ def test_the_numbers_of_a_level_are_those_of_its_images(run):
         assert len(part) == row["n_ood"]
         expected = auroc(test[row["detector"]], part[row["detector"]])
         assert row["value"] == pytest.approx(expected, abs=1e-12)
-    assert "grid" in set(results.dropna(subset=["semantic_level"])["ood"])
+    assert "grid" in set(results.dropna(subset=["semantic_level"])["dataset"])
 
 
 def test_the_misses_are_those_of_the_scores(run):
     """Pairs of a missed and a noticed image, counted one by one."""
-    rows = of_kind(read_results(run), "misses")
+    rows = of_kind(read_results(run), "miss_distance")
     scores = pd.read_parquet(run / "scores.parquet")
     ood = pd.read_parquet(run / "shift_scores.parquet").query("dataset != 'test'")
     ood = ood.merge(scores[["dataset", "index", "mds"]], on=["dataset", "index"])
@@ -90,7 +90,7 @@ def test_the_verdict_has_the_numbers_of_the_tables(run):
     verdict = Verdict.of(results, json.loads((run / "manifest.json").read_text()))
     assert verdict.recommended in verdict.best
     for row in rows[rows["metric"].isin(["auroc", "fpr95"])].to_dict("records"):
-        same = tables[(tables["metric"] == row["metric"]) & (tables["ood"] == row["ood"])]
+        same = tables[(tables["metric"] == row["metric"]) & (tables["dataset"] == row["dataset"])]
         same = same[(same["detector"] == row["detector"]) & same["semantic_level"].isna()]
         (of,) = same[same["covariate_level"].isna()].to_dict("records")
         assert [of[k] for k in ("value", "ci_low", "ci_high")] == [
@@ -99,7 +99,7 @@ def test_the_verdict_has_the_numbers_of_the_tables(run):
     means = tables[tables["metric"] == "mean_auroc"].set_index("detector")["value"]
     for row in rows[rows["metric"] == "mean_auroc"].to_dict("records"):
         assert means[row["detector"]] == row["value"]
-    assert "grid" not in set(rows["ood"])  # by level only
+    assert "grid" not in set(rows["dataset"])  # by level only
     best = pd.read_parquet(run / "significance_best.parquet").query(
         "metric == 'mean_auroc' and best"
     )
@@ -119,7 +119,7 @@ def test_the_terminal_ends_with_the_verdict(run, capsys):
 
 
 def test_every_set_is_read_off_both_rulers(run):
-    results = of_kind(read_results(run), "shift").set_index(["metric", "set"])
+    results = of_kind(read_results(run), "shift").set_index(["metric", "dataset"])
     degrees = pd.read_parquet(run / "shift_scores.parquet")
     marks = pd.read_parquet(run / "ruler.parquet")
     medians = marks.groupby(["metric", "mark"])["distance"].median()
@@ -165,7 +165,7 @@ def test_own_photos_are_measured_in_the_features_of_the_network(tmp_path, capsys
         assert ruler["axis"] == "distance"
         metric = "ratio_to_id" if ruler["reason"] else ruler["metric"]
         rows = of_kind(read_results(run), "shift").query(f"metric == '{metric}'")
-        assert set(rows["set"]) == {"noise"}
+        assert set(rows["dataset"]) == {"noise"}
     assert "was trained on" in manifest["distance"]["rulers"][0]["note"]
     degrees = pd.read_parquet(run / "shift_scores.parquet")
     # KNN is the Euclidean distance of unit vectors: twice the cosine distance is its square.
@@ -198,7 +198,7 @@ SCENES = (
         "task.distance=features",
     ),
     *("data.train=90", "data.val=15", "data.test=60", "data.per_shift_set=30", "data.per_cell=0"),
-    *("metrics.draws=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
+    *("metrics.n_bootstrap=30", "logger=none", "detector=[msp,knn]", "detector.knn.k=5"),
     *("task.k=5", "task.report=false"),
 )
 
@@ -224,15 +224,15 @@ def test_a_vision_language_model_stands_beside_the_detectors(scenes):
     found = of_kind(results, "detection").query("detector == 'tiny' and metric == 'auroc'")
     test = scores[scores["dataset"] == "test"]
     for row in found.to_dict("records"):
-        part = scores[scores["dataset"] == row["ood"]]
+        part = scores[scores["dataset"] == row["dataset"]]
         assert row["value"] == pytest.approx(auroc(test["tiny"], part["tiny"]), abs=1e-12)
         assert row["ci_low"] <= row["value"] <= row["ci_high"]
-    assert set(found["ood"]) == {"out_of_place", "unfamiliar", "restyled"}
-    said = of_kind(results, "vlm_answers").set_index("ood")
+    assert set(found["dataset"]) == {"out_of_place", "unfamiliar", "restyled"}
+    said = of_kind(results, "vlm_answers").set_index("dataset")
     no = np.mean([answers[name].response == "No" for name in ids[test.index]])
     assert said.loc["test", "value"] == pytest.approx(no)
     manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["detectors"]["tiny"]["reads"] == "vision-language model"
+    assert manifest["detectors"]["tiny"]["input_type"] == "vision-language model"
     assert any("tiny answers that" in sentence for sentence in manifest["verdict"]["remarks"])
     (run / "DONE").unlink()  # killed at its end
     written = (outputs / "answers").glob("tiny-*.jsonl")
@@ -249,9 +249,9 @@ def test_a_mere_yes_or_no_gives_its_balanced_accuracy(scenes):
     assert call("eval.py", *line, "lvlm=oracle", "lvlm.accuracy=0.8") == 0
     run = run_folders(outputs)[-1]
     results = read_results(run)
-    said = of_kind(results, "vlm_answers").set_index("ood")["value"]
+    said = of_kind(results, "vlm_answers").set_index("dataset")["value"]
     rows = of_kind(results, "detection").query("detector == 'oracle'")
-    found = rows[rows["metric"] == "auroc"].set_index("ood")["value"]
+    found = rows[rows["metric"] == "auroc"].set_index("dataset")["value"]
     for name, value in found.items():
         assert value == pytest.approx((said[name] + 1 - said["test"]) / 2, abs=1e-12)
     assert 0.6 < found.mean() < 0.95

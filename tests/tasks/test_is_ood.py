@@ -53,7 +53,7 @@ def test_published_lists_run_as_they_are(place, capsys):
         "model.backbone.num_classes=2",
         "detector=[msp,mds]",
         "data.num_workers=0",
-        "metrics.draws=20",
+        "metrics.n_bootstrap=20",
         "logger=none",
         f"paths.outputs={place}/outputs",
     )

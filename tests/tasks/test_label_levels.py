@@ -1,4 +1,4 @@
-"""The dating table: which predictions it rests on, and what it counts."""
+"""The hierarchy table: which predictions it rests on, and what it counts."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from torch import nn
 from ood_lab.builtin.vessels import CATEGORIES, CLASSES, DYNASTIES
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
-from ood_lab.evaluation.hierarchy_tables import KIND, dating_of, heads_to_read
+from ood_lab.evaluation.hierarchy_tables import KIND, heads_to_read, hierarchy_results
 from ood_lab.features.auxiliary_heads import HeadPredictions
 from ood_lab.features.bank import FeatureBank
 from ood_lab.models import Backbone, Output
@@ -70,16 +70,16 @@ def guesses():
 
 def test_without_heads_the_parent_of_the_class_stands_for_the_coarse_level(data, guesses):
     classes, _, _ = guesses
-    table = dating_of(data, bank_of(data, classes), Plain(), "net", 3)
+    table = hierarchy_results(data, bank_of(data, classes), Plain(), "net", 3)
     assert list(table) == [*CORE, *KIND.keys]
     assert set(table["seed"]) == {3}
-    assert table.groupby("level")["source"].unique().explode().to_dict() == {
+    assert table.groupby("label_level")["source"].unique().explode().to_dict() == {
         "coarse": "derived",
         "fine": "head",
     }
     truth = data.splits["test"].table
     dynasty_of = truth.groupby("label")["level_0"].first()
-    rows = table.set_index(["level", "subset", "metric"])
+    rows = table.set_index(["label_level", "subset", "metric"])
     for level, names, label, guess in (
         ("coarse", DYNASTIES, truth["level_0"], dynasty_of[classes].to_numpy()),
         ("fine", CLASSES, truth["label"], classes),
@@ -99,8 +99,10 @@ def test_heads_speak_for_their_level_and_the_category(data, guesses):
     column = heads_to_read(data, net)
     assert column.heads == ["above.0", "category"]
     read = torch.tensor(np.stack([dynasties, categories], 1))
-    table = dating_of(data, bank_of(data, classes, **{column.key: read}), net, "net", 0)
-    accuracy = table[(table.metric == "accuracy") & (table.subset == "all")].set_index("level")
+    table = hierarchy_results(data, bank_of(data, classes, **{column.key: read}), net, "net", 0)
+    accuracy = table[(table.metric == "accuracy") & (table.subset == "all")].set_index(
+        "label_level"
+    )
     assert accuracy.index.tolist() == ["category", "coarse", "fine"]
     assert set(accuracy.source) == {"head"}
     truth = data.splits["test"].table
@@ -110,7 +112,7 @@ def test_heads_speak_for_their_level_and_the_category(data, guesses):
         (truth["label"] == classes).mean(),
     ]
     np.testing.assert_allclose(accuracy.value, expected)
-    of_category = table[table.level == "category"]
+    of_category = table[table.label_level == "category"]
     assert set(of_category.subset) == {"all"}
     assert of_category["name"].dropna().tolist() == list(CATEGORIES)
 
@@ -139,4 +141,4 @@ def test_data_without_levels_or_category_has_no_table(data):
     for split in ("train", "test"):
         table = bare.splits[split].table
         bare.splits[split].table = table.drop(columns=["level_0", "level_1", "category"])
-    assert dating_of(bare, bank_of(bare, [0] * 66), Plain(), "net", 0) is None
+    assert hierarchy_results(bare, bank_of(bare, [0] * 66), Plain(), "net", 0) is None

@@ -79,7 +79,7 @@ def line(place, *more):
 @pytest.fixture(scope="module")
 def runs(place):
     """The run folders of two seeds, and that of the leaderboard."""
-    few = ("seed=0,1", "detector=[msp,gen]", "metrics.draws=20", "task.report=false")
+    few = ("seed=0,1", "detector=[msp,gen]", "metrics.n_bootstrap=20", "task.report=false")
     grid = ("tuning=val_ood", "tuning.grids.msp.temperature=[1,10]", "tuning.grids.gen.m=[10]")
     spectrum = "data.full_spectrum=true"
     arguments = line(place, "experiment=openood_cifar10", spectrum, *few, *grid)
@@ -97,7 +97,7 @@ def test_seeds_share_a_folder_and_have_a_mean(runs):
     }
     assert len(weights) == 2
     table = pd.read_csv(board / "leaderboard.csv")
-    near = table[(table.ood == "mean near") & (table.metric == "auroc")].set_index("detector")
+    near = table[(table.dataset == "mean near") & (table.metric == "auroc")].set_index("detector")
     assert set(near.n_seeds) == {2}
     own = [pd.read_parquet(p / "results.parquet") for p in seeds]
     own = [t[(t.metric == "mean_near_auroc") & (t.detector == "msp")].value.item() for t in own]
@@ -110,7 +110,7 @@ def test_groups_csid_and_validation_sets(runs):
     assert list(scores.dataset.unique()) == ["test", "cifar10c", "cifar100", "tin", *FAR]
     assert "gen_tuned" in scores  # chosen on val_tin, which is not evaluated
     results = pd.read_parquet(runs[0] / "results.parquet")
-    msp = results[results.detector == "msp"].set_index(["ood", "metric"])
+    msp = results[results.detector == "msp"].set_index(["dataset", "metric"])
     means = results[results.detector == "msp"].set_index("metric")["value"]
     for group, names in (("near", ["cifar100", "tin"]), ("far", FAR)):
         sets = [msp.value[name, "fpr95"] for name in names]

@@ -15,7 +15,7 @@ from timm.data import create_transform
 import ood_lab
 from ood_lab.builtin.vessels.datamodule import VesselsDataModule
 from ood_lab.common.errors import UserError
-from ood_lab.evaluation.unlabelled_images import read_images
+from ood_lab.evaluation.prediction.unlabelled_images import read_images
 from ood_lab.metrics import wilson_interval
 from ood_lab.models import saved_entry
 

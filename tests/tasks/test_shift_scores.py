@@ -59,20 +59,22 @@ def test_the_shipped_clip_says_what_it_does_not_know(tmp_path, capsys):
 
 def test_the_answer_comes_first_and_holds_the_numbers_of_the_results(tmp_path):
     few = ("data=vessels", "data.train=60", "data.test=20", "data.per_shift_set=12")
-    more = ("data.per_cell=2", "metrics.min_count=2", "metrics.draws=50", "logger=none")
+    more = ("data.per_cell=2", "metrics.min_count=2", "metrics.n_bootstrap=50", "logger=none")
     place = f"paths.outputs={tmp_path}"
     assert call("eval.py", "task=shift_levels", *few, *more, "trainer.accelerator=cpu", place) == 0
     (folder,) = run_folders(tmp_path)
     *_, largest, agreement, cells = answer_of(folder, "shift")
     results = pd.read_csv(folder / "results.csv")
+    assert set(results["encoder"]) == {"tiny"}
+    assert results["model"].isna().all()  # no classifier is measured
     (units,) = (b for b in read_summary(folder) if b.kind == "table" and "Shift and" in b.caption)
-    values = results[results["metric"] == "held_out_class_units"].set_index("set")["value"]
+    values = results[results["metric"] == "held_out_class_units"].set_index("dataset")["value"]
     shown = {row[0].text: row[1].sort for row in units.rows}
     assert shown == {name: pytest.approx(value) for name, value in values.items()}
     assert list(shown.values()) == sorted(shown.values())
     results = results[results["metric"] == "mean"]
     for axis, words in (("semantic", "in meaning"), ("covariate", "in looks")):
-        means = results[results["axis"] == axis].set_index("set")["value"]
+        means = results[results["axis"] == axis].set_index("dataset")["value"]
         first = means.drop("test").idxmax()
         numbers = f"({means[first]:.2f}; ID test: {means['test']:.2f})"
         assert f"for {first} {words} {numbers}" in largest

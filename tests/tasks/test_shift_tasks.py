@@ -84,7 +84,7 @@ def test_the_files_of_a_division(division):
     ):
         assert {f"{name}.png", f"{name}.svg"} <= figures
     summary = read_results(division)
-    rows = summary.groupby("set").size()
+    rows = summary.groupby("dataset").size()
     assert set(rows.index) == set(degrees["dataset"])
     assert set(rows.drop("test")) == {
         2 * 5

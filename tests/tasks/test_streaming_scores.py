@@ -11,7 +11,8 @@ from cli import call, run_folders
 from PIL import Image
 
 from ood_lab.common.progress import Pace
-from ood_lab.evaluation import split_features, table_parts
+from ood_lab.evaluation import split_features
+from ood_lab.evaluation.prediction import table_parts
 from ood_lab.features import streaming
 
 SIZES = {"train": 150, "val": 40, "test": 50, "per_shift_set": 10, "per_cell": 0}

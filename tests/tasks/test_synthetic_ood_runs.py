@@ -65,7 +65,9 @@ def test_an_evaluation_takes_them_over_or_makes_others(noisy, outputs):
     other = evaluated(outputs, noisy, *chosen)
     assert other.parent.name != again.parent.name
     results = pd.read_parquet(other / "results.parquet")
-    placed = results.dropna(subset=["shift_level", "ood"]).groupby("ood")["shift_level"].first()
+    placed = (
+        results.dropna(subset=["shift_level", "dataset"]).groupby("dataset")["shift_level"].first()
+    )
     assert placed.to_dict() == {"corrupted_1": 1, "corrupted_5": 2}
     assert (results["metric"] == "dad").any()
 
@@ -100,7 +102,7 @@ def test_classes_that_a_run_has_learnt_are_not_ood(noisy, tmp_path, capsys):
         torch.save(ResNet20(classes).state_dict(), tmp_path / f"{classes}.pt")
         own = (f"+model.net.num_classes={classes}", f"model.weights={tmp_path}/{classes}.pt")
         size = "model.backbone.input_size=32"
-        status = call(*EVAL, "metrics.draws=10", *data, *net, *own, size, *held)
+        status = call(*EVAL, "metrics.n_bootstrap=10", *data, *net, *own, size, *held)
         printed = capsys.readouterr()
         assert status == (classes == 11)
         if status:
@@ -141,7 +143,7 @@ def test_lists_of_a_division_leave_out_what_is_made_and_the_table_says_of_what(t
         "synthetic_ood.severities=[5]",
         "task.report=false",
     )
-    rest = ("logger=none", "trainer.accelerator=cpu", "metrics.draws=10")
+    rest = ("logger=none", "trainer.accelerator=cpu", "metrics.n_bootstrap=10")
     assert call("eval.py", *small, *made, *rest, f"paths.outputs={tmp_path}") == 0
     folder = run_folders(tmp_path)[-1]
     listed = [

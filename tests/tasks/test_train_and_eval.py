@@ -1,9 +1,11 @@
 """The two scripts, as a user calls them."""
 
+import errno
 import json
 import os
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -63,7 +65,7 @@ def test_scores_rebuild_the_results(trained):
 
     scores, results = pd.read_parquet(trained / "scores.parquet"), read(trained)
     pair = scores[scores.dataset.isin(["test", "container"])]
-    row = results.query("detector == 'knn' and ood == 'container' and metric == 'auroc'")
+    row = results.query("detector == 'knn' and dataset == 'container' and metric == 'auroc'")
     truth = roc_auc_score(pair.dataset == "container", pair.knn)
     np.testing.assert_allclose(row.value.item(), truth)
 
@@ -71,10 +73,10 @@ def test_scores_rebuild_the_results(trained):
 def test_every_pair_of_detectors_is_tested(trained):
     results, pairs = (pd.read_csv(trained / f"{n}.csv") for n in ("results", "significance"))
     names = results.detector.dropna().unique()
-    found = pairs[(pairs.ood == "container") & (pairs.metric == "auroc")]
+    found = pairs[(pairs.dataset == "container") & (pairs.metric == "auroc")]
     assert len(found) == len(names) * (len(names) - 1) / 2
     assert (found.p_holm >= found.p_value).all()
-    values = results[(results.ood == "container") & (results.metric == "auroc")]
+    values = results[(results.dataset == "container") & (results.metric == "auroc")]
     values = values[values.semantic_level.isna() & values.covariate_level.isna()]
     values = values.set_index("detector").value
     np.testing.assert_allclose(found.value_a, values[found.detector_a])
@@ -88,13 +90,17 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
     assert run["run"].job_type == "train"
     results = pd.read_csv(trained / "results.csv")
     assert len(run["table"]["data"]) == len(results)
-    sets = results[results.ood.notna() & results.semantic_level.isna()]
+    sets = results[results.dataset.notna() & results.semantic_level.isna()]
     sets = sets[
         sets.covariate_level.isna() & sets.metric.isin(["auroc", "fpr95_id_positive", "aupr_in"])
     ]
     assert len(sets) >= 15 * 5 * 3
     for row in sets.itertuples():
-        assert run["summary"][f"{row.detector}/{row.ood}/{row.metric}"] == pytest.approx(row.value)
+        assert run["summary"][f"{row.detector}/{row.dataset}/{row.metric}"] == pytest.approx(
+            row.value
+        )
+    manifest = json.loads((trained / "manifest.json").read_text())
+    assert run["summary"]["val/accuracy"] == pytest.approx(manifest["val_accuracy"])
     for row in results[results.metric == "dad"].itertuples():
         assert run["summary"][f"{row.detector}/dad"] == pytest.approx(row.value)
 
@@ -106,15 +112,47 @@ def test_a_finished_run_is_shown_and_not_repeated(trained, outputs, capsys):
     assert "already done" in " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("file", ["results.parquet", "summary.json", "manifest.json"])
+READ_BACK = ("results.parquet", "results.csv", "scores.parquet", "config.yaml")
+
+
+@pytest.mark.parametrize("file", [*READ_BACK, "summary.json", "manifest.json"])
 def test_a_damaged_file_of_a_finished_run_is_named(trained, tmp_path, capsys, file):
     folder = tmp_path / trained.relative_to(trained.parents[2])
     shutil.copytree(trained, folder)
     os.truncate(folder / file, (folder / file).stat().st_size // 2)
     assert call("train.py", "task=score", *SMOKE, f"paths.outputs={tmp_path}") == 1
-    error = capsys.readouterr().err.strip()
+    printed = capsys.readouterr()
+    error = printed.err.strip()
     assert f"{folder / file} is damaged" in error
+    assert "force=true" in error
     assert len(error.splitlines()) == 1
+    assert "already done" not in printed.out
+
+
+def test_a_sweep_counts_a_damaged_run_as_failed(trained, tmp_path, capsys):
+    folder = tmp_path / trained.relative_to(trained.parents[2])
+    shutil.copytree(trained, folder)
+    os.truncate(folder / "results.csv", 0)
+    line = ("-m", "task=score", *SMOKE, "seed=0", f"paths.outputs={tmp_path}")
+    assert call("train.py", *line) == 1
+    assert "finished" not in capsys.readouterr().out.split("job 1")[0].split("1 job")[-1]
+
+
+def test_a_finished_run_in_a_folder_that_cannot_be_written_is_shown(
+    trained, outputs, capsys, monkeypatch
+):
+    opened = Path.open
+
+    def read_only(path, mode="r", *args, **kwargs):
+        if mode[0] in "wax" and trained in path.parents:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+        return opened(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}") == 0
+    assert "already done" in " ".join(capsys.readouterr().out.split())
+    assert call("train.py", "task=score", *SMOKE, f"paths.outputs={outputs}", "force=true") == 1
+    assert "cannot write the run folder" in capsys.readouterr().err
 
 
 def test_eval_of_the_run_repeats_it_from_the_bank(trained, outputs, capsys):

@@ -44,7 +44,7 @@ def test_the_dad_of_sixteen_methods():
 def make_run(folder, positive="ood", model="resnet20", dataset="folder", **changes):
     """A run folder that holds exactly the CIFAR rows, but for ``changes`` by row name."""
     folder.mkdir(parents=True)
-    values = {"detector": [], "ood": [], "metric": [], "value": [], "n_ood": []}
+    values = {"detector": [], "dataset": [], "metric": [], "value": [], "n_ood": []}
     for row in CIFAR:
         number = changes.get(row.name, row.value) / 100
         n = row.reference.protocol["n", row.ood]
@@ -150,7 +150,7 @@ def test_dad_is_judged_only_under_the_same_fpr(tmp_path, positive, same):
     (reference / "mine.yaml").write_text(text)
     run = make_run(tmp_path / "run", positive)
     results = pd.read_parquet(run / "results.parquet")
-    dad = results.iloc[[0]].assign(detector="msp", ood=None, metric="dad", value=7.0)
+    dad = results.iloc[[0]].assign(detector="msp", dataset=None, metric="dad", value=7.0)
     pd.concat([results, dad]).to_parquet(run / "results.parquet")
     Verify(run_folder=str(run), row="mine/msp", references=str(reference)).run(
         SimpleNamespace(folder=tmp_path)

@@ -23,7 +23,7 @@ from ood_lab.metrics import wilson_interval
 from ood_lab.schema.results import Kind
 
 #: What a vision-language model says no to: share of the images of ID test and of each OOD set.
-KIND = Kind("vlm_answers", "image", ("ood", "n_unparsed"))
+KIND = Kind("vlm_answers", "image", ("dataset", "n_unparsed"))
 #: What it is called beside what detectors look at.
 FAMILY = "vision-language model"
 
@@ -68,7 +68,7 @@ class MembershipScores:
 
     def describe(self) -> dict[str, Any]:
         """What the manifest says beside the detectors."""
-        facts = {"reads": FAMILY, "probabilities": not self.hard, **self.made_with}
+        facts = {"input_type": FAMILY, "probabilities": not self.hard, **self.made_with}
         return facts | {"fit_seconds": 0.0, "score_seconds": self.seconds}
 
     @property
@@ -182,7 +182,7 @@ def said_results(asked: MembershipScores, seed: int) -> pd.DataFrame:
         rows.append(
             {
                 "metric": "rejected",
-                "ood": row["dataset"],
+                "dataset": row["dataset"],
                 "value": share,
                 "ci_low": low,
                 "ci_high": high,

@@ -10,9 +10,8 @@ from ood_lab.lvlm.benchmarks.published_files import (
     existing,
     image_in,
     read_json_list,
-    yes_or_no,
 )
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, yes_or_no
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 #: ``visual_input`` of a figure that was altered.
@@ -66,7 +65,9 @@ class HallusionFiles:
                     task=YES_NO,
                     image=image_in(images, str(name), file) if name else None,
                     text=str(entry(row, "question", file, number)),
-                    answer=yes_or_no(entry(row, "gt_answer", file, number), file, number),
+                    answer=yes_or_no(
+                        entry(row, "gt_answer", file, number), f"{file}, record {number}"
+                    ),
                     parser="default",
                     pair_id=whole,
                     meta={

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ood_lab.common.errors import UserError
-from ood_lab.lvlm.benchmarks.published_files import existing, yes_or_no
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.benchmarks.published_files import existing
+from ood_lab.lvlm.questions.question_files import Question, yes_or_no
 from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
 
 _IMAGES = (".jpg", ".jpeg", ".png")
@@ -56,7 +56,7 @@ def _read(folder: Path) -> Iterator[Question]:
                 task=YES_NO,
                 image=str(image),
                 text=text.strip(),
-                answer=yes_or_no(answer, file, number),
+                answer=yes_or_no(answer, f"{file}, record {number}"),
                 parser="default",
                 pair_id=f"{folder.name}/{file.stem}",
                 meta={"split": folder.name, "picture": f"{folder.name}/{file.stem}"},

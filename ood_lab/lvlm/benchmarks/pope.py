@@ -12,10 +12,9 @@ from ood_lab.lvlm.benchmarks.published_files import (
     existing,
     image_in,
     read_json_list,
-    yes_or_no,
 )
-from ood_lab.lvlm.questions.question_files import Question
-from ood_lab.lvlm.scoring.yes_no_scores import YES_NO
+from ood_lab.lvlm.questions.question_files import Question, yes_or_no
+from ood_lab.lvlm.scoring.yes_no_scores import RESAMPLED, YES_NO
 
 
 @dataclass(frozen=True)
@@ -23,8 +22,8 @@ class PopeFiles:
     """Files ``*_random.json``, ``*_popular.json`` and ``*_adversarial.json``, one record a line.
 
     A record has ``question_id, image, text, label``. A file is a set of its own, named after the
-    last part of its name. The source's script counts over all questions of a file, with yes as the
-    positive class, and rounds nothing.
+    last part of its name; intervals resample images, which the files share. The source's script
+    counts over all questions of a file, with yes as the positive class, and rounds nothing.
 
     Args:
         path: folder of the files, or one of them.
@@ -66,7 +65,7 @@ def pope_records(file: Path) -> list[PopeRecord]:
             str(entry(row, "question_id", file, number)),
             str(entry(row, "image", file, number)),
             str(entry(row, "text", file, number)),
-            yes_or_no(entry(row, "label", file, number), file, number),
+            yes_or_no(entry(row, "label", file, number), f"{file}, record {number}"),
         )
         for number, row in enumerate(read_json_list(file), 1)
     ]
@@ -87,7 +86,7 @@ def _read(file: Path, images: Path) -> list[Question]:
             answer=row.answer,
             parser="pope",
             pair_id=f"{file.stem}/{row.image}",
-            meta={"split": split_of(file)},
+            meta={"split": split_of(file), RESAMPLED: row.image},
         )
         for row in pope_records(file)
     ]

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path
-from ood_lab.lvlm.parsers import NO, YES
 from ood_lab.lvlm.questions.question_files import Question
 
 
@@ -64,19 +63,6 @@ def entry(row: dict[str, Any], key: str, file: Path, number: int) -> Any:
     if key not in row:
         raise UserError(f"{file}, record {number}: there is no '{key}'; it has {', '.join(row)}")
     return row[key]
-
-
-def yes_or_no(answer: object, file: Path, number: int) -> str:
-    """``yes`` or ``no`` from the words and digits that the files have.
-
-    Raises:
-        UserError: it is something else; names file and record.
-    """
-    word = str(answer).strip().strip(".").lower()
-    known = {"yes": YES, "1": YES, "no": NO, "0": NO}
-    if word not in known:
-        raise UserError(f"{file}, record {number}: '{answer}' is neither yes nor no")
-    return known[word]
 
 
 def image_in(folder: Path, name: str, file: Path) -> str:

@@ -91,11 +91,24 @@ def found_sentences(
     for place, each in enumerate(known):
         rows = _rows(run, each.metric, {} if place else sets)
         its, values = "Asked plainly, its" if again else "Its", values_of(rows, each.lower)
-        yield f"{its} {each.words} is {values if place else noted(values)}."
+        beside = "" if place or rows["value"].isna().all() else _lost(run, lost)
+        yield f"{its} {each.words} is {values if place else noted(values)}{beside}."
         if not place:
             yield from _constant(run, sets, task)
             yield from _width(rows)
             yield from _differences(run, each, sets, draws)
+
+
+def _lost(run: Scored, lost: pd.Series) -> str:
+    """How unparsed and failed questions count, beside the first number."""
+    ways = run.first_way.get("unparsed", pd.Series(dtype=object)).dropna()
+    out = "left out" if len(ways) and str(ways.iloc[0]).startswith("drop") else "counted as wrong"
+    parts = [
+        f"{lost[status]:,} of {lost.sum():,} {status}, {how}"
+        for status, how in ((UNPARSED, out), (FAILED, "left out"))
+        if status in lost
+    ]
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _rows(run: Scored, metric: str, sets: Mapping[str, str]) -> pd.DataFrame:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from ood_lab.common.errors import UserError
 from ood_lab.common.files import write_text
+from ood_lab.lvlm.parsers import NO, YES, YES_NO_PARSERS
 
 #: ``parser`` of captions, which are read in another way.
 _CAPTION = "caption"
+#: ``parser`` of counts.
+_NUMBER = "number"
+#: How files write the right answers to yes/no questions.
+_WRITTEN = dict.fromkeys(("yes", "y", "true", "1"), YES) | dict.fromkeys(
+    ("no", "n", "false", "0"), NO
+)
 #: What a question asks for: a word or a number, steps that end in one, or a text.
 ReplyForm = Literal["word", "steps", "text"]
 
@@ -54,10 +61,11 @@ def write_questions(questions: Iterable[Question], path: Path) -> None:
 
 
 def read_questions(path: Path) -> list[Question]:
-    """Reads a file of questions.
+    """Reads a file of questions; their right answers as the parsers give them.
 
     Raises:
-        UserError: the file is missing, a line is not a question, or an id occurs twice.
+        UserError: the file is missing, a line is not a question, its right answer is none that its
+            parser can give, or an id occurs twice.
     """
     if not path.is_file():
         raise UserError(f"There is no file of questions '{path}': build it first")
@@ -67,11 +75,46 @@ def read_questions(path: Path) -> list[Question]:
             record = json.loads(line)
             if "reply" not in record and record.get("parser") == _CAPTION:  # an earlier version's
                 record["reply"] = "text"
-            questions.append(Question(**record))
+            question = Question(**record)
         except (ValueError, TypeError, AttributeError) as error:
             raise UserError(f"{path}, line {number}, is not a question: {error}") from error
+        questions.append(_with_plain_answer(question, f"{path}, line {number}"))
     ids = [question.question_id for question in questions]
     if len(set(ids)) != len(ids):
         twice = next(each for position, each in enumerate(ids) if each in ids[:position])
         raise UserError(f"{path} has two questions with the id '{twice}'")
     return questions
+
+
+def yes_or_no(answer: object, where: str) -> str:
+    """``yes`` or ``no`` of what files write: Yes, TRUE, n, 0, ...
+
+    Args:
+        answer: as the file has it.
+        where: of the file, for errors.
+
+    Raises:
+        UserError: it is something else.
+    """
+    word = str(answer).strip().strip(".").lower()
+    if word not in _WRITTEN:
+        raise UserError(f"{where}: the answer {answer!r} is neither yes nor no: write yes or no")
+    return _WRITTEN[word]
+
+
+def _with_plain_answer(question: Question, where: str) -> Question:
+    """The question with its right answer in the words of its parser."""
+    answer: object = question.answer
+    if question.parser in YES_NO_PARSERS:
+        return replace(question, answer=yes_or_no(answer, where))
+    if question.parser == _NUMBER:
+        try:
+            count = float(str(answer).replace(",", ""))
+            if count != int(count) or count < 0:
+                raise ValueError
+        except (ValueError, OverflowError):
+            raise UserError(
+                f"{where}: the answer {answer!r} is no count: write a number such as 3"
+            ) from None
+        return replace(question, answer=str(int(count)))
+    return question

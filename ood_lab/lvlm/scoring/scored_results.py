@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from ood_lab.lvlm.answers.judgements import PARSED, SIZES, sizes_of
+from ood_lab.lvlm.statistics.training_coverage import clopper_pearson
 from ood_lab.metrics.resampling.clustered_bootstrap import Estimate
 from ood_lab.schema.results import PART, Kind
 from ood_lab.schema.shift_axes import LEVELS
 
 #: ``split`` of all sets together: pooled counts, not a mean of the sets.
 POOLED = "pooled"
+_MCC = "mcc"
 
 
 def question_kind(name: str, unit: str, *more: str) -> Kind:
@@ -73,9 +76,16 @@ def places(
 
 
 def estimate_rows(
-    place: Mapping[str, Any], found: Mapping[str, Estimate], n: int, asked: pd.DataFrame
+    place: Mapping[str, Any],
+    found: Mapping[str, Estimate],
+    n: int,
+    asked: pd.DataFrame,
+    units: Mapping[str, int] | None = None,
 ) -> list[dict[str, Any]]:
     """Rows of a results table.
+
+    A share of 0 or 1 has the exact (Clopper-Pearson) interval of 0 or n successes in n units: the
+    bootstrap has none there.
 
     Args:
         place: keys of the rows.
@@ -83,12 +93,26 @@ def estimate_rows(
         n: units that were resampled.
         asked: the questions behind them, answered or not; see
             :func:`ood_lab.lvlm.answers.judgements.judge`.
+        units: how many of them a metric rests on, where these are fewer than ``n``.
     """
     common = {**place, "n": n, **sizes_of(asked)}
+    exact = {m: _exact_at_ends(m, e, (units or {}).get(m, n)) for m, e in found.items()}
     return [
         {**common, "metric": metric, "value": e.value, "ci_low": e.low, "ci_high": e.high}
-        for metric, e in found.items()
+        for metric, e in exact.items()
     ]
+
+
+def _exact_at_ends(metric: str, found: Estimate, n: int) -> Estimate:
+    """The estimate, at 0 and 1 with an exact interval.
+
+    An MCC of -1 or 1 is that of ``2 p - 1``, p the accuracy, as in balanced questions.
+    """
+    value, mcc = found.value, metric == _MCC
+    if n < 1 or math.isnan(found.low) or value not in ((-1.0, 1.0) if mcc else (0.0, 1.0)):
+        return found
+    ends = clopper_pearson(n if value == 1 else 0, n)
+    return Estimate(value, *(2 * end - 1 for end in ends)) if mcc else Estimate(value, *ends)
 
 
 def any_read(rows: pd.DataFrame) -> bool:

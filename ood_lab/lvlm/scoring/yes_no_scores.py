@@ -35,7 +35,9 @@ WORDS = {
 YES_NO = "yes_no"
 #: What becomes of an answer that cannot be read: its pair is left out, or it counts as wrong.
 Unparsed = Literal["drop_pair", "wrong"]
-WAYS: tuple[Unparsed, ...] = ("drop_pair", "wrong")
+WAYS: tuple[Unparsed, ...] = ("wrong", "drop_pair")
+#: In ``meta``, what a question is resampled with, where that is more than its pair: its image.
+RESAMPLED = "resampled"
 COUNTS = ["tp", "fp", "tn", "fn"]
 #: Metric, and what it is called in tables; in this order.
 METRICS = {
@@ -61,14 +63,18 @@ DEFINITIONS = (
     (
         "Unparsed, failed",
         "Replies in which the parser found no answer, and requests without a reply. A failed "
-        "request removes its pair; an unparsed answer removes it or counts as wrong.",
+        "request removes its pair; an unparsed answer counts as wrong, or removes it.",
     ),
     (
         "Cut",
         "Replies that reached their longest length. Such a reply counts only where nothing that "
         "could have followed would change what is read; else it is unparsed.",
     ),
-    ("Interval", "95% bootstrap intervals; what belongs together is resampled whole."),
+    (
+        "Interval",
+        "95% bootstrap intervals; what belongs together is resampled whole. At 0 and 100%, the "
+        "exact (Clopper-Pearson) interval.",
+    ),
 )
 
 
@@ -89,8 +95,8 @@ def yes_no_rows(
 
     The metrics of :mod:`ood_lab.metrics.yes_no` of each set, of all together, and of every known
     level of shift and every cell of the two, with unparsed answers treated both ways. A failed
-    request removes its pair either way. Intervals resample pairs. Values are missing where no
-    answer could be read.
+    request removes its pair either way. Intervals resample pairs, or what
+    :data:`RESAMPLED` names. Values are missing where no answer could be read.
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`.
@@ -111,11 +117,11 @@ def yes_no_rows(
         for place, part in places(rows, sets, "pair_id", min_count, finer, every):
             kept = part[_kept(part, way)]
             read = kept if any_read(kept) else kept.iloc[:0]
-            found = clustered(
-                answer_counts(read), metrics_of(positive), read["pair_id"], draws=draws, seed=seed
-            )
-            keys = {**place, "unparsed": way}
-            yield from estimate_rows(keys, found.estimates(), kept["pair_id"].nunique(), part)
+            counts, clusters = answer_counts(read), clusters_of(read)
+            found = clustered(counts, metrics_of(positive), clusters, draws=draws, seed=seed)
+            keys, n = {**place, "unparsed": way}, clusters_of(kept).nunique()
+            units = _units(cluster_sums(counts, clusters), positive)
+            yield from estimate_rows(keys, found.estimates(), n, part, units)
             for metric, column in (groups or {}).items():
                 right = read["correct"].astype(bool).groupby(read[column], sort=False).all()
                 counts = np.stack([right, np.ones(len(right))], axis=1).astype(np.int64)
@@ -126,6 +132,20 @@ def yes_no_rows(
 def _share(name: str, counts: NDArray[Any]) -> dict[str, Floats]:
     """The first count over the second, ``[..., 2]``."""
     return {name: share(counts[..., 0], counts[..., 1])}
+
+
+def clusters_of(rows: pd.DataFrame) -> pd.Series:
+    """What is resampled whole, by row: the pair, or what :data:`RESAMPLED` names."""
+    pairs = rows["pair_id"]
+    return rows[RESAMPLED].fillna(pairs) if RESAMPLED in rows else pairs
+
+
+def _units(sums: NDArray[np.int64], positive: str) -> dict[str, int]:
+    """How many clusters precision, recall and F1 rest on: those with a count in the denominator."""
+    tp, fp, _, fn = (sums[:, [0, 1, 2, 3] if positive == YES else [2, 3, 0, 1]] > 0).T
+    said, true = int((tp | fp).sum()), int((tp | fn).sum())
+    known = {"precision": said, "recall": true, "f1": min(said, true)}
+    return {metric: n for metric, n in known.items() if n}
 
 
 def metrics_of(positive: str) -> Metrics:
@@ -209,7 +229,7 @@ def model_contrasts(
     rows = rows[_kept(rows, "wrong")]
     models = list(dict.fromkeys(rows["model"]))
     number = rows["model"].map(models.index)
-    sums = cluster_sums(answer_counts(rows), rows["pair_id"], number, len(models))
+    sums = cluster_sums(answer_counts(rows), clusters_of(rows), number, len(models))
     return contrast(models, clustered(sums, metrics_of(positive), draws=draws, seed=seed))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import NamedTuple
 
-from scipy.stats import beta
+import scipy  # loads scipy.special when it is used
 
 from ood_lab.lvlm.questions.grammar import english
 
@@ -53,8 +53,8 @@ def clopper_pearson(k: int, n: int, level: float = 0.95) -> Bounds:
     """
     _check(k, n)
     tail = (1 - level) / 2
-    low = 0.0 if k == 0 else float(beta.ppf(tail, k, n - k + 1))
-    high = 1.0 if k == n else float(beta.ppf(1 - tail, k + 1, n - k))
+    low = 0.0 if k == 0 else float(scipy.special.betaincinv(k, n - k + 1, tail))
+    high = 1.0 if k == n else float(scipy.special.betaincinv(k + 1, n - k, 1 - tail))
     return Bounds(low, high)
 
 
@@ -66,7 +66,7 @@ def bayes_interval(k: int, n: int, level: float = 0.95) -> Bounds:
     """
     _check(k, n)
     tail = (1 - level) / 2
-    low, high = beta.ppf([tail, 1 - tail], k + 1, n - k + 1)
+    low, high = scipy.special.betaincinv(k + 1, n - k + 1, [tail, 1 - tail])
     return Bounds(float(low), float(high))
 
 

@@ -29,10 +29,10 @@ def significance_of(evaluation: Evaluation) -> pd.DataFrame:
     p-values corrected by Holm over the pairs of one set and metric.
 
     Returns:
-        ``ood, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
-        p_holm``; ``ood`` is None for ``dad``.
+        ``dataset, metric, detector_a, detector_b, value_a, value_b, difference, test, p_value,
+        p_holm``; ``dataset`` is None for ``dad``.
     """
-    columns = ["ood", "metric", "detector_a", "detector_b", "value_a", "value_b", "difference"]
+    columns = ["dataset", "metric", "detector_a", "detector_b", "value_a", "value_b", "difference"]
     rows = [
         row
         for ood, metric, values, p_values in _tests(evaluation)
@@ -49,7 +49,8 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
     AUROC is not above chance.
 
     Returns:
-        ``ood, metric, detector, value, best``; ``ood`` is None for means. Of metrics that rank.
+        ``dataset, metric, detector, value, best``; ``dataset`` is None for means. Of metrics that
+        rank.
     """
     rows = []
     joint = _joint_means(evaluation)
@@ -66,10 +67,10 @@ def best_detectors(evaluation: Evaluation, alpha: float = 0.05) -> pd.DataFrame:
         )
         above = detected.get(ood or metric, True)
         rows += [
-            {"ood": ood, "metric": metric, "detector": d, "value": v, "best": above and bool(b)}
+            {"dataset": ood, "metric": metric, "detector": d, "value": v, "best": above and bool(b)}
             for d, v, b in zip(evaluation.detectors, values, best, strict=True)
         ]
-    return pd.DataFrame(rows, columns=["ood", "metric", "detector", "value", "best"])
+    return pd.DataFrame(rows, columns=["dataset", "metric", "detector", "value", "best"])
 
 
 def _joint_means(evaluation: Evaluation) -> dict[str, JointEstimate]:
@@ -144,7 +145,7 @@ def _pair_rows(
     raw = p_values[first, second]
     return [
         {
-            "ood": ood,
+            "dataset": ood,
             "metric": metric,
             "detector_a": detectors[a],
             "detector_b": detectors[b],

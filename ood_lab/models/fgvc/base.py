@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -71,7 +72,7 @@ class FGVCNet(Backbone):
         kwargs: Mapping[str, Any] | None = None,
         pretrained: bool = False,
         trunk_weights: str | Path | None = None,
-        weights: str | Path | None = None,
+        weights: str | os.PathLike[str] | None = None,
         input_size: int | None = None,
         mean: float | Sequence[float] | None = None,
         std: float | Sequence[float] | None = None,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any, Literal, Unpack
 
 import timm
@@ -46,7 +46,7 @@ def timm_backbone(
     name: str,
     num_classes: int | None = None,
     pretrained: bool = False,
-    weights: str | Path | None = None,
+    weights: str | os.PathLike[str] | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     kwargs: dict[str, Any] | None = None,
@@ -120,7 +120,7 @@ def module_backbone(
     net: nn.Module,
     head: str,
     num_classes: int | None = None,
-    weights: str | Path | None = None,
+    weights: str | os.PathLike[str] | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
@@ -199,7 +199,7 @@ def module_backbone(
 def _check_outputs(
     backbone: WrappedBackbone,
     num_classes: int | None,
-    weights: str | Path | None,
+    weights: str | os.PathLike[str] | None,
     new_head: bool,
 ) -> None:
     """Raises :class:`UserError` if the head has other outputs than the data or the weights."""

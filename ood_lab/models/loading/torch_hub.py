@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ def torch_hub_backbone(
     head: str | None = None,
     kwargs: dict[str, Any] | None = None,
     num_classes: int | None = None,
-    weights: str | Path | None = None,
+    weights: str | os.PathLike[str] | None = None,
     data_config: Mapping[str, Any] | None = None,
     image_size: Sequence[int] | None = None,
     classes: Sequence[str] = (),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,6 +21,7 @@ from ood_lab.models.image_transforms import TransformSettings
 from ood_lab.models.loading.timm_networks import module_backbone
 from ood_lab.models.loading.wrapped_network import WrappedBackbone
 from ood_lab.models.weights import saved_outputs
+from ood_lab.models.weights_entries import WeightsFile
 
 
 def torchvision_backbone(
@@ -27,7 +29,7 @@ def torchvision_backbone(
     weights_name: str | None = None,
     num_classes: int | None = None,
     pretrained: bool = False,
-    weights: str | Path | None = None,
+    weights: str | os.PathLike[str] | None = None,
     new_head: bool = False,
     allow_transform_mismatch: bool = False,
     data_config: Mapping[str, Any] | None = None,
@@ -58,7 +60,8 @@ def torchvision_backbone(
     published = _published(name, weights_name)
     config = transform_of(published)
     if weights is not None and Path(weights).is_dir():
-        weights = Path(weights) / Path(published.url).name
+        choice = WeightsFile.of(weights)
+        weights = WeightsFile(choice.path / Path(published.url).name, choice.entry, choice.match)
     classes = num_classes or len(published.meta["categories"])
     net = zoo.get_model(name, num_classes=classes)
     head = _head(net, name, config["input_size"])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import nearest
 from ood_lab.models.backbone import Backbone
-from ood_lab.models.output import Output
+from ood_lab.models.output import Output, logits_of
 
 
 class WrappedBackbone(Backbone):
@@ -49,7 +49,7 @@ class WrappedBackbone(Backbone):
     def forward(self, image: Tensor) -> Output:
         """Maps ``image [B, 3, H, W]`` to ``Output(logits [B, C], features [B, D])``."""
         with _inputs_of(self.head) as inputs:
-            logits = self.net(image)
+            logits = logits_of(self.net(image))
         if not isinstance(logits, Tensor):
             raise UserError(
                 f"{self.name} returns {_describe(logits)} instead of one logits tensor [B, C]: "

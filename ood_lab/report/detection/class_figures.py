@@ -85,12 +85,15 @@ def _shown(counts: np.ndarray) -> np.ndarray:
     return np.sort(np.argsort(accuracy, kind="stable")[:_MAX_CLASSES])
 
 
-def recall_by_category(dating: pd.DataFrame) -> Figure | None:
+def recall_by_category(hierarchy: pd.DataFrame) -> Figure | None:
     """One row per class of the finest level, one mark a category; None without labelled images.
 
     Of more than 30 classes the 30 with the lowest recall are shown.
     """
-    rows = dating[(dating["level"] == dating["level"].iloc[-1]) & (dating["metric"] == "recall")]
+    rows = hierarchy[
+        (hierarchy["label_level"] == hierarchy["label_level"].iloc[-1])
+        & (hierarchy["metric"] == "recall")
+    ]
     overall = rows[rows["subset"] == _ALL].set_index("name")
     if not overall["n"].sum():
         return None

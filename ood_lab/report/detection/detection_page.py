@@ -15,8 +15,8 @@ from ood_lab.common.english import counted, listed
 from ood_lab.metrics import BASELINE, metric_of
 from ood_lab.metrics.resampling.photograph_groups import photographs
 from ood_lab.metrics.selective import ACCURACIES, AREAS
-from ood_lab.report.detection.hierarchy_tables import dating_notes, dating_tables
-from ood_lab.report.detection.level_curves import DATING, level_blocks, of_section
+from ood_lab.report.detection.hierarchy_tables import hierarchy_notes, hierarchy_tables
+from ood_lab.report.detection.level_curves import HIERARCHY, level_blocks, of_section
 from ood_lab.report.rendering.blocks import Block, FigureFile, Folded, Text
 from ood_lab.report.rendering.metric_definitions import (
     definitions_of,
@@ -63,7 +63,7 @@ def detection_blocks(
     Args:
         results: a results table of one model and seed.
         fpr95_positive: ``ood`` or ``id``: the positive class of the FPR95 that the table holds.
-        significance: rows ``detector, ood, best`` and optionally ``metric`` (default
+        significance: rows ``detector, dataset, best`` and optionally ``metric`` (default
             ``auroc``): all with ``best`` are marked in that column; those of ``mean_<metric>``
             without ``ood`` in that of the mean.
         reads: detector → what it looks at; a table of many detectors has a section for each.
@@ -116,7 +116,7 @@ def write_report(
     id_dataset: str = "test",
     downloads: Sequence[str] = (),
     title: str = "OOD detection report",
-    dating: pd.DataFrame | None = None,
+    hierarchy: pd.DataFrame | None = None,
     measured: Measured | None = None,
     verdict: Verdict | None = None,
 ) -> Path:
@@ -140,7 +140,7 @@ def write_report(
         id_dataset: the ID test set in ``scores``.
         downloads: files beside the report, by relative name.
         title: what was run.
-        dating: the dating table, where the ID classes have levels or a category.
+        hierarchy: the hierarchy table, where the ID classes have levels or a category.
         measured: how far the images are, where that is known.
         verdict: what the page begins with.
 
@@ -187,7 +187,7 @@ def write_report(
         summary=[*blocks, *(Folded(table.caption, [table]) for table in details)],
         sections=[
             *after,
-            Section("Dating", _dating(dating, figures)),
+            Section("Hierarchical classification", _hierarchy(hierarchy, figures)),
             Section("Figures", [f for f in figures if not of_section(f)]),
             Section("Most confident mistakes", mistakes),
         ],
@@ -209,11 +209,11 @@ def _threshold(verdict: Verdict, threshold: float | None) -> Iterator[Block]:
         )
 
 
-def _dating(dating: pd.DataFrame | None, figures: Sequence[FigureFile]) -> list[Block]:
-    if dating is None:
+def _hierarchy(hierarchy: pd.DataFrame | None, figures: Sequence[FigureFile]) -> list[Block]:
+    if hierarchy is None:
         return []
-    notes = [Text(note) for note in dating_notes(dating)]
-    return [*notes, *dating_tables(dating), *(f for f in figures if f.png.stem == DATING)]
+    notes = [Text(note) for note in hierarchy_notes(hierarchy)]
+    return [*notes, *hierarchy_tables(hierarchy), *(f for f in figures if f.png.stem == HIERARCHY)]
 
 
 def _headline(view: RunView, title: str | None) -> str:

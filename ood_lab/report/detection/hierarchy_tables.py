@@ -1,4 +1,4 @@
-"""The dating tables of a run as plain data for the page."""
+"""The hierarchy tables of a run as plain data for the page."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ _ALL = "all"
 Row = Mapping[Any, Any]
 
 
-def dating_tables(dating: pd.DataFrame) -> list[Table]:
+def hierarchy_tables(hierarchy: pd.DataFrame) -> list[Table]:
     """Overall accuracy of each level, then the recall of the labels of each level, finest first."""
-    subsets = list(dating["subset"].unique())
-    levels = list(dating["level"].unique())
-    tables = [_accuracies(dating, levels, subsets)]
-    return tables + [_recalls(dating[dating["level"] == level], level) for level in levels[::-1]]
+    subsets = list(hierarchy["subset"].unique())
+    levels = list(hierarchy["label_level"].unique())
+    tables = [_accuracies(hierarchy, levels, subsets)]
+    return tables + [
+        _recalls(hierarchy[hierarchy["label_level"] == level], level) for level in levels[::-1]
+    ]
 
 
-def dating_notes(dating: pd.DataFrame) -> list[str]:
+def hierarchy_notes(hierarchy: pd.DataFrame) -> list[str]:
     """What the tables mean, a sentence each."""
     notes = [
         "Accuracy is the share of all images that are right. Recall is the share of the images of "
         "a class that are given that class (per-class or independent accuracy), not precision."
     ]
-    if (dating["source"] == "derived").any():
+    if (hierarchy["source"] == "derived").any():
         notes.append(
             "Predicted by: a head of the network for that level; derived: the parent of the "
             "predicted class."
@@ -37,10 +39,10 @@ def dating_notes(dating: pd.DataFrame) -> list[str]:
     return notes
 
 
-def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> Table:
-    rows = dating[dating["metric"] == "accuracy"]
-    cells = {(r["level"], r["subset"]): r for r in rows.to_dict("records")}
-    of_level = rows.drop_duplicates("level").set_index("level")["source"]
+def _accuracies(hierarchy: pd.DataFrame, levels: list[str], subsets: list[str]) -> Table:
+    rows = hierarchy[hierarchy["metric"] == "accuracy"]
+    cells = {(r["label_level"], r["subset"]): r for r in rows.to_dict("records")}
+    of_level = rows.drop_duplicates("label_level").set_index("label_level")["source"]
     shown = [
         [
             Cell(level, place),
@@ -55,8 +57,8 @@ def _accuracies(dating: pd.DataFrame, levels: list[str], subsets: list[str]) -> 
     return Table("Overall accuracy (micro) in %", heads, shown, groups)
 
 
-def _recalls(dating: pd.DataFrame, level: str) -> Table:
-    rows = dating[dating["metric"] == "recall"]
+def _recalls(hierarchy: pd.DataFrame, level: str) -> Table:
+    rows = hierarchy[hierarchy["metric"] == "recall"]
     subsets = list(rows["subset"].unique())
     cells = {(r["name"], r["subset"]): r for r in rows.to_dict("records")}
     names = list(rows["name"].unique())

@@ -20,15 +20,15 @@ from ood_lab.report.rendering.table import (
 )
 from ood_lab.report.results_lookup import Estimate, RunView
 
-#: First parts of the names of the figures by level, and the name of that of the dating.
-_CURVES, _MAPS, DATING = "levels_", "heatmap_", "dating"
+#: First parts of the names of the figures by level, and the name of that of the hierarchy.
+_CURVES, _MAPS, HIERARCHY = "levels_", "heatmap_", "hierarchy"
 #: AUROC of a coin, the dark end of the colours.
 _CHANCE = 0.5
 
 
 def of_section(figure: FigureFile) -> bool:
-    """True for a figure that stands in the section of the levels or of the dating."""
-    return figure.png.stem == DATING or figure.png.stem.startswith((_CURVES, _MAPS))
+    """True for a figure that stands in the section of the levels or of the hierarchy."""
+    return figure.png.stem == HIERARCHY or figure.png.stem.startswith((_CURVES, _MAPS))
 
 
 def level_blocks(

@@ -1,4 +1,4 @@
-"""The figures of a run of detectors, and of its dating."""
+"""The figures of a run of detectors, and of its hierarchy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from ood_lab.report.detection.class_figures import confusion, recall_by_category
 from ood_lab.report.detection.figure_inputs import FigureInputs
-from ood_lab.report.detection.level_curves import DATING
+from ood_lab.report.detection.level_curves import HIERARCHY
 from ood_lab.report.detection.score_figures import (
     best_of,
     dad_against_fpr95,
@@ -111,7 +111,7 @@ def write_figures(
     features: Mapping[str, np.ndarray] | None = None,
     classes: Sequence[str] = (),
     id_dataset: str = "test",
-    dating: pd.DataFrame | None = None,
+    hierarchy: pd.DataFrame | None = None,
 ) -> list[FigureFile]:
     """Writes every figure the tables allow to ``folder`` as PNG (200 dpi) and SVG.
 
@@ -126,7 +126,7 @@ def write_figures(
         features: dataset → ``[N, D]`` for the scatter of features.
         classes: names of the ID classes, position = label.
         id_dataset: the ID test set in ``scores`` and ``features``.
-        dating: the dating table of the run; its figure is ``dating``, the recall of every class.
+        hierarchy: the hierarchy table of the run; its figure is the recall of every class.
 
     Returns:
         The files in reading order.
@@ -136,25 +136,25 @@ def write_figures(
     view = RunView(results, significance)
     inputs = FigureInputs(view, scores, fpr95_positive, id_dataset, features or {}, classes)
     plan = list(planned_figures(inputs))
-    if dating is not None:
-        plan.append(dating_figure(dating))
+    if hierarchy is not None:
+        plan.append(hierarchy_figure(hierarchy))
     return write_all(folder, plan)
 
 
-def dating_figure(dating: pd.DataFrame) -> PlannedFigure:
+def hierarchy_figure(hierarchy: pd.DataFrame) -> PlannedFigure:
     """Recall of every class, by category; none where no image of the ID test set has a label."""
     return PlannedFigure(
-        DATING,
+        HIERARCHY,
         "Recall of every class",
         "Share of the images of a class that are given that class, with 95% intervals.",
-        partial(recall_by_category, dating),
+        partial(recall_by_category, hierarchy),
     )
 
 
 def levels(inputs: FigureInputs, ood: str) -> Figure | None:
     """One line per detector with its 95% band; None where no axis has two levels."""
     rows = inputs.view.table
-    rows = rows[rows["ood"] == ood]
+    rows = rows[rows["dataset"] == ood]
     # With few images FPR95 has no upper end: such a band would cover the panel, and say nothing.
     open_ended = (rows["metric"] == "fpr95") & (rows["ci_high"] >= 1)
     ends = {name: rows[name].mask(open_ended) for name in ("ci_low", "ci_high")}
@@ -176,7 +176,7 @@ def levels(inputs: FigureInputs, ood: str) -> Figure | None:
 def heatmap(inputs: FigureInputs, ood: str) -> Figure | None:
     """One panel per detector and one of the number of images; None without a grid, or values."""
     rows = inputs.view.table
-    rows = rows[(rows["ood"] == ood) & (rows["metric"] == "auroc")]
+    rows = rows[(rows["dataset"] == ood) & (rows["metric"] == "auroc")]
     rows = rows[rows[list(LEVELS)].notna().all(axis=1)]
     few = f"{MISSING} where the OOD images are too few." if rows["value"].isna().any() else ""
     maps = {name: rows[rows["detector"] == name] for name in inputs.view.detectors}

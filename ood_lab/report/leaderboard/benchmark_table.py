@@ -24,7 +24,8 @@ from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
 
 #: What the runs of one table have in common: they were asked the very same questions.
 _ALIKE = ["benchmark", "data", "asked"]
-_KEPT = ("split", "metric", "value", "ci_low", "ci_high", "n", "unit")
+_LOST = {"n_unparsed": "unparsed", "n_failed": "failed"}
+_KEPT = ("split", "metric", "value", "ci_low", "ci_high", "n", "unit", *_LOST)
 _TESTED = ["a", "b", "metric", "split", "value_a", "value_b", "ci_low", "p_value", "p_holm"]
 
 
@@ -81,8 +82,9 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
 
     Returns:
         ``benchmark, data, asked, questions, images, model, label, column, split, metric, value,
-        ci_low, ci_high, n, unit, reason, run``; shares. ``label`` is the model, with the folder of
-        the run where a table has several of its runs; ``reason`` is why a value is missing.
+        ci_low, ci_high, n, unit, n_unparsed, n_failed, reason, run``; shares. ``label`` is the
+        model, with the folder of the run where a table has several of its runs; ``reason`` is why a
+        value is missing.
     """
     rows: list[dict[str, Any]] = []
     for run in runs:
@@ -165,7 +167,7 @@ def _tests(run: BenchmarkRun) -> pd.DataFrame:
     if not (run.path / "models.csv").exists():
         return pd.DataFrame(columns=[*_TESTED, "p"])
     table = pd.read_csv(run.path / "models.csv").reindex(columns=_TESTED)
-    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["draws"])))
+    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["n_bootstrap"])))
     turned = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
     return pd.concat([table, table.rename(columns=turned)])
 
@@ -189,15 +191,17 @@ def board_tables(board: pd.DataFrame) -> list[Table]:
 
 def _table(caption: str, part: pd.DataFrame) -> Table:
     columns = list(dict.fromkeys(part["column"]))
+    lost = {name: words for name, words in _LOST.items() if part[name].any()}
     rows = []
     for _, of_run in part.groupby("run", sort=False):
         found, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
         cells = [estimate_cell(found[c]) if c in found else Cell(MISSING) for c in columns]
-        rows.append([name_cell(first["label"]), count_cell(float(first["questions"])), *cells])
-    heads = [Head("model", "ascending"), Head("questions"), *map(Head, columns)]
+        counts = [float(first["questions"]), *(float(of_run[name].max()) for name in lost)]
+        rows.append([name_cell(first["label"]), *map(count_cell, counts), *cells])
+    heads = [Head("model", "ascending"), *map(Head, ["questions", *lost.values(), *columns])]
     notes = [
-        f"{MISSING} of {', '.join(lost['label'] + ' ' + lost['column'])}: {reason}."
-        for reason, lost in part[part["reason"] != ""].groupby("reason", sort=False)
+        f"{MISSING} of {', '.join(none['label'] + ' ' + none['column'])}: {reason}."
+        for reason, none in part[part["reason"] != ""].groupby("reason", sort=False)
     ]
     notes.append("± half of the 95% interval.")
     return Table(caption, heads, rows, notes=notes, spreads=True)
@@ -211,7 +215,7 @@ def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:
     """
     names = {"auroc": "AUROC", "fpr95": "FPR95"}
     rows = leaderboard[leaderboard["metric"].isin(names) & leaderboard["detector"].notna()]
-    columns = rows["ood"].astype(str) + " " + rows["metric"].map(names)
+    columns = rows["dataset"].astype(str) + " " + rows["metric"].map(names)
     table = (
         rows.assign(column=columns, value=(100 * rows["value"]).round(1))
         .pivot_table("value", ["model", "detector"], "column", "mean", sort=False)

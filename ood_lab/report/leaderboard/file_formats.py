@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ood_lab.common.english import counted
 from ood_lab.common.files import write_text
-from ood_lab.report.leaderboard.hierarchy_table import dating_rows, dating_wide
+from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows, hierarchy_wide
 from ood_lab.report.leaderboard.long_table import Leaderboard
 from ood_lab.report.leaderboard.shots_page import shots_rows, write_shots_figure
 from ood_lab.report.leaderboard.verdict import BoardVerdict
@@ -32,9 +32,9 @@ def write_leaderboard(
 ) -> list[Path]:
     """Writes ``<name>.csv`` (long), ``.md``, ``.tex`` and ``.html`` into ``folder``.
 
-    Where runs have a dating table, so do the last three, and ``<name>_dating.csv`` has its numbers.
-    Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and ``.svg``
-    show what more of them bring. ``<name>_verdict.csv`` has the numbers of the verdict.
+    Where runs have a hierarchy table, so do the last three; ``<name>_hierarchy.csv`` has its
+    numbers. Where they have several numbers of training images, ``<name>_shots.csv``, ``.png`` and
+    ``.svg`` show what more of them bring. ``<name>_verdict.csv`` has the numbers of the verdict.
 
     Args:
         board: the table.
@@ -46,9 +46,9 @@ def write_leaderboard(
         The files.
     """
     wide = wide_table(board)
-    accuracies = dating_rows(board.runs)
-    dating = dating_wide(accuracies)
-    tables = [wide, dating] if dating else [wide]
+    accuracies = hierarchy_rows(board.runs)
+    hierarchy = hierarchy_wide(accuracies)
+    tables = [wide, hierarchy] if hierarchy else [wide]
     verdict = BoardVerdict(board)
     opening = [markdown(verdict.table(), verdict.sentences)] if verdict.runs else []
     texts = {
@@ -58,8 +58,8 @@ def write_leaderboard(
     }
     if verdict.runs:
         texts[f"{name}_verdict.csv"] = verdict.detectors.to_csv(index=False)
-    if dating:
-        texts[f"{name}_dating.csv"] = accuracies.to_csv(index=False)
+    if hierarchy:
+        texts[f"{name}_hierarchy.csv"] = accuracies.to_csv(index=False)
     shots = shots_rows(board)
     if not shots.empty:
         texts[f"{name}_shots.csv"] = shots.to_csv(index=False)
@@ -71,7 +71,7 @@ def write_leaderboard(
             figures.append(write_shots_figure(folder, f"{name}_shots", shots))
     files = list(texts)
     with optional(f"{name}.html"):
-        page(board, wide, dating, figures, files, notes).write(folder / f"{name}.html")
+        page(board, wide, hierarchy, figures, files, notes).write(folder / f"{name}.html")
         files.append(f"{name}.html")
     return [folder / file for file in files]
 
@@ -79,7 +79,7 @@ def write_leaderboard(
 def page(
     board: Leaderboard,
     wide: Table,
-    dating: Table | None,
+    hierarchy: Table | None,
     figures: Sequence[FigureFile],
     downloads: Sequence[str],
     notes: Sequence[str] = (),
@@ -102,7 +102,10 @@ def page(
         warnings=[*notes, *board.warnings],
         before=[Section("Verdict", BoardVerdict(board).blocks(page=True))],
         summary=[wide, Folded("Runs and settings", [_settings_table(board)])],
-        sections=[Section("Dating", [dating] if dating else []), Section("Figures", figures)],
+        sections=[
+            Section("Hierarchical classification", [hierarchy] if hierarchy else []),
+            Section("Figures", figures),
+        ],
         definitions=definitions_of(board.rows),
         manifest={f"{run.sweep}/seed={run.seed}": str(run.path) for run in board.runs},
         downloads=downloads,

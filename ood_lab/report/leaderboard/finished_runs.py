@@ -21,7 +21,7 @@ from ood_lab.schema.results import of_kind, read_results
 _NEEDED = ("fpr95_positive", "data", "detectors")
 #: ``data.shots`` of runs that train on everything.
 ALL_SHOTS = -1
-_TIMING = ("reads", "fit_seconds", "score_seconds")  # no settings
+_TIMING = ("input_type", "fit_seconds", "score_seconds")  # no settings
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class FinishedRun:
     Attributes:
         path: the folder.
         view: look-ups in its results.
-        best: its ``ood, metric, detector, best``; None where the run tested nothing.
+        best: its ``dataset, metric, detector, best``; None where the run tested nothing.
         manifest: what made its numbers.
         config: its configuration.
         verdict: what it found, in short; without rows where an earlier version wrote the run.
-        dating: its dating table; None where its data has neither levels nor a category.
+        hierarchy: its hierarchy table; None where its data has neither levels nor a category.
     """
 
     path: Path
@@ -44,7 +44,7 @@ class FinishedRun:
     manifest: dict[str, Any]
     config: dict[str, Any]
     verdict: Verdict
-    dating: pd.DataFrame | None = None
+    hierarchy: pd.DataFrame | None = None
 
     @cached_property
     def sweep(self) -> str:
@@ -81,9 +81,11 @@ class FinishedRun:
     @cached_property
     def shift_levels(self) -> dict[str, float]:
         """The declared shift of each of these sets; those of a group share it."""
-        ordered = self.view.table.dropna(subset=["shift_level", "ood"]).drop_duplicates("ood")
+        ordered = self.view.table.dropna(subset=["shift_level", "dataset"]).drop_duplicates(
+            "dataset"
+        )
         ordered = ordered.sort_values("shift_level", kind="stable")
-        return dict(zip(ordered["ood"], ordered["shift_level"], strict=True))
+        return dict(zip(ordered["dataset"], ordered["shift_level"], strict=True))
 
     @property
     def shift_words(self) -> str:
@@ -164,7 +166,7 @@ def read_run(path: Path) -> FinishedRun:
             "force=true, or leave it out of task.runs"
         )
     best = path / "significance_best.parquet"
-    dating = of_kind(results, "hierarchy")
+    hierarchy = of_kind(results, "hierarchy")
     return FinishedRun(
         path,
         RunView(results, findings=manifest.get("findings", ())),
@@ -172,7 +174,7 @@ def read_run(path: Path) -> FinishedRun:
         manifest,
         read_config(path),
         Verdict.of(results, manifest),
-        dating if len(dating) else None,
+        hierarchy if len(hierarchy) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""The dating table of a leaderboard: accuracy of every level, models below each other."""
+"""The hierarchy table of a leaderboard: accuracy of every level, models below each other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from ood_lab.report.rendering.table import Cell, Group, Head, Table
 _ALL = "all"
 _DERIVED = "†"
 _COLUMNS = [
-    *("model", "training", "run", "seeds", "n_seeds", "level", "subset", "source", "n", "value"),
-    *("seed_std", "sampling_half_width", "best"),
+    *("model", "training", "run", "seeds", "n_seeds", "label_level", "subset", "source", "n"),
+    *("value", "seed_std", "sampling_half_width", "best"),
 ]
 
 
-def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
-    """Overall accuracies of runs with a dating table, seeds of one configuration together.
+def hierarchy_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
+    """Overall accuracies of runs with a hierarchy table, seeds of one configuration together.
 
     ``best``: within noise of the best of its level and subset, by the rule of
     :func:`~ood_lab.report.leaderboard.significance.mark_best`. Empty when no run has such a table.
@@ -36,23 +36,23 @@ def dating_rows(runs: Sequence[FinishedRun]) -> pd.DataFrame:
     rows = aggregate(single)
     rows["training"] = rows["run"].map(trainings(runs))
     rows["best"] = mark_best(rows, {})
-    split = rows["ood"].str.split("/", n=1, expand=True)
-    named = rows.assign(level=split[0], subset=split[1], n=rows["n_id"])
-    source = single.groupby(["run", "ood"], sort=False)["source"].first().reset_index()
-    return named.merge(source, on=["run", "ood"], how="left")[_COLUMNS]
+    split = rows["dataset"].str.split("/", n=1, expand=True)
+    named = rows.assign(label_level=split[0], subset=split[1], n=rows["n_id"])
+    source = single.groupby(["run", "dataset"], sort=False)["source"].first().reset_index()
+    return named.merge(source, on=["run", "dataset"], how="left")[_COLUMNS]
 
 
-def dating_wide(rows: pd.DataFrame) -> Table | None:
+def hierarchy_wide(rows: pd.DataFrame) -> Table | None:
     """One row per model; overall accuracy of every level, for all images and by category."""
     if rows.empty:
         return None
     records = rows.to_dict("records")
-    cells = {(r["run"], r["subset"], r["level"]): r for r in records}
-    levels = list(rows["level"].unique())
+    cells = {(r["run"], r["subset"], r["label_level"]): r for r in records}
+    levels = list(rows["label_level"].unique())
     # A run that reads no category head lacks that level: it stands first, as in single runs.
     levels.sort(key=lambda level: level != "category")
     columns = [(s, x) for s in rows["subset"].unique() for x in levels if _any(rows, s, x)]
-    finest = rows[(rows["subset"] == _ALL) & (rows["level"] == levels[-1])]
+    finest = rows[(rows["subset"] == _ALL) & (rows["label_level"] == levels[-1])]
     models = finest.sort_values("value", ascending=False, kind="stable")
     models["training"] = differing(models["training"])
     names = ["model", "training"] if models["training"].any() else ["model"]
@@ -69,12 +69,14 @@ def dating_wide(rows: pd.DataFrame) -> Table | None:
         n = int(rows.loc[rows["subset"] == subset, "n"].max())
         groups.append(Group(subset, f"n {n:,}", sum(s == subset for s, _ in columns)))
     heads = [Head(name, "ascending") for name in names] + [Head(level) for _, level in columns]
-    caption = "Dating: overall accuracy (micro) in % by level, on the ID test set."
+    caption = (
+        "Hierarchical classification: overall accuracy (micro) in % by level, on the ID test set."
+    )
     return Table(caption, heads, shown, groups, len(names), _notes(rows))
 
 
 def _any(rows: pd.DataFrame, subset: str, level: str) -> bool:
-    return bool(((rows["subset"] == subset) & (rows["level"] == level)).any())
+    return bool(((rows["subset"] == subset) & (rows["label_level"] == level)).any())
 
 
 def _cell(row: dict[Any, Any] | None) -> Cell:
@@ -101,9 +103,9 @@ def _notes(rows: pd.DataFrame) -> tuple[str, ...]:
 
 
 def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
-    if run.dating is None:
+    if run.hierarchy is None:
         return
-    accuracies = run.dating[run.dating["metric"] == "accuracy"]
+    accuracies = run.hierarchy[run.hierarchy["metric"] == "accuracy"]
     for row in accuracies.to_dict("records"):
         yield {
             "model": row["model"],
@@ -114,7 +116,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "detector": None,
             "settings": None,
             "metric": "accuracy",
-            "ood": f"{row['level']}/{row['subset']}",
+            "dataset": f"{row['label_level']}/{row['subset']}",
             "source": row["source"],
             "n_id": row["n"],
             "n_ood": 0,

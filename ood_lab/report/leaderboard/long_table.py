@@ -16,10 +16,10 @@ from ood_lab.report.results_lookup import Estimate
 
 MEAN = "mean"
 COLUMNS = [
-    *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "ood", "metric"),
+    *("model", "training", "detector", "settings", "run", "seeds", "n_seeds", "dataset", "metric"),
     *("n_id", "n_ood", "value", "seed_std", "sampling_half_width", "best", "fpr95_positive"),
 ]
-_ROW = ["model", "training", "detector", "settings", "run", "ood", "metric"]
+_ROW = ["model", "training", "detector", "settings", "run", "dataset", "metric"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +30,8 @@ class Leaderboard:
         rows: columns :data:`COLUMNS`. ``value`` is the mean over ``n_seeds`` seeds and
             ``seed_std`` their standard deviation (n - 1; NaN for one seed);
             ``sampling_half_width`` is half the 95% interval over images, its mean over seeds.
-            ``ood`` = ``mean``: over all ``sets``; ``mean near``: over those of the group ``near``.
+            ``dataset`` = ``mean``: over all ``sets``; ``mean near``: over those of the group
+            ``near``.
         sets: OOD sets in shift order.
         shift_order: the sets of the DAD.
         fpr95_positive: the positive class of ``fpr95``.
@@ -133,7 +134,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
             "metric": metric,
             "detector": detector,
             "settings": run.settings(detector) if detector else None,
-            "ood": ood,
+            "dataset": ood,
             "n_id": estimate.n_id,
             "n_ood": estimate.n_ood,
             "value": estimate.value,
@@ -150,7 +151,7 @@ def _rows_of(run: FinishedRun) -> Iterator[dict[str, Any]]:
                 yield row(metric, detector, MEAN, view.mean(metric, detector))
             for group in view.groups:
                 of_group = row(f"mean_{group}_{metric}", detector, None)
-                yield {**of_group, "metric": metric, "ood": f"{MEAN} {group}"}
+                yield {**of_group, "metric": metric, "dataset": f"{MEAN} {group}"}
         if "dad" in present:
             yield row("dad", detector, None)
 
@@ -204,7 +205,7 @@ def _pairs(runs: Sequence[FinishedRun], rows: pd.DataFrame) -> Pairs:
     """
     lonely = set(rows.loc[rows["n_seeds"] == 1, "run"])
     return {
-        (run.sweep, *_column(test["metric"], test["ood"], groups), test["detector"]): bool(
+        (run.sweep, *_column(test["metric"], test["dataset"], groups), test["detector"]): bool(
             test["best"]
         )
         for run in runs

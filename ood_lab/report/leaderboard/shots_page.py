@@ -27,7 +27,9 @@ def shots_rows(board: Leaderboard) -> pd.DataFrame:
     """
     chosen = board.rows["metric"].isin(["id_accuracy", "auroc"])
     ood = MEAN if len(board.sets) > 1 else board.sets[0]
-    rows = board.rows[chosen & (board.rows["ood"].isna() | (board.rows["ood"] == ood))].copy()
+    rows = board.rows[
+        chosen & (board.rows["dataset"].isna() | (board.rows["dataset"] == ood))
+    ].copy()
     runs = {run.sweep: run for run in board.runs}
     rows["shots"] = [runs[name].shots for name in rows["run"]]
     rows["background"] = [runs[name].background for name in rows["run"]]

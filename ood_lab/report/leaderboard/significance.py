@@ -17,7 +17,7 @@ Row = Mapping[Any, Any]
 
 ALPHA = 0.05
 _CHANCE = 0.5
-_KEY = ["run", "metric", "ood", "detector"]
+_KEY = ["run", "metric", "dataset", "detector"]
 RULE = (
     "Detectors of one run with one seed: the tests of that run (means: multiple comparisons with "
     "the best, Hsu 1981; one dataset: DeLong's test or paired bootstrap, Holm-corrected). All rows "
@@ -36,7 +36,7 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
     A column is one OOD dataset and metric; see :data:`RULE`.
 
     Args:
-        rows: ``run, detector, ood, metric, value, n_seeds, seed_std, sampling_half_width``, and
+        rows: ``run, detector, dataset, metric, value, n_seeds, seed_std, sampling_half_width``, and
             ``low``, the lower end of the interval; NaN = there is none.
         pairs: outcome of the tests inside runs of one seed.
         unmarked: runs whose rows are neither marked nor compared with.
@@ -46,7 +46,7 @@ def mark_best(rows: pd.DataFrame, pairs: Pairs, unmarked: Collection[str] = ()) 
     at_chance = _at_chance(rows)
     seeds_vary = bool(rows["n_seeds"].min() > 1)  # one kind of test for all, or rows contradict
     ranked = rows[ranks & rows["value"].notna() & ~rows["run"].isin(unmarked)]
-    for (_, name), column in ranked.groupby(["ood", "metric"], sort=False):
+    for (_, name), column in ranked.groupby(["dataset", "metric"], sort=False):
         outcomes = [pairs.get(key) for key in column[_KEY].itertuples(index=False, name=None)]
         if column["run"].nunique() == 1 and None not in outcomes:
             best += compress(column.index, outcomes if len(column) > 1 else [])
@@ -70,7 +70,7 @@ def _at_chance(rows: pd.DataFrame) -> pd.Series:
     """Rows of a dataset, or mean, on which their AUROC is not significantly above 50%."""
     aurocs = rows[rows["metric"] == "auroc"]
     low = aurocs["low"].fillna(aurocs["value"])  # of one image nothing is significant
-    keys = ["run", "detector", "ood"]
+    keys = ["run", "detector", "dataset"]
     lost = set(aurocs.loc[low <= _CHANCE, keys].itertuples(index=False, name=None))
     found = [key in lost for key in rows[keys].itertuples(index=False, name=None)]
     return pd.Series(found, index=rows.index)
@@ -78,7 +78,7 @@ def _at_chance(rows: pd.DataFrame) -> pd.Series:
 
 def _not_worse(row: Row, leader: Row, pairs: Pairs, seeds_vary: bool) -> bool | None:
     """Outcome of the test of ``row`` against the best of its column; None without a test."""
-    key = (row["run"], row["metric"], row["ood"], row["detector"])
+    key = (row["run"], row["metric"], row["dataset"], row["detector"])
     if row["run"] == leader["run"] and key in pairs:
         return pairs[key]
     # Seeds that all gave the same number say nothing about chance.

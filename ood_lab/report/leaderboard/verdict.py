@@ -61,7 +61,7 @@ class BoardVerdict:
             if seeds[run.sweep] == 1
         }
         rows["best"] = mark_best(rows, pairs, lost)
-        wide = rows[rows["metric"] == "auroc"].drop(columns=["metric", "ood", "low"])
+        wide = rows[rows["metric"] == "auroc"].drop(columns=["metric", "dataset", "low"])
         fpr95 = rows[rows["metric"] == "fpr95"][["run", "detector", *_columns("")]]
         wide = wide.rename(columns=_columns("auroc")).merge(fpr95.rename(columns=_columns("fpr95")))
         keys = list(wide[["run", "detector"]].itertuples(index=False, name=None))
@@ -183,7 +183,7 @@ def _means_of(run: FinishedRun) -> pd.DataFrame:
     rows = rows[rows["metric"].isin([f"{MEAN}_auroc", f"{MEAN}_fpr95"])]
     return rows.assign(
         run=run.sweep,
-        ood=MEAN,
+        dataset=MEAN,
         seed=run.seed,
         metric=rows["metric"].str.removeprefix(f"{MEAN}_"),
         settings=rows["detector"].map(run.settings),

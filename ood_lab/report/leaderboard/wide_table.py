@@ -38,7 +38,7 @@ class _Layout:
         self.board = board
         rows = board.rows
         records = rows.astype(object).where(rows.notna(), None).to_dict("records")
-        self.cells = {(r["run"], r["detector"], r["metric"], r["ood"]): r for r in records}
+        self.cells = {(r["run"], r["detector"], r["metric"], r["dataset"]): r for r in records}
         self.summary = MEAN if len(board.sets) > 1 else board.sets[0]
         self.rows = self._ordered(rows)
         self.shown = {m: _head(m) for m in board.runs[0].view.headlines}
@@ -47,7 +47,7 @@ class _Layout:
     def _ordered(self, rows: pd.DataFrame) -> pd.DataFrame:
         """``model, training, detector, settings, run, seeds, n_seeds``, a row of the table each."""
         named = rows[rows["detector"].notna()].drop_duplicates(_KEY)
-        auroc = rows[(rows["metric"] == "auroc") & (rows["ood"] == self.summary)]
+        auroc = rows[(rows["metric"] == "auroc") & (rows["dataset"] == self.summary)]
         named = named.merge(auroc[[*_KEY, "value"]], on=_KEY, how="left", suffixes=("_", ""))
         named = named.sort_values("value", ascending=False, kind="stable")
         return short_names(named, self.board.runs)
@@ -136,7 +136,7 @@ class _Layout:
 
     def _n_ood(self, ood: str) -> int:
         rows = self.board.rows
-        return int(rows.loc[rows["ood"] == ood, "n_ood"].max())
+        return int(rows.loc[rows["dataset"] == ood, "n_ood"].max())
 
     def _notes(self) -> tuple[str, ...]:
         notes = ["Bold or *: best of its column, or not significantly worse. " + RULE]

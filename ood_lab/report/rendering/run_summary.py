@@ -20,6 +20,8 @@ from ood_lab.report.verdict import Verdict
 from ood_lab.schema.results import RESULTS, read_results
 
 log = logging.getLogger(__name__)
+#: Skipped detectors whose reasons a terminal shows.
+_REASONS = 3
 
 
 def show(
@@ -46,12 +48,18 @@ def show(
     )
     if not every:
         blocks = [block for block in blocks if isinstance(block, Text)]
-        if skipped := ", ".join(manifest["refused"]):
-            blocks.append(Text(f"Skipped, with the reasons in the report: {skipped}.", "note"))
+        blocks += [Text(sentence, "note") for sentence in _skipped(manifest["refused"])]
     blocks += verdict.blocks()
     write_summary(blocks, folder, "detection")
     show_warnings(manifest)
     print_blocks(blocks)
+
+
+def _skipped(reasons: Mapping[str, str]) -> list[str]:
+    """Why detectors were skipped; of many the names, as the report has the reasons."""
+    if len(reasons) > _REASONS:
+        return [f"Skipped, with the reasons in the report: {', '.join(reasons)}."]
+    return [f"skipped {name}: {reason}" for name, reason in reasons.items()]
 
 
 def show_accuracies(
@@ -80,7 +88,7 @@ def show_accuracies(
 def reads_of(manifest: Mapping[str, Any]) -> dict[str, str]:
     """What the detectors of a run look at, by name."""
     detectors = manifest.get("detectors", {})
-    return {name: facts["reads"] for name, facts in detectors.items() if "reads" in facts}
+    return {name: facts["input_type"] for name, facts in detectors.items() if "input_type" in facts}
 
 
 def show_warnings(manifest: Mapping[str, Any]) -> None:

@@ -120,7 +120,7 @@ def farthest_sentences(summary: pd.DataFrame, axes: Mapping[str, str]) -> list[s
     """The farthest of several sets on average, see :func:`~.shift_tables.summary_tables`."""
     parts = []
     for axis in AXES:
-        rows = rows_of(summary, axis).set_index("set")
+        rows = rows_of(summary, axis).set_index("dataset")
         others = rows.drop(index=ID_TEST)
         of_id, last = rows["mean"][ID_TEST], others.iloc[-1]
         parts.append(f"for {last.name} {axes[axis]} ({last['mean']:.2f}; ID test: {of_id:.2f})")
@@ -132,7 +132,7 @@ def agreement_sentences(known: pd.DataFrame, axes: Mapping[str, str]) -> list[st
     rows = known[known["spearman"].notna() & (known["decomposition"] == "laid")]
     of = rows[rows["degree"] == "D_" + rows["level"]].set_index("level")["spearman"]
     parts = [f"{spread_of(of[[axis]], 2, 1)} {words}" for axis, words in axes.items() if axis in of]
-    sets = listing(list(dict.fromkeys(known["ood"])))
+    sets = listing(list(dict.fromkeys(known["dataset"])))
     begins = f"The rank correlation of measured distances with the known levels of {sets} is"
     return [f"{begins} {listed(parts)}."] if parts else []
 

@@ -64,7 +64,7 @@ class ShiftInputs:
     @cached_property
     def names(self) -> list[str]:
         """The sets, the semantically nearest first."""
-        return [str(name) for name in rows_of(self.summary, "semantic")["set"]]
+        return [str(name) for name in rows_of(self.summary, "semantic")["dataset"]]
 
     @cached_property
     def styles(self) -> dict[str, Style]:
@@ -153,7 +153,7 @@ def shift_order(inputs: ShiftInputs) -> Figure:
     figure, grid = panels(["", ""], inputs.footer, **options)
     for axes, axis in zip(grid, AXES, strict=True):
         rows = rows_of(inputs.summary, axis)
-        names = [str(name) for name in rows["set"]]
+        names = [str(name) for name in rows["dataset"]]
         ends = zip(*(rows[column] for column in ("mean", "mean_low", "mean_high")), strict=True)
         for place, (name, mean) in enumerate(zip(names, ends, strict=True)):
             draw_marks(axes, [Bar(*mean)], inputs.styles[name], offset=place)

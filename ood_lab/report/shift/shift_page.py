@@ -133,7 +133,7 @@ def write_shift_page(
 def _sheets(inputs: ShiftInputs, images: Images) -> Iterator[Folded]:
     """The same images as figures for a paper."""
     for axis in AXES:
-        names = [str(name) for name in rows_of(inputs.summary, axis)["set"]]
+        names = [str(name) for name in rows_of(inputs.summary, axis)["dataset"]]
         title = f"Nearest and farthest: {axis}"
         caption = f"Images of each set by {axis} shift."
         draw = partial(image_sheet, inputs.degrees, names, axis, images, inputs.footer)

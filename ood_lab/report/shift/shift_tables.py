@@ -48,7 +48,7 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
     marks = same_as_next(rows)
     known = [SAME_NOTE] if any(marks) else []
     heads = [
-        Head("set", "ascending"),
+        Head("dataset", "ascending"),
         *(
             Head("mean"),
             Head("interval"),
@@ -60,7 +60,7 @@ def _summary_table(rows: pd.DataFrame, axis: Axis) -> Table:
     ]
     cells = []
     for place, (row, same) in enumerate(zip(rows.to_dict("records"), marks, strict=True)):
-        name = str(row["set"])
+        name = str(row["dataset"])
         start = name_cell(ID_NAME if name == ID_TEST else name, place, quiet=name == ID_TEST)
         mark = Cell(SAME, 1) if same else Cell("", 0)
         mean, between = _number(row, "mean", "{:.3f}".format)
@@ -121,7 +121,7 @@ def separability_table(found: Mapping[str, pd.DataFrame], id_split: str) -> Tabl
         id_split: the ID set that distances are measured to.
     """
     distances = distances_of(found)
-    groups, heads = [Group()], [Head("set", "ascending")]
+    groups, heads = [Group()], [Head("dataset", "ascending")]
     for backbone, table in found.items():
         groups.append(Group(backbone, f"{int(table['components'].iloc[0])} components"))
         heads.append(Head("distance"))
@@ -147,9 +147,9 @@ def agreement_table(found: pd.DataFrame) -> Table:
         found: see :func:`ood_lab.shift.level_agreement.agreement`.
     """
     pairs = list(dict.fromkeys(zip(found["degree"], found["level"], strict=True)))
-    values = found.set_index(["ood", "decomposition", "degree", "level"])
+    values = found.set_index(["dataset", "decomposition", "degree", "level"])
     rows = []
-    for name, way in dict.fromkeys(zip(found["ood"], found["decomposition"], strict=True)):
+    for name, way in dict.fromkeys(zip(found["dataset"], found["decomposition"], strict=True)):
         cells = []
         for pair in pairs:
             images, means = (
@@ -157,13 +157,13 @@ def agreement_table(found: pd.DataFrame) -> Table:
             )
             cells.append(Cell(f"{images:+.2f} ({means:+.2f})", images))
         rows.append([name_cell(name), name_cell(way), *cells])
-    heads = [Head("set"), Head("split by"), *(Head(f"{d} ~ {level}") for d, level in pairs)]
+    heads = [Head("dataset"), Head("split by"), *(Head(f"{d} ~ {level}") for d, level in pairs)]
     caption = "Spearman of measured degrees with the known levels, images (cell means)"
     return Table(caption, heads, rows, names=2)
 
 
 def distances_of(found: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     """Distances, rows = sets (the nearest on average first), columns = backbones."""
-    columns = {name: table.set_index("set")["bhattacharyya"] for name, table in found.items()}
+    columns = {name: table.set_index("dataset")["bhattacharyya"] for name, table in found.items()}
     distances = pd.DataFrame(columns)
     return distances.loc[distances.mean(axis=1).sort_values(kind="stable").index]

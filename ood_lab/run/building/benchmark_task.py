@@ -18,7 +18,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
-from ood_lab.lvlm.answers.judgements import judge, with_unsure
+from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
 from ood_lab.lvlm.answers.reply_text import is_cut
@@ -52,6 +52,8 @@ from ood_lab.schema.results import PART, Kind, write_results
 
 log = logging.getLogger(__name__)
 
+#: Above this share of unparsed replies a run recommends ``reader=...``.
+_MANY_UNREAD = 0.05
 QUESTIONS, ANSWERS = "questions.jsonl", "answers.jsonl"
 
 
@@ -116,9 +118,10 @@ class Benchmark(Task):
             for file in [given] if isinstance(given, str) else given:
                 if not Path(file).is_file():
                     raise UserError(f"task.{name}={file}: there is no such file")
-        if self.until == "score" and int(ws.metrics["draws"]) < 1:
+        if self.until == "score" and int(ws.metrics["n_bootstrap"]) < 1:
             raise UserError(
-                f"metrics.draws={ws.metrics['draws']}: intervals need resamples, 1,000 for example"
+                f"metrics.n_bootstrap={ws.metrics['n_bootstrap']}: intervals need resamples, 1,000 "
+                "for example"
             )
         if self.questions is not None:
             self._check_asked(Path(self.questions))
@@ -194,8 +197,6 @@ class Benchmark(Task):
         self._note_failures(ws, found)
         if self.until == "ask":
             return None
-        ws.manifest["warnings"] = list(_warnings(found))
-        show_warnings(ws.manifest)
         return self._finish(ws, questions, found, file.parent, twin)
 
     @abstractmethod
@@ -284,6 +285,8 @@ class Benchmark(Task):
         beside = [q for q in others if q.question_id in answers]
         judged = dict(self.judged(ws, first, answers))
         second = dict(self.judged(ws, beside, answers)) if beside else {}
+        ws.manifest["warnings"] = [*_warnings(found), *self._unread([*judged.values()])]
+        show_warnings(ws.manifest)
         for name, table in {**judged, **{f"{k}_{COT}": t for k, t in second.items()}}.items():
             write_table(table, ws.folder / f"{name}.parquet")
         ws.manifest |= {
@@ -319,7 +322,7 @@ class Benchmark(Task):
             write_csv(table, ws.folder / f"{name}.csv")
         run = Scored(ws.folder, source, results, judged, tables, ws.manifest)
         again = len(second["judged"]) if second else 0
-        draws = int(ws.metrics["draws"])
+        draws = int(ws.metrics["n_bootstrap"])
         said = found_sentences(run, self.told, self.told_as, self.asks[0], draws, again)
         blocks = [*(Text(sentence, "answer") for sentence in said), *self.summary(run)]
         if thinking is not None:
@@ -381,6 +384,17 @@ class Benchmark(Task):
         ws.manifest["reader"] = dict(made_with)
         model = TextModel(ws.reader, store, self.accept_failed, READER)
         return with_unsure(read_by_reader(questions, answers, model))
+
+    def _unread(self, judged: Sequence[pd.DataFrame]) -> Iterator[str]:
+        """What to do where many replies could not be read."""
+        status = pd.concat([table["status"] for table in judged if "status" in table])
+        lost, said = int((status == UNPARSED).sum()), int((status != FAILED).sum())
+        if self.parser != READER and lost > _MANY_UNREAD * said:
+            yield (
+                f"{lost:,} of {said:,} replies ({lost / said:.0%}) say nothing that the parser can "
+                "read: have a chat model read them with task.parser=reader reader=openai "
+                "reader.model=NAME"
+            )
 
     @abstractmethod
     def judged(

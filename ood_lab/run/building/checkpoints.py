@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zipfile
 from collections.abc import Sequence
@@ -21,6 +22,7 @@ from ood_lab.run.commandline.override_values import key_of
 if TYPE_CHECKING:
     from lightning import LightningModule, Trainer
 
+log = logging.getLogger(__name__)
 #: Groups that an evaluation inherits from its run, unless the user chooses one of those listed.
 INHERITED = {"data": ("data",), "model": ("model",), "synthetic_ood": ("data", "synthetic_ood")}
 #: Characters of a file's name, on all file systems that are in use.
@@ -60,7 +62,11 @@ def _check_kind(file: Path) -> None:
     with file.open("rb") as stream:
         start = stream.read(2)
     # PyTorch writes zip archives, formerly pickles; a truncated file is reported when it is read.
-    if file.suffix == ".safetensors" or start in (b"", b"PK") or start[:1] == b"\x80":
+    from ood_lab.models.weights_formats import foreign_format
+
+    if what := foreign_format(file):
+        raise UserError(f"ckpt={what}")
+    if file.suffix in (".safetensors", ".json") or start in (b"", b"PK") or start[:1] == b"\x80":
         return
     run = next((place for place in file.parents if (place / "config.yaml").is_file()), None)
     remedy = "name a run folder, or a file of weights" if run is None else f"give ckpt={run}"
@@ -125,18 +131,23 @@ def is_run(path: str) -> bool:
 def to_resume(run: Path) -> Path | None:
     """The checkpoint from which an interrupted training resumes; None if there is none.
 
+    That is the last one. If it is damaged, the best one, which holds an earlier epoch.
+
     Raises:
-        UserError: it is cut short.
+        UserError: both are cut short.
     """
-    last = folder(run) / "last.ckpt"
+    last, best = (folder(run) / f"{name}.ckpt" for name in ("last", "best"))
     if not last.exists():
         return None
-    if not zipfile.is_zipfile(last):
+    whole = next(filter(zipfile.is_zipfile, (last, best)), None)
+    if whole is None:
         raise UserError(
             f"the training cannot be resumed: {last} is cut short or damaged. Remove it and the "
             "same command trains anew"
         )
-    return last
+    if whole is best:
+        log.warning("%s is cut short or damaged: the training resumes from %s", last, best)
+    return whole
 
 
 def val_accuracy(trainer: Trainer) -> float | None:

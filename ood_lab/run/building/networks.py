@@ -21,7 +21,9 @@ from ood_lab.models import (
     Backbone,
     Classifier,
     OwnTraining,
+    WeightsFile,
     WrappedBackbone,
+    check_determinism,
     own_steps,
     saved_entry,
     saved_labels,
@@ -47,7 +49,7 @@ FEW_PHOTOS = 5_000
 def warn_if_foreign(backbone: Backbone, data: OODDataModule) -> None:
     """Warns if the network was made for images unlike those of the data."""
     if backbone.text_head:
-        from ood_lab.evaluation import shift_encoder  # loads open_clip
+        from ood_lab.evaluation.shift import shift_encoder  # loads open_clip
 
         shift_encoder.warn_if_foreign(cast("ClipModel", backbone.clip), data)
     else:
@@ -115,8 +117,13 @@ def load_backbone(
     backbone = _built(cfg, num_classes=heads, **_asked_for(cfg, file, classes, data))
     if file:
         checkpoints.check_classes(Path(ckpt), classes)
-        backbone.load(file)
+        backbone.load(_weights(cfg, file))
+    _check_determinism(cfg, backbone)
     return backbone
+
+
+def _check_determinism(cfg: DictConfig, backbone: Backbone) -> None:
+    backbone.chance = check_determinism(backbone, allow_random=bool(cfg.model.get("allow_random")))
 
 
 def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
@@ -124,10 +131,17 @@ def _built(cfg: DictConfig, **arguments: Any) -> Backbone:
 
     A network of the user's own keeps the name of its class.
     """
+    if file := cfg.model.get("weights"):
+        arguments |= {"weights": _weights(cfg, file)}
     backbone: Backbone = nodes.build(cfg, "model.backbone", **arguments)
     if not cfg.model.get("net"):
         backbone.name = str(cfg.model.name)
     return backbone
+
+
+def _weights(cfg: DictConfig, file: str | Path) -> WeightsFile:
+    """The file with the choice of ``model.weights_entry`` and ``model.match``."""
+    return WeightsFile(file, cfg.model.get("weights_entry"), cfg.model.get("match") or "name")
 
 
 def make_classifier(
@@ -147,7 +161,8 @@ def make_classifier(
     backbone = _built(cfg, num_classes=len(data.classes), **asked_for)
     warn_if_foreign(backbone, data)
     if cfg.ckpt:
-        backbone.load(checkpoints.weights_file(Path(cfg.ckpt)))
+        backbone.load(_weights(cfg, checkpoints.weights_file(Path(cfg.ckpt))))
+    _check_determinism(cfg, backbone)
     if is_main:
         _advise(cfg, data)
     augment, geometry = nodes.build(cfg, "model.augment"), nodes.build(cfg, "model.geometry")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 import torch
 from hydra.utils import get_class
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import ProgressBar
 from omegaconf import DictConfig
 from rich import get_console
@@ -19,7 +20,7 @@ from rich import get_console
 from ood_lab.common.cpu_cores import usable_cores
 from ood_lab.common.errors import UserError
 from ood_lab.features.extraction_progress import ExtractionLog, ExtractionProgressBar
-from ood_lab.models import epochs_for
+from ood_lab.models import WholeCheckpointIO, epochs_for
 from ood_lab.run.building import checkpoints, nodes
 from ood_lab.run.commandline.composition import plain
 from ood_lab.scripts import command
@@ -58,7 +59,10 @@ def fitting_trainer(
         nodes.build(cfg, f"callbacks.{name}", **_callback_arguments(cfg, name, run))
         for name in cfg.callbacks or {}
     ]
-    return _trainer(cfg, [*configured, *callbacks], logger=loggers, **_length(cfg, data))
+    trainer = _trainer(cfg, [*configured, *callbacks], logger=loggers, **_length(cfg, data))
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:  # not a user's own
+        trainer.strategy.checkpoint_io = WholeCheckpointIO()
+    return trainer
 
 
 def extracting_trainer(cfg: DictConfig) -> L.Trainer:

@@ -181,13 +181,13 @@ class Workspace:
 
     @made_of("metrics")
     def metrics(self) -> dict[str, Any]:
-        """``fpr95_positive``, ``draws`` and ``min_count``."""
+        """``fpr95_positive``, ``n_bootstrap`` and ``min_count``."""
         return dict(self.settings["metrics"])
 
     @property
     def resampling(self) -> dict[str, Any]:
         """``draws`` and ``seed`` of the bootstrap."""
-        return {"draws": int(self.metrics["draws"]), "seed": self.seed}
+        return {"draws": int(self.metrics["n_bootstrap"]), "seed": self.seed}
 
     @made_of("report_by")
     def report_by(self) -> dict[str, Any]:
@@ -301,6 +301,8 @@ class Workspace:
         from ood_lab.run.building.networks import load_backbone
 
         backbone = load_backbone(cfg, classes, lambda: self.data)
+        if backbone.chance:
+            self.manifest.setdefault("warnings", []).append(backbone.chance)
         if fit and backbone.fitted_head and not cfg.ckpt:
             from ood_lab.evaluation.fitted_head import fit_head
 
@@ -485,6 +487,10 @@ class Workspace:
             from ood_lab.run.tracking.experiment_loggers import check_login
 
             check_login(settings["logger"])
+            if node := settings["logger"].get("wandb"):
+                from ood_lab.run.tracking.sweep_goals import check_running_sweep
+
+                check_running_sweep(node.get("entity"), node.get("project"))
 
     @property
     def builds(self) -> bool:
@@ -523,8 +529,17 @@ class Workspace:
 
     @property
     def done(self) -> bool:
-        """True if this very configuration has been run before on the same data and weights."""
-        return self.run_folder.done and not self.cfg.force and not self.changes
+        """True if this very configuration has been run before on the same data and weights.
+
+        Raises:
+            UserError: a file of that run is damaged.
+        """
+        return self.run_folder.done and not self.cfg.force and not self.changes and self._whole
+
+    @cached_property
+    def _whole(self) -> bool:
+        self.run_folder.check()
+        return True
 
     @property
     def finished(self) -> bool:
@@ -553,12 +568,14 @@ class Workspace:
         trainer = module.trainer
         self.manifest["training"] = {"epochs": trainer.current_epoch, "steps": total_steps(trainer)}
         if warning := self.training_log.warning(trainer):
-            self.manifest["warnings"] = [warning]
+            self.manifest.setdefault("warnings", []).append(warning)
         accuracy = checkpoints.val_accuracy(trainer)
         self.manifest |= {} if accuracy is None else {"val_accuracy": accuracy}
         own = self.own_training
         backbone: Backbone = own.backbone if own else module.backbone  # type: ignore[assignment]
         backbone.load(checkpoints.weights_file(self.folder))
+        if backbone.chance:
+            self.manifest.setdefault("warnings", []).append(backbone.chance)
         self.share(backbone=backbone, model_seed=self.seed)
 
     def share(self, **objects: Any) -> None:
@@ -573,7 +590,7 @@ class Workspace:
         if self.is_main and results is not None:
             from ood_lab.run.tracking.experiment_loggers import log_results
 
-            log_results(loggers, self.folder)
+            log_results(loggers, self.folder, self.manifest)
 
     def _computing(self) -> AbstractContextManager[None]:
         """Makes detectors compute on ``detector_device``, which the manifest records."""
@@ -605,6 +622,7 @@ class Workspace:
                 self.manifest["done_before"] = self.stages.skipped
                 log.info("%s", self.stages)
             self.manifest["finished"] = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+            self.manifest["files"] = self.run_folder.records()
             manifest = json.dumps(self.manifest, indent=2, default=str)
             write_text(manifest, self.folder / "manifest.json")
             if self.unfinished is not None:

@@ -31,7 +31,8 @@ SYNONYMS = {
 }
 #: Keys of earlier versions, with what is written in their place.
 RENAMED = {
-    "metrics.protocol": "metrics.fpr95_positive=ood (before: openood) or id (before: hendrycks)"
+    "metrics.protocol": "metrics.fpr95_positive=ood (before: openood) or id (before: hendrycks)",
+    "metrics.draws": "metrics.n_bootstrap",
 }
 #: Most options that a message lists.
 _SHOWN = 60

@@ -109,12 +109,14 @@ def swept_job(script: str, line: Sequence[str], reason: str, began: str) -> JobR
     """
     try:
         job = prepare(composed(script, line), line)
+        if done := job.run_folder.done:
+            job.run_folder.check()
     except UserError as error:
         return JobRow({"state": "failed"}, [one_line(error)])
-    if job.run_folder.done:
+    if done:
         return JobRow({"state": "finished", **headline(job.folder)}, folder=job.folder)
     file = job.folder.parents[1] / FAILURES
-    if noted := _last_error(file, job.folder, began):
+    if noted := _last_error(file, job.folder, line, began):
         return JobRow({"state": "failed"}, [noted], job.folder, file)
     if not (job.folder / "config.yaml").exists():
         reason = f"it did not begin: {reason}"
@@ -147,11 +149,17 @@ def headline(folder: Path) -> dict[str, str]:
     return shown
 
 
-def _last_error(file: Path, folder: Path, since: str) -> str | None:
-    """The last error recorded for a run folder; None if there is none since then."""
+def _last_error(file: Path, folder: Path, line: Sequence[str], since: str) -> str | None:
+    """The last error recorded for a job; None if there is none since then.
+
+    A job that failed before it had a run folder is known by its command line.
+    """
     if not file.exists():
         return None
     rows = pd.read_csv(file, dtype=str)
     new = pd.to_datetime(rows["time"], utc=True) >= pd.to_datetime(since, utc=True)
-    errors = rows.loc[new & (rows["folder"] == str(folder)), "error"]
+    own = (rows["folder"] == str(folder)) | (
+        rows["folder"].isna() & (rows["overrides"] == " ".join(line))
+    )
+    errors = rows.loc[new & own, "error"]
     return str(errors.iloc[-1]) if len(errors) else None

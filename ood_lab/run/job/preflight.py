@@ -69,7 +69,7 @@ def _dry_build(config_name: str, overrides: list[str], built: dict[str, Any]) ->
             cfg.ckpt = None
             problems += _problem(lambda: _data(prepare(cfg, overrides), built))
         return JobRow({"state": f"{len(problems)} missing", "run folder": ""}, problems)
-    state, problems = "done", _problem(lambda: job.changes)
+    state, problems = "done", _problem(lambda: job.done)
     if not (problems or job.done):
         problems = _obstacles(config_name, job, built)
         resumes = not problems and checkpoints.to_resume(job.folder) and not job.changes

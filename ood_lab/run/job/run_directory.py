@@ -13,9 +13,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from ood_lab.common.errors import UserError
+from ood_lab.common.file_records import check_recorded, recorded
+from ood_lab.common.files import read_json
 from ood_lab.scripts import HOME
 
 PACKAGES = ("ood_lab", "torch", "torchvision", "lightning", "timm", "open_clip_torch", "numpy")
+MANIFEST = "manifest.json"
+#: Endings of the files of a run folder that later commands read.
+_READ_BACK = (".csv", ".json", ".jsonl", ".parquet", ".yaml")
 
 
 class RunFolder:
@@ -35,8 +40,8 @@ class RunFolder:
         """``<name>/<config hash>/seed=<s>``, by which a run is known elsewhere."""
         return "/".join(self.path.absolute().parts[-3:])
 
-    def open(self) -> None:
-        """Creates and locks the folder.
+    def open(self, only_read: bool = False) -> None:
+        """Creates and locks the folder; to be ``only_read``, it need not be writable.
 
         The lock is the operating system's, so a killed run leaves none behind.
 
@@ -48,6 +53,8 @@ class RunFolder:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = (self.path / ".lock").open("w")
         except OSError as error:
+            if only_read:
+                return
             raise UserError(
                 f"cannot write the run folder {self.path}: {error.strerror}. "
                 "Set paths.outputs=DIR to a place you may write."
@@ -59,6 +66,16 @@ class RunFolder:
                 f"another process is running this configuration in {self.path}; "
                 "wait for it, or change name= or seed="
             ) from error
+
+    def records(self) -> dict[str, dict[str, Any]]:
+        """Sizes and hashes of the files that later commands read, for the manifest."""
+        tables = (file for file in self.path.iterdir() if file.suffix in _READ_BACK)
+        files = [file for file in tables if file.is_file() and file.name != MANIFEST]
+        return recorded(self.path, [*files, *self.path.glob("checkpoints/*.ckpt")])
+
+    def check(self) -> None:
+        """Raises :class:`UserError` where a file of a finished run is missing or damaged."""
+        check_recorded(self.path, read_json(self.path / MANIFEST).get("files", {}))
 
     def empty(self) -> None:
         """Removes what is in the folder."""

@@ -109,7 +109,7 @@ def _open(cfg: DictConfig) -> Workspace:
 
             L.seed_everything(this.seed, workers=True, verbose=False)
     if this.is_main:
-        this.run_folder.open()
+        this.run_folder.open(only_read=this.done)
         if this.cfg.debug:
             log.warning(
                 "debug=true: two batches of every set and one epoch; the numbers mean nothing"

@@ -47,22 +47,22 @@ def summary_values(results: pd.DataFrame) -> dict[str, float]:
         if not math.isnan(mean := view.mean(metric, detector).value)
     }
     for row in whole(results).to_dict("records"):
-        parts = [str(row[key]) for key in ("detector", "ood") if pd.notna(row[key])]
+        parts = [str(row[key]) for key in ("detector", "dataset") if pd.notna(row[key])]
         values["/".join([*parts, str(row["metric"])])] = float(row["value"])
     return values
 
 
-def dating_values(dating: pd.DataFrame) -> dict[str, float]:
-    """The accuracies of a dating table as ``{dating/level/subset: value}``; recalls stay in it."""
-    accuracies = dating[(dating["metric"] == "accuracy") & dating["value"].notna()]
-    keys = "dating/" + accuracies["level"] + "/" + accuracies["subset"].astype(str)
+def hierarchy_values(hierarchy: pd.DataFrame) -> dict[str, float]:
+    """The accuracies of a hierarchy table as ``{dating/level/subset: value}``, without recalls."""
+    accuracies = hierarchy[(hierarchy["metric"] == "accuracy") & hierarchy["value"].notna()]
+    keys = "dating/" + accuracies["label_level"] + "/" + accuracies["subset"].astype(str)
     return dict(zip(keys, accuracies["value"].astype(float), strict=True))
 
 
 def shift_values(results: pd.DataFrame) -> dict[str, float]:
     """The mean shifts of sets as ``{shift/axis/set: value}``."""
     means = results[results["metric"] == "mean"]
-    keys = "shift/" + means["axis"] + "/" + means["set"].astype(str)
+    keys = "shift/" + means["axis"] + "/" + means["dataset"].astype(str)
     return dict(zip(keys, means["value"].astype(float), strict=True))
 
 
@@ -76,10 +76,21 @@ def answer_values(results: pd.DataFrame) -> dict[str, float]:
     return dict(zip(rows["key"], rows["value"].astype(float), strict=True))
 
 
+def validation_values(manifest: Mapping[str, Any]) -> dict[str, float]:
+    """What a search may optimise: ``val/accuracy``, and ``val/<detector>/auroc`` after a tuning.
+
+    The accuracy is that of the weights that were kept, the AUROC that of the chosen settings.
+    """
+    tuned = manifest.get("tuning", {}).get("detectors", {})
+    values = {f"val/{name}/auroc": record["chosen"]["auroc"] for name, record in tuned.items()}
+    accuracy = manifest.get("val_accuracy")
+    return values | ({} if accuracy is None else {"val/accuracy": accuracy})
+
+
 #: Summary values of each kind of results other than those of answers.
 _VALUES: dict[str, Callable[[pd.DataFrame], Mapping[str, float]]] = {
     "detection": summary_values,
-    "hierarchy": dating_values,
+    "hierarchy": hierarchy_values,
     "shift": shift_values,
     "verdict": lambda rows: {},  # see Verdict.values
 }
@@ -98,7 +109,7 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
     return table
 
 
-def log_results(loggers: Sequence[Logger], folder: Path) -> None:
+def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, Any]) -> None:
     """Writes the results and pages of a run to every W&B logger, online or offline.
 
     Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
@@ -110,7 +121,7 @@ def log_results(loggers: Sequence[Logger], folder: Path) -> None:
         return
     results = read_results(folder)
     kinds = {str(kind): rows for kind, rows in results.groupby("kind", sort=False)}
-    values: dict[str, float | str] = {}
+    values: dict[str, float | str] = {**validation_values(manifest)}
     for kind, rows in kinds.items():
         values |= _VALUES.get(kind, answer_values)(rows)
     if "verdict" in kinds:
@@ -139,7 +150,7 @@ def push_run(path: Path, make_logger: Callable[..., WandbLogger]) -> None:
         reinit="finish_previous",
     )
     logger.experiment.config.update({**config, "manifest": manifest}, allow_val_change=True)
-    log_results([logger], path)
+    log_results([logger], path, manifest)
     wandb.finish()
 
 

@@ -67,7 +67,7 @@ def test_two_processes_train_with_outliers_to_the_weights_of_one(root, tmp_path)
     net = ("model=module", "model.net._target_=tiny_net.TinyNet", "model.head=fc")
     sizes = ("trainer.max_epochs=2", "trainer=ddp_cpu", "data.num_workers=0", "detector=[msp]")
     line = (f"data.id.train={root}/train", f"data.ood.mine={root}/test", *net, *sizes)
-    quiet = ("logger=none", "task.report=false", "metrics.draws=20", "task=score")
+    quiet = ("logger=none", "task.report=false", "metrics.n_bootstrap=20", "task=score")
     places = f"{ROOT}:{ROOT}/tests:{Path(__file__).parents[1]}"
     sources = {
         "one": (1, f"{root}/far"),

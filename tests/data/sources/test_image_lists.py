@@ -10,7 +10,7 @@ from PIL import Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.sources.image_lists import read_paths
-from ood_lab.evaluation.unlabelled_images import list_images, read_images
+from ood_lab.evaluation.prediction.unlabelled_images import list_images, read_images
 
 
 @pytest.fixture(scope="module")

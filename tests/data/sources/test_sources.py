@@ -31,7 +31,7 @@ from ood_lab.data.datamodules.folder import FolderDataModule
 from ood_lab.data.sources import huggingface
 from ood_lab.data.sources.cub import CUB
 from ood_lab.data.sources.tar_shards import read_shards
-from ood_lab.evaluation.unlabelled_images import read_images
+from ood_lab.evaluation.prediction.unlabelled_images import read_images
 
 
 @pytest.fixture(scope="module")
@@ -370,7 +370,7 @@ class _Frame(_Nothing):
 
 
 SMALL = ("model=clip", "trainer.accelerator=cpu", "detector=[msp,knn]", "detector.knn.k=2")
-QUIET = ("metrics.draws=20", "logger=none", "data.batch_size=8", "data.num_workers=0")
+QUIET = ("metrics.n_bootstrap=20", "logger=none", "data.batch_size=8", "data.num_workers=0")
 
 
 def scored(root, outputs, *data):

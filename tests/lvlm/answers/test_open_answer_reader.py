@@ -50,7 +50,11 @@ def ask(tmp_path, server):
     write_questions(asked, tmp_path / "questions.jsonl")
     lines = [{"question_id": f"q{i}", "response": r} for i, (r, _, _) in enumerate(REPLIES)]
     (tmp_path / "said.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    line = ("task=questions", f"task.questions={tmp_path}/questions.jsonl", "metrics.draws=20")
+    line = (
+        "task=questions",
+        f"task.questions={tmp_path}/questions.jsonl",
+        "metrics.n_bootstrap=20",
+    )
     line += ("lvlm=replay", f"lvlm.path={tmp_path}/said.jsonl", "logger=none")
     line += ("task.report=false", f"paths.outputs={tmp_path}/out", "task.unparsed=wrong")
     return lambda *more: call("eval.py", *line, *more)
@@ -73,7 +77,7 @@ def test_the_reader_says_what_open_answers_mean_and_is_paid_once(ask, server, tm
     assert judged["status"].tolist().count("unparsed") == 2
     assert len(server.asked) == sum(said is not None for _, said, _ in REPLIES)
     assert json.loads((run / "manifest.json").read_text())["reader"]["model"] == "r"
-    assert ask(*reader(server), "metrics.draws=30") == 0
+    assert ask(*reader(server), "metrics.n_bootstrap=30") == 0
     assert len(server.asked) == 4
 
 

@@ -99,7 +99,7 @@ def scored(tmp_path, source, replies, *more):
         *source,
         "lvlm=replay",
         f"lvlm.path={file}",
-        "metrics.draws=50",
+        "metrics.n_bootstrap=50",
         "task.report=false",
     ]
     assert call("eval.py", *line, *more, "logger=none", f"paths.outputs={outputs}") == 0

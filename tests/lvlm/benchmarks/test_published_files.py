@@ -79,7 +79,7 @@ def hallusion(root):
 def scored(tmp_path, task, source, *more):
     """The run, the answers of a model that guesses, and the results."""
     outputs = tmp_path / "outputs"
-    line = (f"task={task}", *source, "lvlm=random", "metrics.draws=50", "logger=none", *more)
+    line = (f"task={task}", *source, "lvlm=random", "metrics.n_bootstrap=50", "logger=none", *more)
     assert call("eval.py", *line, f"paths.outputs={outputs}") == 0
     run = run_folders(outputs)[-1]
     return run, pd.read_parquet(run / "judged.parquet"), read_results(run)
@@ -240,3 +240,24 @@ def test_wrong_files_are_one_line(tmp_path):
     for source, words in cases:
         with pytest.raises(UserError, match=words):
             source.questions()
+
+
+def test_an_image_of_three_files_of_pope_is_resampled_once(tmp_path):
+    """Three copies of a file know no more than one."""
+    images = tmp_path / "pope" / "images"
+    images.mkdir(parents=True)
+    rows = []
+    for number in range(30):
+        Image.new("RGB", (8, 8)).save(images / f"{number}.jpg")
+        label = ["yes", "no"][number % 2]
+        rows.append({"question_id": number, "image": f"{number}.jpg", "text": "Is there a dog?"})
+        rows[-1]["label"] = label
+    for split in ("random", "popular", "adversarial"):
+        text = "\n".join(map(json.dumps, rows))
+        (tmp_path / "pope" / f"coco_pope_{split}.json").write_text(text)
+    given = [f"task.source.path={tmp_path}/pope", f"task.source.images={images}"]
+    _, _, results = scored(tmp_path, "pope", given, "lvlm=constant", "metrics.draws=1000")
+    rows = results[(results["metric"] == "accuracy") & results["part"].isna()]
+    widths = (rows["ci_high"] - rows["ci_low"]).groupby(rows["split"]).first()
+    assert set(rows["n"]) == {30}
+    assert widths["pooled"] == pytest.approx(widths["random"], rel=0.1)

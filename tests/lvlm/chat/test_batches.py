@@ -201,7 +201,7 @@ def test_a_process_killed_while_it_waits_submits_nothing_twice(folder, server):
 
 def test_from_the_command_line(folder, server):
     write_questions(questions(4), folder / "questions.jsonl")
-    line = ("task=questions", f"task.questions={folder}/questions.jsonl", "metrics.draws=20")
+    line = ("task=questions", f"task.questions={folder}/questions.jsonl", "metrics.n_bootstrap=20")
     line += ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}", "logger=none")
     line += (f"paths.outputs={folder}/out", "task.report=false")
     server.done = False

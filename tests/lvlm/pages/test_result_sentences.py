@@ -48,7 +48,7 @@ def test_what_is_not_known_is_said():
     )
     assert accuracy == (
         "Its accuracy is 75.0% (too few for an interval) on one; not known on two (no answer could "
-        "be read)."
+        "be read) (2 of 3 unparsed, counted as wrong; 1 of 3 failed, left out)."
     )
     rows = [("all", NAN, NAN, NAN, 4, 0, 4), ("pooled", NAN, NAN, NAN, 4, 0, 4)]
     assert told(rows, judged=[("failed", "yes", None)])[1:] == [

@@ -161,3 +161,84 @@ def test_a_file_without_questions_is_refused(tmp_path, capsys):
     given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
     assert call("eval.py", "task=questions", "lvlm=random", *given) == 1
     assert "questions.jsonl holds no question" in capsys.readouterr().err.replace("\n", " ")
+
+
+def own(folder, answers, **more):
+    """A file of questions about one image with these right answers."""
+    Image.new("RGB", (8, 8), "red").save(folder / "red.png")
+    rows = [
+        {
+            "question_id": str(number),
+            "task": "yes_no",
+            "image": "red.png",
+            "text": f"Is there a bottle on shelf {number}?",
+            "answer": answer,
+            **more,
+        }
+        for number, answer in enumerate(answers)
+    ]
+    (folder / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def replayed(folder, answers, replies, *arguments):
+    """The run of a model with these replies, and its results."""
+    own(folder, answers)
+    lines = [{"question_id": str(n), "response": reply} for n, reply in enumerate(replies)]
+    (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = (f"task.questions={folder}/questions.jsonl", f"paths.outputs={folder}/out")
+    model = ("lvlm=replay", f"lvlm.path={folder}/replies.jsonl", "metrics.draws=50")
+    assert call("eval.py", "task=questions", *model, *given, *arguments) == 0
+    run = run_folders(folder / "out")[-1]
+    return run, read_results(run)
+
+
+def test_right_answers_are_read_however_they_are_written(tmp_path):
+    own(tmp_path, ["Yes", "TRUE", 1, True, "y", "No.", "false", 0, False, "n"])
+    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    assert call("eval.py", "task=questions", "lvlm=oracle", "metrics.draws=20", *given) == 0
+    judged = pd.read_parquet(run_folders(tmp_path / "out")[-1] / "judged.parquet")
+    assert judged["truth"].tolist() == ["yes"] * 5 + ["no"] * 5
+    assert judged["correct"].all()
+
+
+@pytest.mark.parametrize("answer", ["A", "", "maybe", None, 2])
+def test_a_right_answer_that_is_none_is_one_line(answer, tmp_path, capsys):
+    own(tmp_path, ["yes", answer])
+    given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+    assert call("eval.py", "task=questions", "lvlm=oracle", *given) == 1
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert f"questions.jsonl, line 2: the answer {answer!r} is neither yes nor no" in line
+
+
+def test_a_model_that_dodges_is_not_rewarded(tmp_path, capsys):
+    truth = ["yes", "no"] * 10
+    replies = ["Yes.", "No."] * 3 + ["I would rather not say."] * 14
+    run, results = replayed(tmp_path, truth, replies)
+    accuracy = results.query("split == 'pooled' and metric == 'accuracy'").set_index("unparsed")
+    assert accuracy["value"].to_dict() == {"wrong": 0.3, "drop_pair": 1.0}
+    assert accuracy.index[0] == "wrong"  # comes first
+    # Of 6 right of 6, the exact interval is (0.025 ** (1 / 6), 1).
+    assert accuracy.loc["drop_pair", "ci_low"] == pytest.approx(0.025 ** (1 / 6))
+    assert accuracy.loc["drop_pair", "ci_high"] == 1
+    sentences = answer_of(run, "questions")
+    assert any("(14 of 20 unparsed, counted as wrong)" in each for each in sentences)
+    (warning,) = json.loads((run / "manifest.json").read_text())["warnings"]
+    assert warning.startswith("14 of 20 replies (70%)")
+    assert "reader=openai" in warning
+    capsys.readouterr()
+    board = ("task=benchmarks", f"runs={tmp_path / 'out'}", f"paths.outputs={tmp_path / 'board'}")
+    assert call("eval.py", *board) == 0
+    assert "unparsed" in capsys.readouterr().out
+
+
+def test_intervals_at_both_ends_are_exact(tmp_path):
+    truth = ["yes"] * 5 + ["no"] * 15
+    _, results = replayed(tmp_path, truth, [*(["Yes"] * 5), *(["No"] * 15)])
+    found = results.query("split == 'pooled' and unparsed == 'wrong'").set_index("metric")
+    for metric, n in (("accuracy", 20), ("precision", 5), ("recall", 5), ("f1", 5)):
+        assert found.loc[metric, "ci_low"] == pytest.approx(0.025 ** (1 / n)), metric
+    assert found.loc["mcc", "ci_low"] == pytest.approx(2 * 0.025 ** (1 / 20) - 1)
+    _, results = replayed(tmp_path, truth, [*(["No"] * 5), *(["Yes"] * 15)])
+    row = results.query("split == 'pooled' and metric == 'accuracy' and unparsed == 'wrong'")
+    assert row["ci_low"].iloc[0] == 0
+    assert row["ci_high"].iloc[0] == pytest.approx(1 - 0.025 ** (1 / 20))

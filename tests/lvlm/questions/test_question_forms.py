@@ -32,7 +32,9 @@ def run(outputs, *arguments, task="oodbench"):
 def both(tmp_path_factory):
     """Both forms of the same questions, asked by one command."""
     export = "task.export=[lmms_eval]"
-    return run(tmp_path_factory.mktemp("forms"), "task.form=both", export, "metrics.draws=2000")
+    return run(
+        tmp_path_factory.mktemp("forms"), "task.form=both", export, "metrics.n_bootstrap=2000"
+    )
 
 
 def yes_no(folder, name="judged"):
@@ -108,7 +110,7 @@ def test_the_page_and_the_terminal_show_them(both, capsys):
     page = (both / "oodbench.html").read_text()
     assert "Chain of thought minus plain, points" in page
     assert (both / "figures" / "forms.png").is_file()
-    arguments = ("task=oodbench", *SMALL, *MODEL, "task.form=both", "metrics.draws=2000")
+    arguments = ("task=oodbench", *SMALL, *MODEL, "task.form=both", "metrics.n_bootstrap=2000")
     outputs = f"paths.outputs={both.parents[2]}"
     assert call("eval.py", *arguments, "task.export=[lmms_eval]", outputs) == 0
     shown = capsys.readouterr().out
@@ -122,9 +124,9 @@ def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
 ):
     outputs = both.parents[2]
     stores = {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")}
-    plain = run(outputs, "task.report=false", "metrics.draws=2000")
+    plain = run(outputs, "task.report=false", "metrics.n_bootstrap=2000")
     against = f"task.against=['{plain}']"
-    cot = run(outputs, "task.form=cot", against, "task.report=false", "metrics.draws=2000")
+    cot = run(outputs, "task.form=cot", against, "task.report=false", "metrics.n_bootstrap=2000")
     assert {f: f.stat().st_size for f in (outputs / "answers").glob("*.jsonl")} == stores
     tables = [read_table(folder / "forms.csv") for folder in (both, cot)]
     pd.testing.assert_frame_equal(*tables)
@@ -145,7 +147,7 @@ def test_a_run_in_the_other_form_is_joined_by_content_and_asks_nothing_again(
         judged.assign(question_id=[str(n) for n in range(len(judged))]).to_parquet(
             place / "judged.parquet"
         )
-    options = ("task.form=cot", "task.report=false", "metrics.draws=2000")
+    options = ("task.form=cot", "task.report=false", "metrics.n_bootstrap=2000")
     again = run(tmp_path, *options, f"task.against=['{moved}']")
     pd.testing.assert_frame_equal(read_table(again / "forms.csv"), tables[0])
     _comparison_follows_the_other_run(moved, again, options)
@@ -199,7 +201,7 @@ def test_oric_is_compared_by_wording_and_in_the_mean(tmp_path):
         items.append(Item(n + 1, name, word, problem_of(word), ("yes", "no")[n % 2]))
     write_bench(items, tmp_path / "bench.json")
     given = (f"task.bench={tmp_path}/bench.json", f"task.images={tmp_path}/images", "task.pope=[]")
-    given += ("task.form=both", "metrics.draws=50")
+    given += ("task.form=both", "metrics.n_bootstrap=50")
     folder = run(tmp_path / "out", *given, task="oric")
     table = read_table(folder / "forms.csv").query("metric == 'macro_f1'")
     assert table["part"].fillna("mean").tolist() == [

@@ -9,7 +9,7 @@ from cli import call, run_folders
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.schema.results import read_results
 
-LINE = ("task=oodbench", "annotations.n=60", "metrics.draws=20", "logger=none", "lvlm=random")
+LINE = ("task=oodbench", "annotations.n=60", "metrics.n_bootstrap=20", "logger=none", "lvlm=random")
 LINE += ("task.report=false", "metrics.min_count=2")
 
 

@@ -31,7 +31,7 @@ def repetitions(n_id, shifts, spread=1.0, seed=0, cells=None):
         levels = {"semantic_level": 0, "covariate_level": place} if cells else {}
         parts.append(frame("grid" if cells else f"s{place}", scores, **levels))
     scores = pd.concat(parts, ignore_index=True)
-    return results_of(Evaluation(scores, NAMES, draws=250), "m")
+    return results_of(Evaluation(scores, NAMES, n_bootstrap=250), "m")
 
 
 def truth(metric, shift, spread=1.0):
@@ -63,7 +63,7 @@ def test_intervals_of_small_sets_cover_the_truth(n, small, shift, spread):
     n_id, n_ood = {"ood": (MANY, n), "id": (n, MANY), "both": (n, n)}[small]
     table = results_of_sizes(n_id, n_ood, shift, spread)
     for metric in ("auroc", "fpr95_id_positive", "fpr95_ood_positive"):
-        rows = table[(table["metric"] == metric) & (table["ood"] == "s0")]
+        rows = table[(table["metric"] == metric) & (table["dataset"] == "s0")]
         assert len(rows) == REPETITIONS
         found = coverage(rows, truth(metric, shift, spread))
         if metric == "auroc" and n == 1:
@@ -72,7 +72,7 @@ def test_intervals_of_small_sets_cover_the_truth(n, small, shift, spread):
             # Two standard errors of 400 repetitions below 95%.
             assert found is None or found >= 0.93, (metric, found)
     for metric in ("aupr_in", "aupr_out"):
-        rows = table[(table["metric"] == metric) & (table["ood"] == "s0")]
+        rows = table[(table["metric"] == metric) & (table["dataset"] == "s0")]
         assert rows["ci_low"].notna().all() == (n >= FEWEST)
 
 

@@ -32,7 +32,7 @@ def scores(rng, n, share=0.9, corrupted=0.3, others=False, names="ab"):
 
 
 def measured(table, draws=100):
-    return Evaluation(table, ["a", "b"], draws=draws)
+    return Evaluation(table, ["a", "b"], n_bootstrap=draws)
 
 
 def test_copies_have_one_count_and_groups_keep_their_size():
@@ -98,7 +98,7 @@ def test_without_a_difference_the_set_of_the_best_keeps_all_in_spite_of_copies()
     kept = []
     for _ in range(rounds):
         table = scores(rng, 60, names=("msp", "a", "b"))
-        evaluation = Evaluation(table, ["msp", "a", "b"], draws=2, level_sets=())
+        evaluation = Evaluation(table, ["msp", "a", "b"], n_bootstrap=2, level_sets=())
         kept.append(mean_aurocs(evaluation, evaluation.mean_sets).best())
     assert np.mean(kept) > 0.9
 

@@ -10,7 +10,7 @@ from photos import write_photos
 from PIL import Image
 from tiny_net import write_hub, write_onnx
 
-SMALL = ("metrics.draws=20", "logger=none", "data.num_workers=0", "trainer=cpu")
+SMALL = ("metrics.n_bootstrap=20", "logger=none", "data.num_workers=0", "trainer=cpu")
 NO_PAGE = "task.report=false"
 SIZE = ("model.backbone.input_size=32", "model.backbone.mean=0.5", "model.backbone.std=0.5")
 MODULE = ("model=module", "model.pretrained=true", *SIZE)
@@ -97,7 +97,7 @@ def test_an_onnx_file_gives_the_numbers_of_its_network(photos, run, capsys):
     from_file = run(*model, *SIZE[1:], NO_PAGE, detectors="msp,mds,odin,gram")
     words = " ".join(capsys.readouterr().out.split())
     assert "odin needs gradients at the image, which tiny.onnx does not give" in words
-    assert "refused gram" in words
+    assert "skipped gram" in words
     plain = run(*MODULE, "model.net._target_=tiny_net.TinyNet", "model.head=fc", NO_PAGE)
     same_numbers(from_file, plain)
 

@@ -12,7 +12,7 @@ from photos import write_photos
 from ood_lab.common.errors import UserError
 from ood_lab.models import OwnTraining, WrappedBackbone, own_steps
 
-MODEL = ("model=module", "model.head=fc", "detector=[msp,mds]", "metrics.draws=20")
+MODEL = ("model=module", "model.head=fc", "detector=[msp,mds]", "metrics.n_bootstrap=20")
 MODEL += ("logger=none", "task.report=false", "data.num_workers=0", "data.batch_size=16")
 
 
@@ -47,7 +47,7 @@ def test_its_own_steps_train_it_and_detectors_score_it(line, tmp_path, capsys, m
     assert call("eval.py", f"ckpt={folder}", *MODEL[2:6], f"paths.outputs={tmp_path}/again") == 0
     (evaluated,) = run_folders(tmp_path / "again")
     theirs = pd.read_parquet(evaluated / "results.parquet")
-    columns = ["detector", "ood", "metric", "value"]
+    columns = ["detector", "dataset", "metric", "value"]
     pd.testing.assert_frame_equal(results[columns], theirs[columns])
 
 

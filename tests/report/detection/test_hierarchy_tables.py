@@ -1,4 +1,4 @@
-"""The dating section of a page, its figure, and the dating table of a leaderboard."""
+"""The hierarchy section of a page, its figure, and the hierarchy table of a leaderboard."""
 
 import re
 
@@ -10,13 +10,13 @@ from PIL import Image
 from report_run import make_run
 
 from ood_lab.evaluation.hierarchy_tables import KIND
-from ood_lab.metrics import dating_table
+from ood_lab.metrics import hierarchy_table
 from ood_lab.report.detection.detection_page import write_report
-from ood_lab.report.detection.run_figures import dating_figure, write_figures
+from ood_lab.report.detection.run_figures import hierarchy_figure, write_figures
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.leaderboard.file_formats import write_leaderboard
 from ood_lab.report.leaderboard.finished_runs import read_run
-from ood_lab.report.leaderboard.hierarchy_table import dating_rows
+from ood_lab.report.leaderboard.hierarchy_table import hierarchy_rows
 from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.schema.results import write_results
 
@@ -31,36 +31,36 @@ def made(right=0.8, n=600, seed=0, model="net", category=True):
     of_category = rng.integers(0, 2, n)
     subsets = {"Ding": of_category == 0, "Gui": of_category == 1}
     levels = [
-        ("coarse", "derived", dating_table(PARENTS[label], PARENTS[guess], ["S", "Z"], subsets)),
-        ("fine", "head", dating_table(label, guess, PERIODS, subsets)),
+        ("coarse", "derived", hierarchy_table(PARENTS[label], PARENTS[guess], ["S", "Z"], subsets)),
+        ("fine", "head", hierarchy_table(label, guess, PERIODS, subsets)),
     ]
     if category:
         levels.insert(
-            0, ("category", "head", dating_table(of_category, of_category, list(subsets)))
+            0, ("category", "head", hierarchy_table(of_category, of_category, list(subsets)))
         )
-    parts = [table.assign(level=level, source=source) for level, source, table in levels]
+    parts = [table.assign(label_level=level, source=source) for level, source, table in levels]
     return pd.concat(parts, ignore_index=True).assign(model=model, seed=seed)
 
 
 def test_section_shows_every_number_and_what_it_is(tmp_path):
-    run, dating = make_run(2, 1, levels=0), made()
-    figures = write_figures(tmp_path / "figures", run.results, run.scores, dating=dating)
-    assert figures[-1].png.stem == "dating"
+    run, hierarchy = make_run(2, 1, levels=0), made()
+    figures = write_figures(tmp_path / "figures", run.results, run.scores, hierarchy=hierarchy)
+    assert figures[-1].png.stem == "hierarchy"
     page = tmp_path / "report.html"
-    write_report(page, run.results, run.scores, dating=dating, figures=figures)
+    write_report(page, run.results, run.scores, hierarchy=hierarchy, figures=figures)
     text = page.read_text()
-    section = text[text.index("<h2>Dating") : text.index("<h2>Definitions")]
-    assert ">Dating</a>" in text
-    for row in dating[dating.metric == "recall"].itertuples():
+    section = text[text.index("<h2>Hierarchical classification") : text.index("<h2>Definitions")]
+    assert ">Hierarchical classification</a>" in text
+    for row in hierarchy[hierarchy.metric == "recall"].itertuples():
         assert f">{100 * row.value:.1f}<" in section
         assert f"{100 * row.ci_low:.1f} to {100 * row.ci_high:.1f}" in section
     assert "&lt;early&gt; Zhou" in section
     assert "derived: the parent of the predicted class" in section
-    ours = text[text.index("<h2>Dating") : text.index("<h2>Figures")]
+    ours = text[text.index("<h2>Hierarchical classification") : text.index("<h2>Figures")]
     assert ours.count("data:image/svg+xml") == 1
     assert section.count("data:image/svg+xml") == len(figures)
     plain = write_report(tmp_path / "r.html", run.results, run.scores).read_text()
-    assert "<h2>Dating" not in plain
+    assert "<h2>Hierarchical classification" not in plain
 
 
 @pytest.mark.parametrize("classes", [1, 3, 60])
@@ -68,12 +68,12 @@ def test_figure_of_few_and_many_classes(tmp_path, classes):
     names = [f"period of a long name {i}" for i in range(classes)]
     label = np.arange(2 * classes) % classes
     half = {"Ding": np.arange(2 * classes) < classes}
-    table = dating_table(label, label, names, half).assign(level="fine", source="head")
-    (file,) = write_all(tmp_path, [dating_figure(table)])
+    table = hierarchy_table(label, label, names, half).assign(label_level="fine", source="head")
+    (file,) = write_all(tmp_path, [hierarchy_figure(table)])
     assert Image.open(file.png).width > 1000
     assert ("lowest recall, of 60" in svg_text(file.svg)) == (classes == 60)
-    nothing = dating_table([-1], [0], names).assign(level="fine", source="head")
-    assert write_all(tmp_path, [dating_figure(nothing)]) == []
+    nothing = hierarchy_table([-1], [0], names).assign(label_level="fine", source="head")
+    assert write_all(tmp_path, [hierarchy_figure(nothing)]) == []
 
 
 def svg_text(path):
@@ -95,18 +95,20 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
         run_with(tmp_path / "name" / "bad", 0.40),
         read_run(write_run(tmp_path / "name" / "undated", {"knn": (0.9, 0.9)})),
     ]
-    rows = dating_rows(runs)
-    fine = rows[(rows.level == "fine") & (rows.subset == "all")].set_index("model")
+    rows = hierarchy_rows(runs)
+    fine = rows[(rows.label_level == "fine") & (rows.subset == "all")].set_index("model")
     assert fine.best.to_dict() == {"good": True, "near": True, "bad": False}
     assert fine.value["good"] == pytest.approx(0.8)
     # 0.39 * 600 images apart, against 95% half-widths of about 0.03.
     assert fine.sampling_half_width["good"] == pytest.approx(1.96 * 0.4 / 600**0.5, rel=0.02)
     files = {f.name: f for f in write_leaderboard(make_leaderboard(runs), tmp_path)}
     assert set(files) == {
-        f"leaderboard{e}" for e in (".csv", ".md", ".tex", ".html", "_dating.csv")
+        f"leaderboard{e}" for e in (".csv", ".md", ".tex", ".html", "_hierarchy.csv")
     }
-    assert len(pd.read_csv(files["leaderboard_dating.csv"])) == 7 + 6 + 7
-    lines = files["leaderboard.md"].read_text().split("Dating: ")[1].splitlines()
+    assert len(pd.read_csv(files["leaderboard_hierarchy.csv"])) == 7 + 6 + 7
+    lines = (
+        files["leaderboard.md"].read_text().split("Hierarchical classification: ")[1].splitlines()
+    )
     heads = [cell.strip() for cell in lines[2].strip("|").split("|")]
     assert heads[:4] == ["model", "all category (n 600)", "all coarse (n 600)", "all fine (n 600)"]
     assert heads[4].startswith("Ding coarse")
@@ -115,15 +117,15 @@ def test_models_stand_below_each_other_and_the_best_are_marked_within_noise(tmp_
     assert [row[3] for row in shown] == ["**80.0**", "**79.0**", "40.0"]
     assert shown[0][2].endswith("†**")
     assert shown[1][1] == "N/A"
-    assert "Dating: overall accuracy" in files["leaderboard.tex"].read_text()
-    assert "<h2>Dating" in files["leaderboard.html"].read_text()
+    assert "Hierarchical classification: overall accuracy" in files["leaderboard.tex"].read_text()
+    assert "<h2>Hierarchical classification" in files["leaderboard.html"].read_text()
 
 
 def test_seeds_are_one_row(tmp_path):
     folder = tmp_path / "name" / "one"
     runs = [run_with(folder, right, seed) for seed, right in enumerate((0.7, 0.8))]
-    rows = dating_rows(runs)
-    fine = rows[(rows.level == "fine") & (rows.subset == "all")].squeeze()
+    rows = hierarchy_rows(runs)
+    fine = rows[(rows.label_level == "fine") & (rows.subset == "all")].squeeze()
     assert (fine.n_seeds, fine.seeds) == (2, "0 1")
     assert fine.value == pytest.approx(0.75)
     assert fine.seed_std == pytest.approx(np.std([0.7, 0.8], ddof=1))

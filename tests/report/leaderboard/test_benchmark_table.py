@@ -167,7 +167,7 @@ def compared(folder, *rows, draws=1000):
     names = ["a", "b", "metric", "split", "value_a", "value_b", "p_value", "p_holm"]
     table = pd.DataFrame(rows, columns=names).assign(ci_low=0.1, ci_high=0.2)
     table.to_csv(folder / "models.csv", index=False)
-    config = f"metrics: {{draws: {draws}}}\npaths: {{}}\n"
+    config = f"metrics: {{n_bootstrap: {draws}}}\npaths: {{}}\n"
     (folder / "config.yaml").write_text(config)
 
 
@@ -252,7 +252,7 @@ def test_detectors_have_a_row_each_and_the_best_comes_first():
         for ood in ("far", "mean")
         for metric, value in (("auroc", 0.7 + better), ("fpr95", 0.5), ("aupr_in", 0.1))
     ]
-    columns = ["model", "detector", "ood", "metric", "value"]
+    columns = ["model", "detector", "dataset", "metric", "value"]
     extra = pd.DataFrame([("net", None, None, "id_accuracy", 0.9)], columns=columns)
     table = detector_table(pd.concat([pd.DataFrame(rows, columns=columns), extra]))
     assert table["detector"].tolist() == ["knn", "msp"]

@@ -32,7 +32,7 @@ def board_of(*paths):
 
 def row_of(board, detector, ood, metric="auroc", run=None):
     rows = board.rows
-    rows = rows[(rows.detector == detector) & (rows.ood == ood) & (rows.metric == metric)]
+    rows = rows[(rows.detector == detector) & (rows.dataset == ood) & (rows.metric == metric)]
     return (rows if run is None else rows[rows.run == run]).squeeze()
 
 
@@ -161,7 +161,7 @@ def test_marks_are_those_of_the_runs_own_table(tmp_path):
         parts.append(pd.DataFrame({"dataset": name, **columns}))
     groups = {"close": ["near", "near2"], "distant": ["far"]}
     scores = pd.concat(parts, ignore_index=True)
-    evaluation = Evaluation(scores, names, draws=60, groups=groups)
+    evaluation = Evaluation(scores, names, n_bootstrap=60, groups=groups)
     results, best = results_of(evaluation, "net"), best_detectors(evaluation)
     path = write_run(tmp_path / "n" / "a", dict.fromkeys(names, (0.5, 0.5)))
     write_table(results, path / "results.parquet")
@@ -175,9 +175,9 @@ def test_marks_are_those_of_the_runs_own_table(tmp_path):
             d: (view.mean(metric, d) if ood == "mean" else view.get(name, d, where)).value
             for d in names
         }
-        rows = board.rows[(board.rows.ood == ood) & (board.rows.metric == metric)]
+        rows = board.rows[(board.rows.dataset == ood) & (board.rows.metric == metric)]
         assert set(rows.loc[rows.best, "detector"]) == view.best(name, where, values), ood
-    means = board.rows[(board.rows.ood == "mean") & (board.rows.metric == "auroc")]
+    means = board.rows[(board.rows.dataset == "mean") & (board.rows.metric == "auroc")]
     assert set(means.loc[means.best, "detector"]) == {"a", "b"}
     assert means["sampling_half_width"].gt(0).all()
 
@@ -239,7 +239,7 @@ def test_nothing_at_chance_has_a_star(tmp_path):
         ]
         for chosen in (paths, paths[::2]):
             rows = board_of(*chosen).rows
-            assert set(rows.loc[rows.best & rows.ood.isin(["near", "far"]), "model"]) == (
+            assert set(rows.loc[rows.best & rows.dataset.isin(["near", "far"]), "model"]) == (
                 {"x"} if half == 0.01 else set()
             )
 
@@ -255,7 +255,7 @@ def test_a_column_in_which_the_tests_name_no_best_has_no_star(tmp_path):
     expected = {"near": set(), "far": {"a"}, "mean": {"b"}}
     for ood, names in expected.items():
         for metric in ("auroc", "fpr95"):
-            rows = board.rows[(board.rows.ood == ood) & (board.rows.metric == metric)]
+            rows = board.rows[(board.rows.dataset == ood) & (board.rows.metric == metric)]
             assert set(rows.loc[rows.best, "detector"]) == names
             key = (f"mean_{metric}", None) if ood == "mean" else (metric, ood)
             assert view.best(*key, {"a": 0.9, "b": 0.9}) == names
@@ -373,6 +373,7 @@ def test_the_page_sorts_and_loads_nothing(tmp_path, swept):
 
 EARLIER = {
     "has no column kind": lambda table: table.drop(columns=["kind", "n", "unit"]),
+    "has a column ood": lambda table: table.rename(columns={"dataset": "ood"}),
     "calls a metric fpr95_ood": lambda table: table.replace({"metric": {"fpr95": "fpr95_ood"}}),
 }
 

@@ -110,7 +110,9 @@ def test_headline_positive_class_manifest_and_warnings_are_there(text, small):
 def test_only_what_has_values_is_shown_and_defined(small, text, tmp_path):
     whole = re.findall("<dt>([A-Z].*?)</dt>", text[text.index("<h2>Definitions") :])
     assert "Correlation" in whole
-    one = small.results[small.results.ood.isna() | small.results.ood.isin(["grid", small.sets[0]])]
+    one = small.results[
+        small.results.dataset.isna() | small.results.dataset.isin(["grid", small.sets[0]])
+    ]
     results = without_levels(one[one.metric != "dad"])
     page = write_report(tmp_path / "report.html", results, small.scores).read_text()
     known = re.findall("<dt>([A-Z].*?)</dt>", page[page.index("<h2>Definitions") :])
@@ -179,7 +181,7 @@ def test_images_may_be_encoded_missing_or_unreadable(small, tmp_path, caplog):
 
 def test_missing_cells_say_so_and_sort_last(small, tmp_path):
     results = small.results.copy()
-    cell = (results.detector == "vim") & (results.ood == small.sets[0])
+    cell = (results.detector == "vim") & (results.dataset == small.sets[0])
     results.loc[cell, ["value", "ci_low", "ci_high"]] = np.nan
     page = Page(write_report(tmp_path / "r.html", results, small.scores).read_text())
     row = next(r for r in page.rows if r and r[0][1] == ["vim"])

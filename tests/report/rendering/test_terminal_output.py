@@ -66,7 +66,11 @@ def test_digits_stand_below_each_other_whether_starred_or_not(run):
 def test_significance_marks_all_of_the_best_group(run):
     two = run.detectors[:2]
     table = pd.DataFrame(
-        {"detector": run.detectors, "ood": run.sets[0], "best": [d in two for d in run.detectors]}
+        {
+            "detector": run.detectors,
+            "dataset": run.sets[0],
+            "best": [d in two for d in run.detectors],
+        }
     )
     text = show(run.results, significance=table)
     assert "* = best of its column or not significantly worse." in text
@@ -76,7 +80,7 @@ def test_significance_marks_all_of_the_best_group(run):
 def test_the_best_of_a_column_is_starred_whatever_was_tested(run):
     """Also the mean over sets, which no test of this run is about."""
     last = run.detectors[-1]
-    tests = {"detector": run.detectors, "ood": run.sets[0]}
+    tests = {"detector": run.detectors, "dataset": run.sets[0]}
     text = show(
         run.results,
         significance=pd.DataFrame({**tests, "best": [d == last for d in run.detectors]}),
@@ -89,13 +93,13 @@ def test_the_best_of_a_column_is_starred_whatever_was_tested(run):
 
 def test_one_detector_has_no_star():
     run = make_run(1, 3)
-    table = pd.DataFrame({"detector": run.detectors, "ood": run.sets[0], "best": [True]})
+    table = pd.DataFrame({"detector": run.detectors, "dataset": run.sets[0], "best": [True]})
     for text in (show(run.results), show(run.results, significance=table)):
         assert "*" not in text
 
 
 def test_a_network_at_chance_has_no_star(run):
-    tests = {"detector": run.detectors, "ood": run.sets[0], "best": False}
+    tests = {"detector": run.detectors, "dataset": run.sets[0], "best": False}
     text = show(run.results, significance=pd.DataFrame(tests))
     assert "*" not in text
     assert "None is marked as best: see the warning." in text
@@ -129,7 +133,7 @@ def test_accuracy_n_dad_and_refusals_are_shown(run):
 
 def test_missing_cells_say_so_instead_of_zero(run):
     results = run.results.copy()
-    cell = (results.ood == run.sets[1]) & (results.metric.isin(["auroc", "fpr95"]))
+    cell = (results.dataset == run.sets[1]) & (results.metric.isin(["auroc", "fpr95"]))
     results.loc[cell, ["value", "ci_low", "ci_high"]] = np.nan
     assert line_of(show(results), run.detectors[0]).count("N/A") == 2
 
@@ -166,7 +170,7 @@ def test_a_long_table_has_sections_by_what_is_read():
     names = [f"detector_{i}" for i in range(24)]
     scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
-    results = results_of(Evaluation(scores, names, draws=5), "net")
+    results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: words[i % 4] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads, every=True)
     assert max(map(len, text.splitlines())) <= 80
@@ -187,7 +191,7 @@ def test_a_long_table_is_short_at_first():
     names = ["msp", *(f"detector_{i}" for i in range(23))]
     scores = pd.DataFrame(rng.normal(size=(60, 24)), columns=names)
     scores.insert(0, "dataset", ["test"] * 30 + ["far"] * 30)
-    results = results_of(Evaluation(scores, names, draws=5), "net")
+    results = results_of(Evaluation(scores, names, n_bootstrap=5), "net")
     reads = {name: ["logits", "features"][i % 2] for i, name in enumerate(names)}
     text = show(results, 80, reads=reads)
     view = RunView(results, reads=reads)

@@ -13,7 +13,7 @@ from rich.console import Console
 from test_html import Page
 
 from ood_lab.data.sources.image_files import load_rgb
-from ood_lab.evaluation.image_distances import summarised
+from ood_lab.evaluation.shift.image_distances import summarised
 from ood_lab.report.figures.drawing import write_all
 from ood_lab.report.figures.style import rc
 from ood_lab.report.rendering.terminal import Printed
@@ -118,7 +118,7 @@ def test_sets_stand_in_order_and_near_ties_are_marked(degrees):
     assert "≈" not in semantic
     table = covariate[: covariate.index("≈ =")]
     assert [line.split()[0] for line in table.splitlines() if re.search(r"\d +≈ ", line)] == [
-        summarised(degrees, draws=100, seed=0).query("axis == 'covariate'")["set"].iloc[1]
+        summarised(degrees, draws=100, seed=0).query("axis == 'covariate'")["dataset"].iloc[1]
     ]
 
 
@@ -166,7 +166,7 @@ def test_the_page_is_whole_and_holds_every_number(page, degrees):
     for _, row in summarised(degrees, draws=100, seed=0).iterrows():
         assert f">{row['mean']:.3f}<" in text
         assert f">{row['mean_low']:.3f}–{row['mean_high']:.3f}<" in text
-        if row["set"] != "test":
+        if row["dataset"] != "test":
             ends = (100 * row["frac_above_id_q95_low"], 100 * row["frac_above_id_q95_high"])
             assert f">{100 * row['frac_above_id_q95']:.1f}<" in text
             assert ("N/A" if np.isnan(ends[0]) else "{:.1f}–{:.1f}".format(*ends)) in text
@@ -238,7 +238,7 @@ def test_separability_side_by_side(tmp_path):
     net, clip, below = figure.axes
     assert (net.get_title(), clip.get_title()) == ("net", "CLIP")
     assert len(below.lines) == 2
-    distances = found["net"].table.set_index("set")["bhattacharyya"]
+    distances = found["net"].table.set_index("dataset")["bhattacharyya"]
     np.testing.assert_allclose(below.lines[0].get_xdata(), distances[["test", "near", "far"]])
     (file,) = write_all(tmp_path, [separability_figure({"net": spaces["net"]})])
     assert file.png.exists()

@@ -97,7 +97,13 @@ def test_a_server_is_asked_every_question_once(tmp_path):
     said = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
     with LocalServer(lambda *_: (200, said)) as server:
         model = ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}")
-        line = ("task=oodbench", *SMALL[1:], "metrics.draws=20", *model, f"task.questions={file}")
+        line = (
+            "task=oodbench",
+            *SMALL[1:],
+            "metrics.n_bootstrap=20",
+            *model,
+            f"task.questions={file}",
+        )
         assert call("eval.py", *line, f"paths.root={tmp_path / 'one'}") == 0
         assert len(server.asked) == len(questions)
         on_two_nodes(by_hand, "eval.py", *line, f"paths.root={tmp_path / 'two'}")

@@ -44,11 +44,11 @@ def test_the_whole_benchmark(root, tmp_path):
     assert call("train.py", "experiment=shifted_bronzes", *places, *small, left_out) == 0
     (file,) = (tmp_path / "outputs" / "shifted_bronzes").glob("*/*/leaderboard.csv")
     board = pd.read_csv(file)
-    scored = board[board.ood.isin(OOD) & (board.metric == "auroc")]
+    scored = board[board.dataset.isin(OOD) & (board.metric == "auroc")]
     assert set(scored.model) >= {"clip-tiny", "gl_mcm-tiny", "coop-tiny", "locoop-tiny"}
     best = scored[scored.model.isin(["akg", "hrn", "yourfl"])]
     assert best.model.nunique() == 1
     assert best.detector.nunique() == 13
-    assert scored.groupby(["model", "detector"]).ood.nunique().eq(len(OOD)).all()
+    assert scored.groupby(["model", "detector"]).dataset.nunique().eq(len(OOD)).all()
     (file,) = (tmp_path / "outputs" / "shifted_bronzes_dating").glob("*/*/leaderboard_dating.csv")
     assert set(pd.read_csv(file).model) == {"akg", "hrn", "yourfl"}

@@ -28,7 +28,7 @@ VALID = [
     ("eval", ["-m", "detector=msp,knn", "report_by=covariate,semantic", "data.per_cell=3"]),
     ("eval", ["task=compare", "task.runs=[a/seed=0,b/seed=0]"]),
     ("eval", ["task=shift_scores", "task.laid=outputs/laid/seed=0", "clip=tiny"]),
-    ("eval", ["tuning=val_ood", "tuning.sets=[container]", "metrics.draws=50"]),
+    ("eval", ["tuning=val_ood", "tuning.sets=[container]", "metrics.n_bootstrap=50"]),
     ("eval", ["task=predict", "ckpt=RUN", "task.images=DIR", "task.alpha=0.05"]),
 ]
 ODD = [*",='\"[]{}()#\\$:;&*?%~+@!|<> \t\n", "${", "é", "猫", "🏺", "\x1b"]

@@ -15,7 +15,7 @@ def Net():
 """
 MSP = "detector: {mine: {_target_: ood_lab.detectors.MSP}}"
 FILES = {
-    "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {draws: 20}\n",
+    "experiment/mine.yaml": "# @package _global_\nname: mine\nmetrics: {n_bootstrap: 20}\n",
     "experiment/older.yaml": "# @package _global_\nmetrics: {protocol: hendrycks}\n",
     "detector/mine.yaml": f"# @package _global_\n{MSP}\n",
     "model/mine.yaml": 'defaults: [module]\nnet: {_target_: own_network.Net}\nhead: "4"\n',
@@ -48,7 +48,7 @@ def test_every_group_takes_files_of_ones_own(own, flag, behind, capsys):
     line = [*choices, *flag] if behind else [*flag, *choices]
     assert call("eval.py", *line, "--cfg", "job") == 0
     cfg = yaml.safe_load(capsys.readouterr().out)
-    assert (cfg["name"], cfg["metrics"]["draws"]) == ("mine", 20)
+    assert (cfg["name"], cfg["metrics"]["n_bootstrap"]) == ("mine", 20)
     assert list(cfg["detector"]) == ["mine", "knn"]
     assert cfg["model"]["net"]["_target_"] == "own_network.Net"
     assert call("eval.py", *flag, "detector=all", "--cfg", "job") == 0

@@ -25,7 +25,7 @@ COUNT = 300
 TINY = [
     *("paths.outputs=outputs", "logger=none", "trainer=cpu", "trainer.max_epochs=1"),
     *("data.train=66", "data.val=22", "data.test=22", "data.per_shift_set=6", "data.per_cell=0"),
-    *("data.min_per_class=2", "metrics.draws=10", "task.report=false"),
+    *("data.min_per_class=2", "metrics.n_bootstrap=10", "task.report=false"),
 ]
 #: Seconds until a run counts as one that works: some mutations ask for a long one.
 PATIENCE = 60

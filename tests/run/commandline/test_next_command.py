@@ -19,7 +19,7 @@ from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.scripts import CONF
 from ood_lab.tasks.score import later
 
-SMALL = ("trainer.max_epochs=2", "metrics.draws=20", "logger=none", "trainer.accelerator=cpu")
+SMALL = ("trainer.max_epochs=2", "metrics.n_bootstrap=20", "logger=none", "trainer.accelerator=cpu")
 KNN = ("detector=[msp,knn]", "detector.knn.k=5", "task=score")
 
 
@@ -141,7 +141,7 @@ def test_no_experiment_leaves_options_of_its_task_behind(name, typed, tmp_path):
 
 
 LINES = {
-    "builtin data": ("model.weights=net.pt", "metrics.draws=10", "trainer.accelerator=cpu"),
+    "builtin data": ("model.weights=net.pt", "metrics.n_bootstrap=10", "trainer.accelerator=cpu"),
     "measured shift": ("experiment=shift_report", "model=clip", "clip=scenes", "task.k=5"),
     "a network of timm": ("model=timm", "model.name=resnet18", "model.pretrained=true"),
     "options of training": ("trainer.max_epochs=3", "trainer.min_epochs=1", "trainer.precision=32"),

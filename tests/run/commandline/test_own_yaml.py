@@ -9,7 +9,7 @@ from hydra.core.config_store import ConfigStore
 
 SMALL = [
     *("experiment=smoke", "logger=none", "data.train=44", "data.val=22", "data.test=22"),
-    *("data.per_shift_set=11", "data.per_cell=2", "metrics.draws=10"),
+    *("data.per_shift_set=11", "data.per_cell=2", "metrics.n_bootstrap=10"),
 ]
 
 

@@ -190,7 +190,12 @@ def test_a_mistake_of_the_user_stops_before_the_first_stage(tmp_path, capsys):
 
 
 TINY = ("data.train=264", "data.val=44", "data.test=66", "data.per_shift_set=22")
-TINY += ("data.min_per_class=2", "data.per_cell=0", "trainer.max_epochs=1", "metrics.draws=20")
+TINY += (
+    "data.min_per_class=2",
+    "data.per_cell=0",
+    "trainer.max_epochs=1",
+    "metrics.n_bootstrap=20",
+)
 TINY += ("logger=none", "task.report=false", "study.shots=2", "study.detectors=[msp,knn]")
 
 
@@ -214,7 +219,7 @@ def test_the_benchmark_from_end_to_end(tmp_path, capsys):
     assert {"mcm", "gl_mcm"} <= set(rows.detector.dropna())
     trained = set(rows.set_index("model").training.items())
     assert ("coop-tiny", "background=origin; shots=2") in trained
-    (dating,) = tmp_path.glob("vessels_bronzes_dating/*/seed=0/leaderboard_dating.csv")
+    (dating,) = tmp_path.glob("vessels_bronzes_dating/*/seed=0/leaderboard_hierarchy.csv")
     assert set(pd.read_csv(dating).model) == {"sps", "yourfl"}
 
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*.ckpt")}

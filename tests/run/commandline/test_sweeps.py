@@ -56,6 +56,17 @@ def test_a_failing_job_is_noted_and_the_others_go_on(sources, capsys):
     assert last.endswith("/data_check/failures.csv")
 
 
+def test_each_job_without_a_folder_has_its_own_reason(sources, capsys):
+    trains = f"data.id.train={sources}/idd,{sources}/ide"
+    line = ("-m", "data=folder", "data.num_workers=0", f"data.ood.x={sources}/near", "model=clip")
+    assert call("eval.py", *line, trains, "name=lost", f"paths.outputs={sources}/outputs") == 1
+    _, table = capsys.readouterr().out.split("2 jobs: ")
+    text = "".join(table.split())  # without line breaks
+    first, second = text.split("job1:")[1].split("job2:")
+    assert f"'{sources}/idd'doesnotexist" in first
+    assert f"'{sources}/ide'doesnotexist" in second
+
+
 def test_jobs_that_slurm_refuses_are_one_error(sources, capsys, monkeypatch):
     """What a cluster says of its partitions is in it; tests/slurm asks a real one."""
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")

@@ -42,7 +42,10 @@ WITHOUT_TORCH = {
     "a long list": (["detector=zzz"], "temp_scaling, vim, vra."),
 }
 BEFORE_TRAINING = {
-    "draws": (["metrics.draws=1e12"], "metrics.draws=1000000000000.0: give a number up to 100000"),
+    "draws": (
+        ["metrics.n_bootstrap=1e12"],
+        "metrics.n_bootstrap=1000000000000.0: give a number up to 100000",
+    ),
     "size": (["model.backbone.input_size=-3"], "input_size=-3: give whole numbers of pixels"),
     "share": (["model.backbone.crop_pct=abc"], "model.backbone.crop_pct=abc: give a number"),
     "no spread": (["model.backbone.std=0"], "std=[0.0, 0.0, 0.0]: give numbers above 0"),
@@ -100,14 +103,14 @@ def test_before_training(case, tmp_path, capsys):
 
 def test_the_shift_order_of_builtin_data_can_be_chosen(tmp_path, capsys):
     chosen = ("data.shift_order=[container,general]", "trainer.max_epochs=1", "detector=[msp]")
-    arguments = (*SMALL, *chosen, "metrics.draws=10", "task.report=false", "logger=none")
+    arguments = (*SMALL, *chosen, "metrics.n_bootstrap=10", "task.report=false", "logger=none")
     assert call("train.py", "task=score", *arguments, f"paths.outputs={tmp_path}") == 0
     assert "of 1" in capsys.readouterr().out  # pairs of sets
 
 
 def test_a_checkpoint_cut_short_is_no_training_to_resume(tmp_path, capsys):
     arguments = (*SMALL, "trainer.max_epochs=1", "detector=[msp]", "task.report=false")
-    arguments += ("metrics.draws=10", f"paths.outputs={tmp_path}", "logger=none")
+    arguments += ("metrics.n_bootstrap=10", f"paths.outputs={tmp_path}", "logger=none")
     assert call("train.py", "task=score", *arguments) == 0
     (done,) = tmp_path.rglob("DONE")
     done.unlink()

@@ -31,7 +31,12 @@ def run(photos, capsys):
 
     def call_it(script, *arguments):
         data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/noise")
-        small = ("data.num_workers=0", "detector=[msp]", "metrics.draws=5", "task.report=false")
+        small = (
+            "data.num_workers=0",
+            "detector=[msp]",
+            "metrics.n_bootstrap=5",
+            "task.report=false",
+        )
         outputs = (f"paths.outputs={photos}/outputs", "logger=none", "trainer.accelerator=cpu")
         status = call(script, *data, *small, *outputs, *arguments)
         out, error = capsys.readouterr()

@@ -78,7 +78,12 @@ def photos(tmp_path_factory):
 
 def results(photos, outputs, script, *arguments):
     data = ("data=folder", f"data.id.train={photos}/id", f"data.ood.noise={photos}/noise")
-    small = ("data.batch_size=8", "detector=[msp,knn]", "detector.knn.k=2", "metrics.draws=20")
+    small = (
+        "data.batch_size=8",
+        "detector=[msp,knn]",
+        "detector.knn.k=2",
+        "metrics.n_bootstrap=20",
+    )
     base = (*data, *small, "task.report=false", "logger=none", f"paths.outputs={outputs}")
     assert call(script, *base, *arguments) == 0
     (folder,) = run_folders(outputs)

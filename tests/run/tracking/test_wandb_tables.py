@@ -1,6 +1,7 @@
 """What W&B is shown, live and from run folders."""
 
 import hashlib
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -15,7 +16,8 @@ from ood_lab.report.leaderboard.long_table import make_leaderboard
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.sweeps import headline
-from ood_lab.run.tracking.experiment_loggers import charts, summary_values
+from ood_lab.run.tracking.experiment_loggers import charts, summary_values, validation_values
+from ood_lab.run.tracking.sweep_goals import check_sweep
 from ood_lab.schema.results import write_results
 from ood_lab.shift.dataset_shift import KIND
 
@@ -28,7 +30,7 @@ def test_push_makes_one_run_of_every_folder(tmp_path, capsys):
         (run / "report.html").write_text("<p>report")
     measured = write_run(tmp_path / "one" / "bbbb", {"knn": (0.7, 0.9)})
     (measured / "results.parquet").unlink()
-    shift = {"set": "near", "axis": "semantic", "metric": "mean", "value": 0.25}
+    shift = {"dataset": "near", "axis": "semantic", "metric": "mean", "value": 0.25}
     write_results(KIND.table([shift], model="clip", seed=0), measured)
     arguments = ("task=wandb_push", f"runs={tmp_path}/one", f"paths.outputs={tmp_path}/made")
     assert call("eval.py", *arguments, "push.wandb.offline=true") == 0, capsys.readouterr().err
@@ -87,7 +89,7 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
         run
     ).items()
     rows = make_leaderboard([finished_runs.read_run(run)]).rows
-    mean = rows[(rows.ood == "mean") & (rows.metric == "auroc")].set_index("detector").value
+    mean = rows[(rows.dataset == "mean") & (rows.metric == "auroc")].set_index("detector").value
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 
 
@@ -100,9 +102,34 @@ def test_the_wandb_sweep_holds_overrides_that_compose():
         overrides.append(f"{key}={value}")
     register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(ROOT / "conf")):
-        cfg = compose("train", overrides)
-    assert cfg.seed == 2
-    # The goal is a value that runs report: a detector of the default list.
-    _, detector, metric = sweep["metric"]["name"].split("/")
-    assert detector in cfg.detector
-    assert metric == "auroc"
+        compose("train", overrides)
+    check_sweep(sweep)
+    assert sweep["metric"]["name"] in validation_values({"val_accuracy": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        ({"metric": {"name": "mean/knn/auroc"}}, "mean/knn/auroc, which is measured on evaluated"),
+        ({"metric": {"name": "val/accuracy"}, "parameters": {"seed": {}}}, "a lucky seed"),
+    ],
+)
+def test_a_sweep_on_evaluated_datasets_or_over_seeds_is_refused(
+    tmp_path, monkeypatch, capsys, config, reason
+):
+    """The agent names the sweep; what W&B has of it comes from a server, which is replaced here."""
+    asked = []
+
+    class Api:
+        def sweep(self, path):
+            asked.append(path)
+            return SimpleNamespace(config=config)
+
+    monkeypatch.setattr("wandb.Api", Api)
+    for name, value in (("SWEEP_ID", "abc"), ("ENTITY", "me"), ("PROJECT", "p")):
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    assert call("train.py", "experiment=smoke", f"paths.outputs={tmp_path}") == 1
+    assert asked == ["me/p/abc"]
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert reason in line
+    assert not list(tmp_path.rglob("config.yaml"))

@@ -15,7 +15,6 @@ from ood_lab.lvlm.benchmarks.published_files import (
     existing,
     image_in,
     read_json_list,
-    yes_or_no,
 )
 from ood_lab.lvlm.captions.question_kinds import (
     ACTION,
@@ -26,7 +25,7 @@ from ood_lab.lvlm.captions.question_kinds import (
     STATE,
     true_caption,
 )
-from ood_lab.lvlm.questions.question_files import Question
+from ood_lab.lvlm.questions.question_files import Question, yes_or_no
 
 #: ``type`` in ``annotations.json`` → ``Question.task``.
 TYPES = {
@@ -119,7 +118,9 @@ class AmberFiles:
             if task == GENERATIVE:
                 found.append(_caption(about, known[name], truths))
             else:
-                truth = yes_or_no(entry(known[name], "truth", truths, name), truths, name)
+                truth = yes_or_no(
+                    entry(known[name], "truth", truths, name), f"{truths}, record {name}"
+                )
                 meta = {"split": _ONLY}
                 found.append(Question(**about, task=task, answer=truth, parser=parser, meta=meta))
         return found

@@ -23,7 +23,7 @@ def effectiveness(features: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
         features: normalised, ``[n, D]`` by name of the set, :data:`NATURAL` among them.
 
     Returns:
-        ``set, n, distance, ratio``.
+        ``dataset, n, distance, ratio``.
     """
     natural = features[NATURAL]
     rows = []
@@ -32,7 +32,7 @@ def effectiveness(features: Mapping[str, NDArray[np.float32]]) -> pd.DataFrame:
         if name == NATURAL:
             np.fill_diagonal(cosines, -np.inf)
         nearest = 1 - cosines.max(axis=1)
-        rows.append({"set": name, "n": len(values), "distance": float(nearest.mean())})
+        rows.append({"dataset": name, "n": len(values), "distance": float(nearest.mean())})
     table = pd.DataFrame(rows)
-    own = table.loc[table["set"] == NATURAL, "distance"].iloc[0]
+    own = table.loc[table["dataset"] == NATURAL, "distance"].iloc[0]
     return table.assign(ratio=table["distance"] / own if own else np.nan)

@@ -247,5 +247,5 @@ def _figures(run: Scored) -> Iterator[PlannedFigure]:
 
 
 def _features(file: Path) -> dict[str, Any]:
-    groups = read_table(file).groupby("set", sort=False)
-    return {str(name): part.drop(columns="set").to_numpy() for name, part in groups}
+    groups = read_table(file).groupby("dataset", sort=False)
+    return {str(name): part.drop(columns="dataset").to_numpy() for name, part in groups}

@@ -62,7 +62,7 @@ def read_runs(folders: Sequence[str]) -> list[ModelRun]:
 
 
 def common_pairs(
-    runs: Sequence[ModelRun], unparsed: Unparsed = "drop_pair"
+    runs: Sequence[ModelRun], unparsed: Unparsed = "wrong"
 ) -> tuple[pd.DataFrame, NDArray[np.int64]]:
     """The question pairs that count for every model, and their counts.
 

@@ -48,7 +48,7 @@ def results_of(
     seed: int = 0,
     min_count: int = 10,
     gate_c_on_e: bool = False,
-    unparsed: Unparsed = "drop_pair",
+    unparsed: Unparsed = "wrong",
 ) -> pd.DataFrame:
     """Everything that is reported, a table of :data:`KIND`.
 

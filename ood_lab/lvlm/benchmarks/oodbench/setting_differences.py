@@ -15,7 +15,7 @@ from ood_lab.metrics.yes_no import yes_no_metrics
 
 def setting_differences(
     answers: Mapping[str, pd.DataFrame],
-    unparsed: Unparsed = "drop_pair",
+    unparsed: Unparsed = "wrong",
     *,
     draws: int = 1000,
     seed: int = 0,

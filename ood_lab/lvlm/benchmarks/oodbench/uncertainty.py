@@ -55,8 +55,9 @@ def uncertainty_rows(
 
     ``auroc_errors`` (is doubt higher where the answer is wrong?), ``auroc_ood`` of an OOD split (is
     it higher than on ID pairs?), and those of :meth:`ood_lab.metrics.selective.Ranked.measures`
-    with wrong answers as failures (``aurc``, ``augrc``, ``accuracy_at_80``, ...). Nothing where the
-    model gives no probabilities. Intervals resample pairs.
+    with wrong answers as failures (``aurc``, ``augrc``,
+    ``accuracy_at_coverage_80``, ...). Nothing where the model gives no probabilities. Intervals
+    resample pairs.
 
     Args:
         judged: see :func:`ood_lab.lvlm.answers.judgements.judge`; answers without ``p_yes`` are

@@ -105,7 +105,13 @@ def test_other_replies_are_one_line_without_the_key(server, tmp_path, monkeypatc
 
 
 def test_a_benchmark_is_made_by_it(server, tmp_path, capsys, caplog):
-    settings = ("task=ode", "annotations.n=60", "metrics.draws=20", "logger=none", "image_text=[]")
+    settings = (
+        "task=ode",
+        "annotations.n=60",
+        "metrics.n_bootstrap=20",
+        "logger=none",
+        "image_text=[]",
+    )
     settings += ("task.construction.limit=1", "task.filter=null", "task.report=false")
     endpoint = ("generator=openai", "generator.model=painter", "lvlm=oracle")
     out = f"paths.outputs={tmp_path}"

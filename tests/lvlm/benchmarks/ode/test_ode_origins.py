@@ -14,7 +14,7 @@ from ood_lab.lvlm.benchmarks.ode.images.annotated_images import Picture, read_pi
 from ood_lab.schema.results import read_results, whole
 
 SMALL = (
-    *("annotations.n=60", "metrics.draws=50", "metrics.min_count=1", "logger=none"),
+    *("annotations.n=60", "metrics.n_bootstrap=50", "metrics.min_count=1", "logger=none"),
     *("task.construction.limit=4", "image_text=[]", "task.filter=null", "task.report=false"),
     *("lvlm=oracle", "lvlm.accuracy=0.7", "task.construction.criteria.long_tail=null"),
     *("task.construction.criteria.random=null", "task.construction.criteria.fictional=null"),

@@ -196,7 +196,7 @@ def test_effectiveness_is_one_for_images_as_near_as_natural_ones():
     features = rng.normal(size=(200, 8))
     features /= np.linalg.norm(features, axis=1, keepdims=True)
     table = effectiveness({"natural": features[:100], "made": features[100:], "far": -features[:2]})
-    ratio = table.set_index("set")["ratio"]
+    ratio = table.set_index("dataset")["ratio"]
     assert ratio["natural"] == 1
     assert ratio["made"] == pytest.approx(1, abs=0.2)
 

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[4]
 NO_PAGE = "task.report=false"
 SMALL = (
     "annotations.n=60",
-    "metrics.draws=50",
+    "metrics.n_bootstrap=50",
     "metrics.min_count=2",
     "logger=none",
     "task.construction.limit=3",

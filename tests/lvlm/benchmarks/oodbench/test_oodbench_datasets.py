@@ -15,7 +15,7 @@ from ood_lab.run.commandline.sweeps import headline
 from ood_lab.run.tracking.experiment_loggers import answer_values
 from ood_lab.schema.results import whole
 
-SMALL = ("metrics.draws=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
+SMALL = ("metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none", "lvlm=oracle")
 
 
 def build(outputs, *arguments):
@@ -74,7 +74,7 @@ def counted(rows):
 def test_counts_of_a_split_are_added_up_over_the_data_sets(pooled):
     results, judged = (read_table(pooled / f"{n}.parquet") for n in ("results", "judged"))
     asked = judged[judged["task"] == "yes_no"]
-    first = results[results["unparsed"] == "drop_pair"]
+    first = results[results["unparsed"] == "wrong"]
     cells = first[first["semantic_level"].isna() & first["covariate_level"].isna()]
     for split, rows in asked.groupby("split"):
         parts = {None: rows, **{f"dataset {n}": part for n, part in rows.groupby("dataset")}}

@@ -66,7 +66,7 @@ def test_answers_are_accepted_from_the_least_doubtful_on():
     correct = np.array([True] * 17 + [False] * 11 + [True] * 12)
     rows = pd.DataFrame(uncertainty_rows(judged(p_yes, correct, ["id"] * 40), draws=100))
     found = rows[rows["split"] == "id_and_ood"].set_index("metric")
-    names = ["aurc", "augrc", "accuracy_at_80"]
+    names = ["aurc", "augrc", "accuracy_at_coverage_80"]
     expected = by_thresholds(doubt(p_yes), ~correct)
     assert found.loc[names, "value"].to_numpy() == pytest.approx(expected, abs=3e-3)
     inside = found.loc[names]

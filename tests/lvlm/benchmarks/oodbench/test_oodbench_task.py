@@ -17,7 +17,7 @@ from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.run.commandline.sweeps import headline
 
 NO_PAGE = "task.report=false"
-SMALL = ("annotations.n=30", "metrics.draws=50", "metrics.min_count=2", "logger=none")
+SMALL = ("annotations.n=30", "metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")
 
 
 def run(outputs, *arguments):
@@ -185,7 +185,7 @@ def test_a_finished_run_is_shown_again(finished, capsys):
         (["lvlm=constant", "task.parser=popee"], "did you mean 'pope'"),
         (["lvlm=constant", "task.questions=nowhere.jsonl"], "there is no such file"),
         (["lvlm=constant", "task.threshold=1.5"], "task.threshold=1.5"),
-        (["lvlm=constant", "metrics.draws=0"], "metrics.draws=0"),
+        (["lvlm=constant", "metrics.n_bootstrap=0"], "metrics.n_bootstrap=0"),
         (["image_text=[scenes_96,scenes_96]"], "names scenes_96 twice"),
         (["lvlm=constant", "annotations.categories=[mug,zebra]"], "no category 'zebra'"),
     ],
@@ -524,7 +524,7 @@ def test_an_ablation_says_where_nothing_is_significant(
 ):
     runs = [finished, *({"finished": finished, "weaker": weaker}[name] for name in others)]
     given = f"runs={[str(run) for run in runs]}"
-    line = ("task=oodbench_ablation", "logger=none", given, f"metrics.draws={draws}")
+    line = ("task=oodbench_ablation", "logger=none", given, f"metrics.n_bootstrap={draws}")
     assert call("eval.py", *line, f"paths.outputs={tmp_path}") == 0
     folder = folder_of(tmp_path)
     values, *most = told(folder)

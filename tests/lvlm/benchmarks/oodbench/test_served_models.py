@@ -46,7 +46,7 @@ def ask(tmp_path, server):
         for kind in ("a", "no")
     ]
     write_questions(questions, tmp_path / "questions.jsonl")
-    common = ("task=oodbench", "logger=none", "task.report=false", "metrics.draws=20")
+    common = ("task=oodbench", "logger=none", "task.report=false", "metrics.n_bootstrap=20")
     asked = ("lvlm=openai", "lvlm.model=m", "lvlm.retries=0", f"lvlm.base_url={server.url}")
     paths = (f"paths.outputs={tmp_path}/out", f"task.questions={tmp_path}/questions.jsonl")
     return lambda *more: call("eval.py", *common, *asked, *paths, *more)

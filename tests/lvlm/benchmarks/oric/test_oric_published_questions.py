@@ -18,7 +18,7 @@ from ood_lab.lvlm.benchmarks.oric.scoring import contrasts, scored
 from ood_lab.lvlm.questions.question_files import read_questions
 from ood_lab.schema.results import read_results
 
-COMMON = ("judge.quantile=0.6", "metrics.draws=50", "metrics.min_count=2", "logger=none")
+COMMON = ("judge.quantile=0.6", "metrics.n_bootstrap=50", "metrics.min_count=2", "logger=none")
 SETS = ("random", "popular", "adversarial")
 ABLATIONS = "task.ablations=[uniform,pos_only,neg_only]"
 

@@ -19,7 +19,7 @@ SMALL = (
     "clip=scenes",
     "judge.quantile=0.6",
     "task.construct.pairs=4",
-    "metrics.draws=50",
+    "metrics.n_bootstrap=50",
     "metrics.min_count=2",
     "logger=none",
 )

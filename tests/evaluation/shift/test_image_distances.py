@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ood_lab.evaluation.image_distances import summarised
+from ood_lab.evaluation.shift.image_distances import summarised
 
 
 def degrees_of(sets, seed=0):
@@ -24,7 +24,7 @@ def degrees_of(sets, seed=0):
 
 
 def shares_of(degrees, draws=400):
-    table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("set")
+    table = summarised(degrees, draws=draws, seed=0, axes=["semantic"]).set_index("dataset")
     return table.filter(regex="frac_above_id_q95|distance_auroc")
 
 

@@ -113,7 +113,9 @@ def summarised(
       farther, 50% where there is no shift (the AUROC of the distance).
     """
     metrics = (AUROC, FPR95_ID_POSITIVE)
-    beside = Evaluation(degrees, axes, seed=seed, fpr95_positive="id", draws=draws, metrics=metrics)
+    beside = Evaluation(
+        degrees, axes, seed=seed, fpr95_positive="id", n_bootstrap=draws, metrics=metrics
+    )
     names, found = beside.ood_names, beside.sets
     parts = []
     for place, axis in enumerate(axes):
@@ -129,7 +131,7 @@ def summarised(
         }
         for metric, ends in shares.items():
             for column, values in zip(("", "_low", "_high"), ends, strict=True):
-                part[metric + column] = part["set"].map(dict(zip(names, values, strict=True)))
+                part[metric + column] = part["dataset"].map(dict(zip(names, values, strict=True)))
         parts.append(part)
     return pd.concat(parts, ignore_index=True)
 

@@ -14,9 +14,9 @@ from lightning.pytorch import Trainer
 from ood_lab.data.sources.image_lists import Listing
 from ood_lab.data.transforms.few_shot import even_rows
 from ood_lab.detectors import CalibratedDetector
+from ood_lab.evaluation.prediction.table_parts import PartFiles, PartSink
+from ood_lab.evaluation.prediction.unlabelled_images import Images
 from ood_lab.evaluation.streaming_scores import identity_of
-from ood_lab.evaluation.table_parts import PartFiles, PartSink
-from ood_lab.evaluation.unlabelled_images import Images
 from ood_lab.features.bank import FeatureBank
 from ood_lab.features.moments import digest_of
 from ood_lab.report.detection.prediction_page import EXTREMES, FIRST, Judged

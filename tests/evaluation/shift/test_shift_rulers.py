@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.evaluation.image_distances import own_distances
-from ood_lab.evaluation.shift_rulers import (
+from ood_lab.evaluation.shift.image_distances import own_distances
+from ood_lab.evaluation.shift.shift_rulers import (
     CORRUPTED,
     TRAINED_ON,
     corrupted_test,

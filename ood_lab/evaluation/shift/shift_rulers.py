@@ -111,7 +111,7 @@ def shift_in_units(
     Args:
         data: set up.
         degrees: distances of all images, see
-            :class:`~ood_lab.evaluation.image_distances.Distances`.
+            :class:`~ood_lab.evaluation.shift.image_distances.Distances`.
         marks: see :func:`mark_distances`.
         axes: columns of ``degrees``: semantic and covariate, or one that stands for both.
         k: neighbour.

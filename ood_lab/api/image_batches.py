@@ -1,0 +1,125 @@
+"""Images as users have them, as batches of tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset, IterableDataset
+
+from ood_lab.api.arrays import labels_of, tensor_of
+from ood_lab.common.errors import UserError
+
+Images = Iterable[Any] | Tensor
+#: Images of one batch where the user gives all of them, or one at a time.
+SIZE = 256
+#: What dicts call images and labels, this project and Hugging Face among others.
+_IMAGE = ("image", "images", "pixel_values", "img", "x", "input", "inputs")
+_LABEL = ("label", "labels", "y", "target", "targets")
+
+
+def batches_of(images: Images, labels: Any) -> Iterator[dict[str, Any]]:
+    """Batches as the extraction has them, ``{image, label, index}``.
+
+    Args:
+        images: a tensor or an array ``[N, 3, H, W]``, or an iterable of batches or of images, each
+            with or without labels; see :func:`~ood_lab.api.feature_banks.extract_features`.
+        labels: of a tensor or an array.
+
+    Raises:
+        UserError: something else is given.
+    """
+    if isinstance(images, np.ndarray):
+        images = torch.as_tensor(images)
+    if labels is not None and not isinstance(images, Tensor):
+        raise UserError(
+            "labels are for images in one tensor [N, 3, H, W]: batches hold their own, as "
+            "(images, labels) or {'image': ..., 'label': ...}"
+        )
+    if isinstance(images, Tensor):
+        _check(images)
+        known = labels_of(labels, len(images))
+        pairs: Iterator[Any] = zip(images.split(SIZE), known.split(SIZE), strict=True)
+    else:
+        pairs = _grouped(_split(item) for item in _items(images))
+    start = 0
+    for image, label in pairs:
+        image = image if isinstance(image, Tensor | str) else tensor_of(image, "images")
+        _check(image)
+        n = len(image)
+        index = torch.arange(start, start + n)
+        yield {"image": image, "label": labels_of(label, n), "index": index}
+        start += n
+
+
+def _items(images: Any) -> Iterable[Any]:
+    if isinstance(images, Dataset) and not isinstance(images, IterableDataset):
+        # Those that never raise an IndexError would be iterated for ever.
+        return (images[row] for row in range(len(images)))  # type: ignore[arg-type]
+    if isinstance(images, str | bytes) or not isinstance(images, Iterable):
+        raise UserError(
+            f"images are a {type(images).__name__}: give a tensor [N, 3, H, W], a DataLoader, or "
+            "batches of such"
+        )
+    return images
+
+
+def _split(item: Any) -> tuple[Any, Any]:
+    """Images and labels (None: there are none) of a batch, or of a single image."""
+    if isinstance(item, Mapping):
+        image, label = (next((k for k in keys if k in item), None) for keys in (_IMAGE, _LABEL))
+        if image is None:
+            raise UserError(
+                f"a batch has the entries {', '.join(map(str, item))}: call the images 'image' and "
+                "the labels 'label'"
+            )
+        return item[image], None if label is None else item[label]
+    if isinstance(item, tuple | list) and item and not isinstance(item[0], str):
+        return (item[0], None) if len(item) == 1 else (item[0], item[1])
+    return item, None
+
+
+def _grouped(pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """Single images ``[3, H, W]`` put together; batches as they are."""
+    waiting: list[tuple[Any, Any]] = []
+    for image, label in pairs:
+        single = getattr(image, "ndim", None) == 3
+        alike = single and (not waiting or image.shape == waiting[0][0].shape)
+        if waiting and (not alike or len(waiting) == SIZE):
+            yield _joined(waiting)
+            waiting = []
+        if single:
+            waiting.append((image, label))
+        else:
+            yield image, label
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(waiting: list[tuple[Any, Any]]) -> tuple[Tensor, list[Any]]:
+    labels = [
+        label.item() if isinstance(label, Tensor | np.generic) else label for _, label in waiting
+    ]
+    return torch.stack([torch.as_tensor(image) for image, _ in waiting]), labels
+
+
+def _check(images: Any) -> None:
+    shape = list(getattr(images, "shape", ()))
+    if not isinstance(images, Tensor) or images.ndim != 4:
+        what = f"of shape {shape}" if shape else f"a {type(images).__name__}"
+        raise UserError(
+            f"images are {what}: give a tensor [N, 3, H, W], or batches of such "
+            "(one image alone: image[None])"
+        )
+    if not images.is_floating_point():
+        raise UserError(
+            f"images are {images.dtype}: give numbers as the network expects them, as in "
+            "(images.float() / 255 - mean) / std"
+        )
+    if not len(images):
+        raise UserError("there is no image in images")
+    if not bool(images.isfinite().all()):
+        raise UserError("images have NaN or infinite values")

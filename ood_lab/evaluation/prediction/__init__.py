@@ -1,0 +1,1 @@
+"""Detectors on new images: calibration, thresholds and the table of predictions."""

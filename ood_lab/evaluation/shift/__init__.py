@@ -1,0 +1,1 @@
+"""Shift of images and datasets: features, distances and the marks of the rulers."""

@@ -1,0 +1,247 @@
+"""The sets of weights in a checkpoint, and the one of them that is a network's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ood_lab.common.english import listed
+from ood_lab.common.errors import UserError
+from ood_lab.models.weights_formats import read_weights, say, weight_sets
+
+Named = dict[str, Tensor]
+#: What training code puts before the names of a network's tensors.
+_PREFIXES = ("module.", "model.", "_orig_mod.", "net.", "backbone.")
+#: What torch.compile, FSDP and others put into names, between any two words.
+_MARKS = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_forward_module")
+#: Words anywhere in a name that may be those of a wrapper.
+_WRAPPERS = {"module", "model", "net", "network", "backbone", "encoder", "student", "_module"}
+#: Where a checkpoint has its weights; the first of several is taken.
+_USUAL = ("", "state_dict", "model_state_dict", "model", "net", "module")
+#: Names of averaged weights, which are the ones to evaluate.
+_AVERAGED = re.compile(r"(?i)(^|[._])(ema|swa|averag\w*|avg|polyak)\d*($|[._])")
+
+
+class WeightsFile(os.PathLike[str]):
+    """A file of weights, and which of them are a network's.
+
+    Args:
+        path: the file.
+        entry: name of one of its sets of weights; None = the averaged ones, if there are any.
+        match: ``name``, or ``shape`` = a file that has the shapes of the network in the same order
+            under other names is taken as well.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        entry: str | None = None,
+        match: Literal["name", "shape"] = "name",
+    ) -> None:
+        self.path, self.entry, self.match = Path(path), entry, match
+
+    @classmethod
+    def of(cls, file: str | os.PathLike[str]) -> WeightsFile:
+        """``file`` itself, or that of a path."""
+        return file if isinstance(file, WeightsFile) else cls(file)
+
+    def __fspath__(self) -> str:
+        """The path."""
+        return str(self.path)
+
+    def __str__(self) -> str:
+        """The path."""
+        return str(self.path)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """A set of weights under the names of a network.
+
+    Attributes:
+        label: what the user calls it.
+        place: of the set in the checkpoint.
+        prefix: that its names had.
+        tensors: by name.
+        hits: names of the network that it has.
+        fits: those whose tensors have the right shape, too.
+    """
+
+    label: str
+    place: str
+    prefix: str
+    tensors: Named
+    hits: int
+    fits: int
+
+
+def weights_of(file: WeightsFile, target: Named) -> tuple[dict[str, Any], Named]:
+    """The whole checkpoint, and those of its weights that are a network's, under its names.
+
+    The weights need not be complete: the caller checks that.
+
+    Args:
+        file: the file.
+        target: the state dict of the network.
+
+    Raises:
+        UserError: no weights, no set of the wanted name, or several of which none is preferred.
+    """
+    path = Path(file)
+    checkpoint = read_weights(path)
+    sets = weight_sets(checkpoint)
+    if not sets:
+        raise UserError(_empty(checkpoint, path))
+    found = [c for place, tensors in sets.items() for c in _candidates(place, tensors, target)]
+    labels = list(dict.fromkeys(c.label for c in found))
+    if file.entry is not None:
+        named = [c for c in found if file.entry in (c.label, c.place, c.prefix.rstrip("."))]
+        if not named:
+            raise UserError(
+                f"model.weights_entry={file.entry}: {path} has {listed(labels[:8])}, "
+                "name one of them"
+            )
+        found = named
+    needed = [k for k in target if not k.endswith("num_batches_tracked")]
+    whole = _distinct([c for c in found if all(k in c.tensors for k in needed)], needed)
+    if whole:
+        fitting = max(c.fits for c in whole)
+        return checkpoint, _chosen([c for c in whole if c.fits == fitting], checkpoint, path)
+    best = max(found, key=lambda c: (c.hits, c.place in _USUAL, -len(c.prefix)))
+    if file.match == "shape":
+        return checkpoint, _by_shape(found, target, path)
+    return checkpoint, best.tensors
+
+
+def same_shapes(source: Named, target: Named) -> dict[str, str] | None:
+    """Names in ``source`` by those in ``target``, where all shapes are alike, in the same order."""
+    a, b = ([k for k in t if not k.endswith("num_batches_tracked")] for t in (source, target))
+    alike = [source[k].shape for k in a] == [target[k].shape for k in b]
+    return dict(zip(b, a, strict=True)) if alike else None
+
+
+def _by_shape(found: list[_Candidate], target: Named, path: Path) -> Named:
+    for candidate in sorted(found, key=lambda c: (not _averaged(c.label), len(c.prefix))):
+        if names := same_shapes(candidate.tensors, target):
+            say(path, f"its {len(names)} tensors are taken in their order, by shape")
+            return {new: candidate.tensors[old] for new, old in names.items()}
+    raise UserError(
+        f"model.match=shape: no weights in {path} have the shapes of the network in the same order"
+    )
+
+
+def _empty(checkpoint: dict[str, Any], path: Path) -> str:
+    keys = ", ".join(str(k) for k in list(checkpoint)[:5])
+    if any("optim" in str(k) for k in checkpoint) or {"state", "param_groups"} <= set(checkpoint):
+        return (
+            f"{path} holds the state of an optimizer, not of a network (its entries: {keys}): give "
+            "the file that was saved from net.state_dict()"
+        )
+    return f"{path} contains no state dict (its entries: {keys or 'none'})"
+
+
+def _candidates(place: str, tensors: Named, target: Named) -> Iterator[_Candidate]:
+    """One set of weights under every pair of prefixes, and with all wrappers' words left out."""
+    source = {_unmarked(k): v for k, v in tensors.items()}
+    own = {_unmarked(k): k for k in target}
+    plain = list(own)
+    usual = [p for p in _prefix_chains(plain) if all(t.startswith(p) for t in plain)]
+    for new in usual:
+        for old in _own_prefixes(source, [name[len(new) :] for name in plain]):
+            renamed = {new + k[len(old) :]: v for k, v in source.items() if k.startswith(old)}
+            yield _candidate(place, old, {own.get(k, k): v for k, v in renamed.items()}, target)
+    bare, wanted = _bare(source), _bare(plain)
+    if len(bare) == len(source) and len(wanted) == len(plain):
+        both = {own[wanted[k]]: source[bare[k]] for k in wanted if k in bare}
+        yield _candidate(place, "", both, target)
+
+
+def _candidate(place: str, prefix: str, tensors: Named, target: Named) -> _Candidate:
+    hits = [k for k in target if k in tensors]
+    fits = sum(tensors[k].shape == target[k].shape for k in hits)
+    label = ".".join(filter(None, (place, prefix.rstrip(".")))) or "weights"
+    return _Candidate(label, place, prefix, tensors, len(hits), fits)
+
+
+def _unmarked(name: str) -> str:
+    return ".".join(word for word in name.split(".") if word not in _MARKS)
+
+
+def _bare(names: Iterable[str]) -> dict[str, str]:
+    """Names without any word of a wrapper, and what each was."""
+    return {".".join(w for w in name.split(".") if w not in _WRAPPERS): name for name in names}
+
+
+def _distinct(candidates: list[_Candidate], names: list[str]) -> list[_Candidate]:
+    """Those with other values; of the same ones, the first."""
+    kept: list[_Candidate] = []
+    for one in candidates:
+        pairs = (((one.tensors[k], other.tensors[k]) for k in names) for other in kept)
+        if not any(all(a is b or _same(a, b) for a, b in pair) for pair in pairs):
+            kept.append(one)
+    return kept
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return a.dtype == b.dtype and torch.equal(a, b)
+
+
+def _averaged(label: str) -> bool:
+    return _AVERAGED.search(label) is not None
+
+
+def _chosen(found: list[_Candidate], checkpoint: dict[str, Any], path: Path) -> Named:
+    """The averaged weights, else those at the usual place; says what else there is."""
+    averaged = [c for c in found if _averaged(c.label)]
+    # Both have put the average under state_dict: MMEngine swaps the two when it saves.
+    if "current_model_state" in checkpoint or "mmengine_version" in (checkpoint.get("meta") or {}):
+        averaged = [c for c in found if c.place == "state_dict" and not _averaged(c.prefix)]
+    pool = averaged or found
+    places = [place for place in _USUAL if any(c.place == place for c in pool)]
+    pool = [c for c in pool if c.place == places[0]] if places else pool
+    known = [c for c in pool if c.prefix in _prefix_chains([c.prefix])]
+    taken, others = (known or pool)[0], [c.label for c in found]
+    if len(found) == 1:
+        return taken.tensors
+    if len(known or pool) > 1 and not known:
+        raise UserError(
+            f"{path} holds several such networks, {listed([repr(label) for label in others])}: "
+            f"choose one with model.weights_entry=NAME, such as model.weights_entry={others[0]}"
+        )
+    others.remove(taken.label)
+    why = "averaged (EMA) weights are preferred" if averaged else "at the usual place"
+    say(
+        path,
+        f"'{taken.label}' is taken ({why}); the other weights in it that fit are "
+        f"{listed(others[:5])}: model.weights_entry={others[0]} takes those",
+    )
+    return taken.tensors
+
+
+def _own_prefixes(source: Named, target: list[str]) -> list[str]:
+    """What may stand before the names of the network: known chains, and what is before a name.
+
+    A name of one word, such as ``weight``, is at the end of too many others to tell.
+    """
+    anchors = [name for name in (target[0], target[-1]) if "." in name] if target else []
+    found = {k[: -len(a)] for k in source for a in anchors if k.endswith(f".{a}")}
+    chains = _prefix_chains(source)
+    return chains + sorted(found - set(chains), key=lambda prefix: (len(prefix), prefix))
+
+
+def _prefix_chains(names: Iterable[str]) -> list[str]:
+    """Every chain of known prefixes that starts some name, the empty one first."""
+    chains = {""}
+    for name in names:
+        chain = ""
+        while prefix := next((p for p in _PREFIXES if name[len(chain) :].startswith(p)), None):
+            chain += prefix
+            chains.add(chain)
+    return sorted(chains, key=len)

@@ -1,0 +1,215 @@
+"""Files of weights: read without running any code, or named for what they are instead."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+import zipfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ood_lab.common.errors import UserError
+from ood_lab.common.files import read_json
+from ood_lab.common.hints import nearest
+
+#: What the pickles of tensors are made of. Everything else in a checkpoint is left out, unread.
+_HARMLESS = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+}
+#: Entries of a checkpoint that hold other tensors.
+_NO_WEIGHTS = r"(?i)(optim|lr_|scheduler|scaler|loops|param_groups|\d+$)"
+_log = logging.getLogger(__name__)
+_SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".safetensors")
+#: How the parts of weights in several files are called, and the file that lists them.
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<all>\d{5})(?P<suffix>\.\w+)")
+_INDEX = ".index.json"
+_STATE_DICT = "give the state dict of the network, as torch.save(net.state_dict(), FILE) writes it"
+_TENSORFLOW = f"convert it to PyTorch, and {_STATE_DICT}"
+#: First bytes of files that are no weights of PyTorch: what they are, and what to give instead.
+_MAGIC = {
+    b"\x89HDF": ("an HDF5 file of Keras or TensorFlow", _TENSORFLOW),
+    b"version https://git-lfs": ("a pointer of Git LFS", "fetch the file itself: git lfs pull"),
+    b"GGUF": ("a GGUF file of llama.cpp", _STATE_DICT),
+    b"<!DOC": ("a web page", "download the file itself"),
+    b"\x93NUMPY": ("an array of NumPy", _STATE_DICT),
+}
+_ONNX = "score it with model=onnx model.path=FILE"
+_SUFFIX = {
+    ".onnx": ("an ONNX network", _ONNX),
+    ".h5": _MAGIC[b"\x89HDF"],
+    ".pb": ("a TensorFlow graph", _TENSORFLOW),
+    ".tflite": ("a TensorFlow Lite network", _TENSORFLOW),
+    ".msgpack": ("a file of Flax", _TENSORFLOW),
+    ".index": ("the index of a TensorFlow checkpoint", _TENSORFLOW),
+}
+#: Names inside a zip archive.
+_INSIDE = {
+    r"(^|/)(serialized_exported_program\.json|models/\w+\.json|archive_format)$": (
+        "a program of torch.export",
+        f"{_STATE_DICT} (that of torch.export.load(FILE))",
+    ),
+    r"/constants\.pkl$": (
+        "a TorchScript network",
+        f"{_STATE_DICT} (that of torch.jit.load(FILE))",
+    ),
+    r"^model\.weights\.h5$": ("a Keras network", _TENSORFLOW),
+    r"^\w+\.npy$": ("arrays of NumPy", _STATE_DICT),
+}
+
+
+def foreign_format(path: Path) -> str | None:
+    """What a file is, and what to give instead; None where it may be weights of PyTorch."""
+    found = _SUFFIX.get(path.suffix.lower())
+    if ".data-" in path.suffix:
+        found = ("a part of a TensorFlow checkpoint", _TENSORFLOW)
+    with path.open("rb") as file:
+        start = file.read(32)
+    found = found or next((say for magic, say in _MAGIC.items() if start.startswith(magic)), None)
+    if start[:2] == b"PK" and zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+        kinds = (s for p, s in _INSIDE.items() if any(re.search(p, name) for name in names))
+        scripted = any("/code/" in name for name in names)
+        plain = any(name.endswith("data.pkl") for name in names) and not scripted
+        found = found or (None if plain else next(kinds, None))
+    return None if found is None else f"{path} is {found[0]}: {found[1]}"
+
+
+def read_weights(path: Path) -> dict[str, Any]:
+    """The content of a file, and of all parts of one that is in several files.
+
+    Raises:
+        UserError: no such file, unreadable, a part is missing, no weights, or pickled objects.
+    """
+    files = _parts(path)
+    if files == [path]:
+        return _read(path)
+    if missing := [file.name for file in files if not file.is_file()]:
+        raise UserError(
+            f"{path} is one of {len(files)} parts of these weights, and {missing[0]} is not in its "
+            "folder: put all of them there"
+        )
+    say(path, f"the weights are in {len(files)} parts, all of which are read")
+    return {key: value for file in files for key, value in _read(file).items()}
+
+
+def weight_sets(content: Any, name: str = "", depth: int = 3) -> dict[str, dict[str, Tensor]]:
+    """All dicts of tensors in a checkpoint, by their place (``ema.shadow``), but an optimiser's."""
+    if not isinstance(content, dict):
+        return {}
+    named = {k: v for k, v in content.items() if isinstance(k, str) and isinstance(v, Tensor)}
+    found = {name: named} if named else {}
+    for key, value in content.items():
+        if depth and not re.match(_NO_WEIGHTS, str(key)):
+            found |= weight_sets(value, f"{name}.{key}" if name else str(key), depth - 1)
+    return found
+
+
+def _parts(path: Path) -> list[Path]:
+    if path.name.endswith(_INDEX) and path.is_file():
+        names = (read_json(path) or {}).get("weight_map") or {}
+        return [path.parent / name for name in sorted(set(names.values()))]
+    found = _PART.fullmatch(path.name)
+    if not found or not path.is_file():
+        return [path]
+    name = f"{found['stem']}-{{:05}}-of-{found['all']}{found['suffix']}"
+    return [path.with_name(name.format(n + 1)) for n in range(int(found["all"]))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    _check_exists(path)
+    try:
+        with path.open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    if what := foreign_format(path):
+        raise UserError(what)
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a foreign file can break the readers in many ways
+        refused = re.search(r"GLOBAL (\S+)", str(error))
+        if refused and (content := _without_objects(path)):
+            say(path, f"pickled objects such as {refused[1]} are left out")
+            return content
+        if refused:
+            raise UserError(
+                f"{path} holds pickled objects ({refused[1]}), which could run any code: "
+                "save torch.save(model.state_dict(), FILE) instead"
+            ) from error
+        raise UserError(
+            f"{path} ({path.stat().st_size:,} bytes) is cut short, damaged or not a PyTorch "
+            "checkpoint: copy or download it again"
+        ) from error
+    if not isinstance(content, dict):
+        raise UserError(f"{path} holds a {type(content).__name__} instead of a state dict")
+    return content
+
+
+@cache
+def say(path: Path, what: str) -> None:
+    """Once, however often the file is read."""
+    _log.info("%s: %s", path, what)
+
+
+class _LeftOut:
+    """Stands for a pickled object of any class: takes whatever it is made of, and drops it."""
+
+    def __new__(cls, *_: Any, **__: Any) -> _LeftOut:
+        return super().__new__(cls)
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        pass
+
+    __setitem__ = append = extend = add = __init__
+
+
+class _TensorsAlone:
+    """In place of the module ``pickle``."""
+
+    class Unpickler(pickle.Unpickler):
+        """Finds nothing but :data:`_HARMLESS`, so that no code of a file is ever run."""
+
+        def find_class(self, module: str, name: str) -> Any:
+            """The class itself where it is harmless."""
+            known = (module, name) in _HARMLESS
+            return super().find_class(module, name) if known else _LeftOut
+
+
+def _without_objects(path: Path) -> dict[str, Any] | None:
+    """A checkpoint whose pickled objects are left out; None where no weights are left."""
+    try:
+        content = torch.load(
+            path, map_location="cpu", weights_only=False, pickle_module=_TensorsAlone
+        )
+        if not weight_sets(content):
+            return None
+    except Exception:  # refused by its caller, who says what is wrong with it
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def _check_exists(path: Path) -> None:
+    if path.is_file():
+        return
+    folder = path if path.is_dir() else path.parent
+    if not folder.is_dir():
+        raise UserError(f"weights file {path} does not exist, and neither does its folder {folder}")
+    files = sorted(f.name for f in folder.iterdir() if f.suffix in _SUFFIXES)
+    near = nearest(path.name, files, 3, 0.4) or files[:3]
+    problem = "is a folder, not a file" if path.is_dir() else "does not exist"
+    hint = ", ".join(str(folder / f) for f in near) or f"no checkpoint in {folder}"
+    raise UserError(f"weights file {path} {problem}; nearest: {hint}")

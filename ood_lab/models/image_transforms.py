@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from PIL import Image
 from timm.data import create_transform
 from torch import Tensor
-from torchvision.transforms import Compose, Normalize, ToTensor
+from torchvision.transforms import Compose, Grayscale, Normalize, ToTensor
 
 from ood_lab.common.errors import UserError
 from ood_lab.models.backbone import Backbone
@@ -42,14 +42,14 @@ def train_transform(
     if not geometry:
         return Compose([*augment, backbone.transform]) if augment else backbone.transform
     normalise = Normalize(backbone.data_config["mean"], backbone.data_config["std"])
-    return Compose([*geometry, *(augment or []), ToTensor(), normalise])
+    return Compose([*geometry, *(augment or []), *_to_grey(backbone), ToTensor(), normalise])
 
 
 class TransformSettings(TypedDict, total=False):
     """How an image becomes what a network takes; what is absent or None is as the network says.
 
     Attributes:
-        input_size: side in pixels, or ``(3, H, W)``.
+        input_size: side in pixels, ``(3, H, W)``, or ``(1, H, W)`` for grey images.
         mean: per channel, of images in [0, 1].
         std: per channel, of images in [0, 1].
         crop_pct: share of the resized image that the centre crop keeps.
@@ -69,13 +69,13 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
     """The given options as ``create_transform`` wants them; None = not given.
 
     Raises:
-        UserError: not three channels, a number that is out of range, or an unknown name.
+        UserError: not one or three channels, a number that is out of range, or an unknown name.
     """
     if unknown := settings.keys() - TransformSettings.__annotations__.keys():
         raise TypeError(f"got an unexpected keyword argument '{min(unknown)}'")
     size = settings.get("input_size")
     size = (3, size, size) if isinstance(size, int) else size
-    given = {
+    given: dict[str, Any] = {
         "input_size": None if size is None else tuple(size),
         "mean": _three(settings.get("mean")),
         "std": _three(settings.get("std")),
@@ -83,9 +83,15 @@ def transform_options(**settings: Unpack[TransformSettings]) -> dict[str, Any]:
         "crop_mode": settings.get("crop_mode"),
         "interpolation": settings.get("interpolation"),
     }
-    for key in ("input_size", "mean", "std"):
-        if given[key] is not None and len(given[key]) != 3:  # type: ignore[arg-type]
-            raise UserError(f"{key}={given[key]} must be one number or three")
+    lengths = {"input_size": (3,), "mean": (1, 3), "std": (1, 3)}
+    for key in lengths:
+        if given[key] is not None and len(given[key]) not in lengths[key]:
+            raise UserError(f"{key}={list(given[key])} must be one number or three")
+    if given["input_size"] is not None and given["input_size"][0] not in (1, 3):
+        raise UserError(
+            f"input_size={list(given['input_size'])}: images are grey or RGB: give [1, height, "
+            "width] or [3, height, width]"
+        )
     _check_ranges(given)
     for key, choices in _CHOICES.items():
         if given[key] is not None and given[key] not in choices:
@@ -108,9 +114,36 @@ def _check_ranges(given: dict[str, Any]) -> None:
 
 
 def set_transform(backbone: Backbone, expected: dict[str, Any], overrides: dict[str, Any]) -> None:
-    """Gives the backbone its ``data_config`` and evaluation transform."""
-    backbone.data_config = expected | overrides
-    backbone.transform = create_transform(**backbone.data_config, is_training=False)
+    """Gives the backbone its ``data_config`` and evaluation transform.
+
+    That of a network of one channel converts every image to grey first.
+
+    Raises:
+        UserError: ``mean`` or ``std`` has another length than the image has channels.
+    """
+    config = expected | overrides
+    channels = config["input_size"][0]
+    backbone.data_config = in_grey(config) if channels == 1 else config
+    for key in ("mean", "std"):
+        if len(backbone.data_config[key]) != channels:
+            raise UserError(f"{key}={list(config[key])} must be one number or three")
+    transform = create_transform(**backbone.data_config, is_training=False)
+    grey = _to_grey(backbone)
+    backbone.transform = Compose([*grey, *transform.transforms]) if grey else transform
+
+
+def in_grey(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings for one channel; mean and standard deviation are the averages over three."""
+    changed = dict(settings)
+    if "input_size" in settings:
+        changed["input_size"] = (1, *settings["input_size"][1:])
+    for key in {"mean", "std"} & settings.keys():
+        changed[key] = (sum(settings[key]) / len(settings[key]),)
+    return changed
+
+
+def _to_grey(backbone: Backbone) -> list[Grayscale]:
+    return [Grayscale()] if backbone.data_config["input_size"][0] == 1 else []
 
 
 def stamp_mismatch(

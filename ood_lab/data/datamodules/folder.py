@@ -27,7 +27,7 @@ from ood_lab.data.datamodules.base import OODDataModule
 from ood_lab.data.datamodules.label_hierarchy import add_levels, complete_levels, read_hierarchy
 from ood_lab.data.datamodules.splits import ID_SPLITS, default_shares, stratified_split
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.image_files import FileDataset, deep_images
+from ood_lab.data.sources.image_files import FileDataset, pixel_values
 from ood_lab.data.sources.image_stores import Store
 from ood_lab.data.sources.label_names import align_attributes, encode_names
 from ood_lab.data.sources.pixel_decoding import Decoding, range_of
@@ -160,8 +160,9 @@ class FolderDataModule(OODDataModule):
     def _decoding(self, train: pd.DataFrame, store: Store) -> Decoding:
         """The decoding with the range of pixel values, found on a sample of train."""
         rows = np.unique(np.linspace(0, len(train) - 1, _SAMPLE).astype(int))
-        deep = deep_images(train["path"].iloc[rows].tolist(), store, self.decoding)
-        pixel_range, text = range_of(deep, self.pixel_range)
+        paths = train["path"].iloc[rows].tolist()
+        values = pixel_values(paths, store, self.decoding, self.checking.cache_dir)
+        pixel_range, text = range_of(values, self.pixel_range)
         if text:
             self.remark(ReadingWarning(text, doubtful=self.pixel_range == "auto"))
         return replace(self.decoding, pixel_range=pixel_range)

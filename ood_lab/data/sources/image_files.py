@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -14,11 +15,11 @@ from PIL import ExifTags, Image
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import ImageDataset
-from ood_lab.data.sources.file_facts import content_hashes
+from ood_lab.data.sources.file_facts import Facts, content_hashes, file_facts
 from ood_lab.data.sources.image_formats import register_formats
 from ood_lab.data.sources.image_stores import FILES, Store
 from ood_lab.data.sources.label_names import label_columns
-from ood_lab.data.sources.pixel_decoding import Decoding, is_deep
+from ood_lab.data.sources.pixel_decoding import PERCENTILES, TOP, Decoding, is_deep
 
 Identify = Literal["content", "stat"]
 
@@ -179,19 +180,37 @@ def decoding_of(data: ImageDataset) -> Decoding:
     return data.decoding if isinstance(data, FileDataset) else DECODING
 
 
-def deep_images(paths: Sequence[str], store: Store, decoding: Decoding) -> list[Image.Image]:
-    """The images of more than 8 bits a channel as their files have them; unreadable ones not."""
-    register_formats()
-    found = []
-    for path in paths:
-        try:
-            with store.open(path) as image:
-                if is_deep(image):
-                    with decoding.loaded(image):
-                        found.append(image.copy())
-        except Exception:  # the check of the data names it
-            continue
-    return found
+def pixel_values(
+    paths: Sequence[str],
+    store: Store,
+    decoding: Decoding,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:
+    """Values of the pixels as the files have them, a row an image; unreadable ones are left out.
+
+    Columns ``deep`` (more than 8 bits), ``floats``, ``least``, ``most``, the percentiles ``low``
+    and ``high`` of :data:`PERCENTILES`, and ``top``, below which 99.9% are.
+    """
+    look = partial(_values, store=store, decoding=Decoding(max_megapixels=decoding.max_megapixels))
+    facts = file_facts(paths, look, "looking at pixel values", cache_dir, store)
+    return facts[facts["error"] == ""].reset_index(drop=True)
+
+
+def _values(path: str, store: Store, decoding: Decoding) -> Facts:
+    facts: Facts = dict.fromkeys(("least", "most", "low", "high", "top"), 0.0)
+    facts |= {"deep": False, "floats": False, "error": ""}
+    try:
+        register_formats()
+        with store.open(path) as image, decoding.loaded(image):
+            facts |= {"deep": is_deep(image), "floats": image.mode == "F"}
+            pixels = np.asarray(image if is_deep(image) else _as_rgb(image, decoding), np.float64)
+        values = pixels[np.isfinite(pixels)]
+        names = ("least", "low", "high", "top", "most")
+        percents = (0, *PERCENTILES, TOP, 100)
+        facts |= dict(zip(names, map(float, np.percentile(values, percents)), strict=True))
+    except Exception as error:  # the check of the data names it
+        facts["error"] = reason(error, path)
+    return facts
 
 
 def _identity(

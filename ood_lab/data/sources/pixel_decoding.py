@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 
 from ood_lab.common.errors import UserError
 
 #: Bit depths of cameras and scanners.
 _BITS = (8, 10, 12, 14, 16)
-_WHOLE = (0.0, 65535.0)
+#: The whole range of 16 bits.
+WHOLE = (0.0, 65535.0)
 #: Percentiles of the sample that ``pixel_range=percentile`` maps to black and white.
 PERCENTILES = (0.5, 99.5)
+#: Percentile that stands for the brightest pixels.
+TOP = 99.9
 #: Megapixels from which images are decoded one after the other, so that threads need one at a time.
 _ALONE = 50
 _ONE_LARGE = threading.Lock()
@@ -107,13 +111,15 @@ def is_deep(image: Image.Image) -> bool:
     return image.mode == "F" or image.mode.startswith("I")
 
 
-def range_of(images: Sequence[Image.Image], wanted: Any) -> tuple[tuple[float, float] | None, str]:
+def range_of(values: pd.DataFrame, wanted: Any) -> tuple[tuple[float, float] | None, str]:
     """The values that become black and white, one pair for all sets, and what to say of them.
 
     Args:
-        images: those of a sample of the training images that have more than 8 bits.
+        values: of a sample of the training images, see
+            :func:`~ood_lab.data.sources.image_files.pixel_values`; 8-bit images do not count.
         wanted: ``auto``, ``percentile`` or ``[low, high]``. ``auto`` takes the smallest of 8, 10,
-            12, 14 and 16 bits that holds integers, and 0 to 1 for floats.
+            12, 14 and 16 bits that holds integers, and 0 to 1 for floats. ``percentile`` takes the
+            medians of the images' :data:`PERCENTILES`.
 
     Returns:
         None for the whole range of 16 bits.
@@ -128,28 +134,25 @@ def range_of(images: Sequence[Image.Image], wanted: Any) -> tuple[tuple[float, f
         return (pair[0], pair[1]), ""
     if wanted not in ("auto", "percentile"):
         raise UserError(f"data.pixel_range is auto, percentile or [low,high], not '{wanted}'")
-    if not images:
+    deep = values[values["deep"].astype(bool)]
+    if deep.empty:
         return None, ""
-    values = np.concatenate([np.asarray(image).ravel().astype(np.float64) for image in images])
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return None, ""
-    least, most = float(values.min()), float(values.max())
+    least, most = float(deep["least"].min()), float(deep["most"].max())
     if wanted == "percentile":
-        low, high = map(float, np.percentile(values, PERCENTILES))
+        low, high = float(deep["low"].median()), float(deep["high"].median())
         if not low < high:
             raise UserError(f"data.pixel_range=percentile: nearly all pixels are {low:g}")
         return (low, high), f"pixel values {low:g} to {high:g} become black to white (percentiles)"
-    seen = f"the pixel values of {len(images)} training images are {least:g} to {most:g}"
+    seen = f"the pixel values of {len(deep)} training images are {least:g} to {most:g}"
     other = f"data.pixel_range=[{least:g},{most:g}] or percentile sets another range"
-    if any(image.mode == "F" for image in images):
+    if deep["floats"].any():
         if least < 0 or most > 1:
             raise UserError(
                 f"{seen}, floating-point pixels without a fixed range: set data.pixel_range="
                 f"[{least:g},{most:g}] or percentile, or save the images with 8 or 16 bits"
             )
         return (0.0, 1.0), f"{seen}: 0 to 1 become black to white; {other}"
-    if least < 0 or most > _WHOLE[1]:
+    if least < 0 or most > WHOLE[1]:
         raise UserError(
             f"{seen}, beyond 16 bits: set data.pixel_range=[{least:g},{most:g}] or percentile"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,18 +14,43 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from ood_lab.common.cpu_cores import on_all_cores
-from ood_lab.report.figures.style import rc
+from ood_lab.report.figures.glyphs import NumberedNames, fonts_with, missing_characters
+from ood_lab.report.figures.style import RC, add_fonts, rc
 from ood_lab.report.rendering.blocks import FigureFile, PlannedFigure
 from ood_lab.report.rendering.output_failures import optional
 
 
-def write(figure: PlannedFigure, folder: Path) -> bool:
-    """Draws it and writes both files to ``folder``, which exists; False where it is none."""
+def write(figure: PlannedFigure, folder: Path) -> str | None:
+    """Draws it and writes both files to ``folder``, which exists.
+
+    Returns:
+        What to add to the caption; None where it is no figure.
+    """
     with rc():
         drawn = figure.draw()
-        if drawn is not None:
-            save(drawn, *figure.file(folder)[:2])
-    return drawn is not None
+    if drawn is not None and (fonts := fonts_with(_missing(drawn))):
+        add_fonts(fonts)
+        with rc():
+            drawn = figure.draw()
+    if drawn is None:
+        return None
+    with rc():
+        legend = _number_names(drawn)
+        save(drawn, *figure.file(folder)[:2])
+    return legend
+
+
+def _missing(figure: Figure) -> set[str]:
+    return missing_characters(figure, RC["font.family"])
+
+
+def _number_names(figure: Figure) -> str:
+    """Puts numbers in the place of names that cannot be drawn; returns their legend."""
+    if not (missing := _missing(figure)):
+        return ""
+    names = NumberedNames(missing)
+    names.put(figure)
+    return names.legend
 
 
 def save(figure: Figure, png: Path, svg: Path) -> None:
@@ -41,9 +67,9 @@ def save(figure: Figure, png: Path, svg: Path) -> None:
 def write_figure(folder: Path, name: str, title: str, caption: str, figure: Figure) -> FigureFile:
     """Writes ``<name>.png`` and ``<name>.svg`` to ``folder``, which is made if missing."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = PlannedFigure(name, title, caption, lambda: figure).file(folder)
-    save(figure, file.png, file.svg)
-    return file
+    planned = PlannedFigure(name, title, caption, lambda: figure)
+    legend = write(planned, folder) or ""
+    return replace(planned, caption=caption + legend).file(folder)
 
 
 def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
@@ -60,6 +86,7 @@ def write_all(folder: Path, plan: Sequence[PlannedFigure]) -> list[FigureFile]:
     with on_all_cores(partial(write, folder=folder), plan) as attempts:
         for figure, written_now in zip(plan, attempts, strict=True):
             with optional(f"figure {figure.name}"):
-                if written_now():
-                    written.append(figure.file(folder))
+                if (legend := written_now()) is not None:
+                    told = replace(figure, caption=figure.caption + legend)
+                    written.append(told.file(folder))
     return written

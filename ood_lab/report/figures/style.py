@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -35,20 +36,28 @@ _BOLD = 700
 
 
 def _installed() -> list[str]:
-    """The fallbacks that are installed; one without a bold face is bold as it is.
+    """The fallbacks that are installed."""
+    return [name for name in _FALLBACKS if _with_bold(name)]
+
+
+def _with_bold(name: str) -> bool:
+    """Whether a font is installed; one without a bold face is bold as it is.
 
     Otherwise matplotlib warns whenever a bold text looks for its letters.
     """
-    names = []
-    for name in _FALLBACKS:
-        faces = [face for face in fontManager.ttflist if face.name == name]
-        if faces and not any(_weight(face.weight) >= _BOLD for face in faces):
-            fontManager.ttflist.append(replace(faces[0], weight=_BOLD))
-        names += [name] if faces else []
-    return names
+    faces = [face for face in fontManager.ttflist if face.name == name]
+    if faces and not any(weight_number(face.weight) >= _BOLD for face in faces):
+        fontManager.ttflist.append(replace(faces[0], weight=_BOLD))
+    return bool(faces)
 
 
-def _weight(weight: int | str) -> int:
+def add_fonts(names: Iterable[str]) -> None:
+    """Lets later figures look for letters in these fonts, too."""
+    RC["font.family"] += [name for name in names if _with_bold(name)]
+
+
+def weight_number(weight: int | str) -> int:
+    """The weight of a font from 100 to 900, which may be given as a word."""
     return weight if isinstance(weight, int) else weight_dict[weight]
 
 

@@ -308,9 +308,7 @@ def test_mistakes_are_named(root, tmp_path):
         r"no column that is an image \(a, b\): name one": partial(_Nothing, keys=("a", "b")),
         "another image whenever": partial(own, kind="random"),
         "its values are .*, not 0 to 1": partial(own, kind="normalised"),
-        "24 of 24 images cannot be read.*floating-point pixels have no fixed range": partial(
-            own, kind="unbounded"
-        ),
+        "floating-point pixels without a fixed range": partial(own, kind="unbounded"),
         "cannot read shard '.*part-000.tar': .*fetch or write it anew": str(
             cut(shutil.copytree(root / "shards/train", tmp_path / "cut"))
         ),

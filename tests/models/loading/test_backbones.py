@@ -9,6 +9,7 @@ import torch
 from huggingface_hub import constants
 from PIL import Image
 from torch import nn
+from torchvision.transforms import CenterCrop
 
 from ood_lab.common.errors import UserError
 from ood_lab.models import check_contract, module_backbone, timm_backbone, train_transform
@@ -382,3 +383,36 @@ def test_capture_sees_the_maps_of_the_wrapped_net():
     with backbone.capture(["net.stem"]) as maps:
         backbone(torch.rand(2, 3, 32, 32))
     assert maps["net.stem"].shape == (2, 6, 8, 8)
+
+
+@pytest.mark.parametrize(
+    ("first", "options"),
+    [
+        (nn.Conv2d(1, 4, 3), {"image_size": (16, 16)}),
+        (nn.Conv2d(1, 4, 3), {"input_size": [1, 16, 16], "mean": 0.5, "std": [0.25]}),
+        (
+            nn.Sequential(nn.Flatten(), nn.Linear(256, 4), nn.Unflatten(1, (4, 1, 1))),
+            {"input_size": 16},
+        ),
+    ],
+)
+def test_a_network_of_one_channel_gets_grey_images(first, options):
+    layers = [first, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3)]
+    backbone = module_backbone(nn.Sequential(*layers), "3", 3, **options)
+    assert backbone.data_config["input_size"] == (1, 16, 16)
+    assert len(backbone.data_config["mean"]) == len(backbone.data_config["std"]) == 1
+    red = Image.new("RGB", (16, 16), (255, 0, 0))
+    image = backbone.transform(red)
+    assert image.shape == (1, 16, 16)
+    assert torch.equal(image, backbone.transform(red.convert("L").convert("RGB")))
+    assert backbone(image[None]).logits.shape == (1, 3)
+    assert train_transform(backbone)(red).shape == (1, 16, 16)
+    cropped = train_transform(backbone, geometry=[CenterCrop(16)])
+    assert cropped(red).shape == (1, 16, 16)
+
+
+def test_four_channels_are_refused():
+    with pytest.raises(UserError, match=r"input_size=\[4, 16, 16\]: images are grey or RGB"):
+        module_backbone(
+            nn.Sequential(nn.Flatten(), nn.Linear(1024, 3)), "1", 3, input_size=[4, 16, 16]
+        )

@@ -1,0 +1,122 @@
+"""Names in any script: a font of the system that has their characters, or numbers with a legend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import chain
+
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.font_manager import fontManager
+from matplotlib.ft2font import FT2Font
+from matplotlib.text import Text
+
+from ood_lab.report.figures.style import weight_number
+
+#: What separates a name from the text around it.
+_BETWEEN = r"\s,;:()'\"=·"
+#: Fonts that draw a box for every character.
+_BOXES = "Last Resort"
+_BOLD = 600
+
+
+@cache
+def _characters(file: str) -> frozenset[str]:
+    """The characters that a font file can draw."""
+    try:
+        return frozenset(map(chr, FT2Font(file).get_charmap()))
+    except (OSError, RuntimeError):
+        return frozenset()
+
+
+@cache
+def _of_family(name: str, bold: bool) -> frozenset[str]:
+    """The characters of the upright face that matplotlib takes for a family."""
+    faces = [f for f in fontManager.ttflist if f.name == name and f.style == "normal"]
+    heavy = [f for f in faces if (weight_number(f.weight) >= _BOLD) == bold]
+    return frozenset().union(*(_characters(face.fname) for face in (heavy or faces)[:1]))
+
+
+def missing_characters(figure: Figure, families: Iterable[str]) -> set[str]:
+    """The characters written in a figure that no font of these families has."""
+    missing = set()
+    for bold in (False, True):
+        words = "".join(text for text, heavy in _written(figure) if heavy == bold)
+        if not words.isascii():
+            left = {c for c in words if c.isprintable() and not c.isascii()}
+            missing |= left.difference(*(_of_family(name, bold) for name in families))
+    return missing
+
+
+def fonts_with(characters: set[str]) -> list[str]:
+    """Families of the system that have as many of the characters as there are, best first.
+
+    A family counts for the characters that it has in regular and in bold.
+    """
+
+    def gained(name: str) -> int:
+        return len(left & _of_family(name, False) & _of_family(name, True))
+
+    found: list[str] = []
+    left = set(characters)
+    names = sorted({each.name for each in fontManager.ttflist if _BOXES not in each.name})
+    while left and gained(best := max(names, key=gained)):
+        found.append(best)
+        left -= _of_family(best, False) & _of_family(best, True)
+    return found
+
+
+def _written(figure: Figure) -> Iterator[tuple[str, bool]]:
+    """Everything that is written in a figure, labels of ticks included, and whether it is bold."""
+    ticks = (label for axis in _axes(figure) for label in axis.get_ticklabels())
+    for text in chain(ticks, figure.findobj(Text)):
+        yield text.get_text(), weight_number(text.get_fontweight()) >= _BOLD
+
+
+@dataclass
+class NumberedNames:
+    """Numbers in the place of names that no font can draw.
+
+    Attributes:
+        characters: those that no font has.
+        names: name by number, from 1.
+    """
+
+    characters: set[str]
+    names: list[str] = field(default_factory=list)
+
+    def put(self, figure: Figure) -> None:
+        """Replaces the names in a figure."""
+        for axis in _axes(figure):
+            labels = [label.get_text() for label in axis.get_ticklabels()]
+            if self.characters & set("".join(labels)):
+                axis.set_ticks(axis.get_ticklocs(), labels=list(map(self.numbered, labels)))
+        for text in figure.findobj(Text):
+            if isinstance(text, Text) and self.characters & set(text.get_text()):
+                text.set_text(self.numbered(text.get_text()))
+
+    def numbered(self, text: str) -> str:
+        """A text with numbers for names."""
+        any_of = "".join(map(re.escape, sorted(self.characters)))
+        return re.sub(f"[^{_BETWEEN}]*[{any_of}][^{_BETWEEN}]*", self._number, text)
+
+    def _number(self, match: re.Match[str]) -> str:
+        if match[0] not in self.names:
+            self.names.append(match[0])
+        return f"#{self.names.index(match[0]) + 1}"
+
+    @property
+    def legend(self) -> str:
+        """The names by number, for the caption; nothing without any."""
+        if not self.names:
+            return ""
+        each = ", ".join(f"#{number} = {name}" for number, name in enumerate(self.names, 1))
+        return f" No font of this machine has the characters of these names: {each}."
+
+
+def _axes(figure: Figure) -> Iterator[Axis]:
+    for axes in figure.axes:
+        yield from (axes.xaxis, axes.yaxis)

@@ -43,8 +43,8 @@ class Answer:
             next run.
         made_with: backend, model, revision, generation settings.
         server: address that replied; None for local models.
-        reasoning: what the model thought before, where its server gives it apart from the reply;
-            it is never parsed.
+        reasoning: what the model thought before, or why it refused, where its server gives it apart
+            from the reply; it is never parsed.
     """
 
     key: str

@@ -60,7 +60,8 @@ class Reply:
         usage: token counts, as OpenAI's client names them.
         latency_s: seconds.
         error: why there is no reply; such a reply is never parsed.
-        reasoning: what the model thought before, where it is given apart from the reply.
+        reasoning: what the model thought before, or why it refused, where that is given apart from
+            the reply.
     """
 
     key: str

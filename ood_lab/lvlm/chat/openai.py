@@ -301,12 +301,12 @@ class OpenAIChat:
     def _reply(self, key: str, answer: Any, latency_s: float | None = None) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
-            content = choice["message"]["content"]
+            content, thought = choice["message"]["content"], self._reasoning(choice["message"])
         except (KeyError, IndexError, TypeError):
             return Reply(key, "", error=self._server.lacking("choices", answer))
         text = _text_of(content)
-        # An empty content is an answer (of a model that only thought), a missing one is none.
-        error = "the reply has no text" if content is None else None
+        # A model that only thought, or refused, has replied: to ask again would cost the same.
+        error = "the reply has no text" if content is None and thought is None else None
         if content is not None and not is_text(text):
             error = self._server.safe(f"the content of the reply is not a text: {content!r}")
         usage = answer.get("usage")
@@ -320,12 +320,12 @@ class OpenAIChat:
             latency_s=None if latency_s is None else round(latency_s, 4),
             p_yes=None if error else p_yes_of(choice.get("logprobs")),
             error=error,
-            reasoning=self._reasoning(choice["message"]),
+            reasoning=thought,
         )
 
     def _reasoning(self, message: Mapping[str, Any]) -> str | None:
-        """What servers of reasoning models give apart from the reply, under one of two names."""
-        for name in ("reasoning_content", "reasoning"):
+        """What servers give apart from the reply: reasoning, under one of two names, or a refusal."""
+        for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
         return None

@@ -16,6 +16,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.chat.openai import OpenAIChat, p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -490,3 +491,19 @@ def test_reasoning_is_kept_apart_from_the_reply(folder, name):
     assert (answer.response, answer.reasoning) == ("No", "Yes? It could be. But no.")
     kept = [json.loads(x) for x in (folder / "answers.jsonl").read_text().splitlines()]
     assert kept[-1]["reasoning"] == answer.reasoning
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "refusal"])
+@pytest.mark.parametrize("parser", ["default", "pope"])
+def test_a_reply_without_content_that_thought_or_refused_says_nothing(folder, name, parser):
+    asked = []
+
+    def chat(request):
+        asked.append(request)
+        return reply_of({"content": None, name: "Yes? I would rather not say."})
+
+    for _ in range(2):  # the second call pays for nothing
+        (answer,) = ask(folder, server(chat), count=1)
+    assert (answer.response, answer.error, len(asked)) == ("", None, 1)
+    question = Question(answer.question_id, "yes_no", None, "Is it?", "yes", parser=parser)
+    assert judge([question], {answer.question_id: answer})["status"].tolist() == ["unparsed"]

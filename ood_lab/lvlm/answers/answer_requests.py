@@ -215,6 +215,7 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         made_with=wanted.made_with,
         server=server,
         reasoning=reply.reasoning,
+        retries=reply.retries,
     )
 
 

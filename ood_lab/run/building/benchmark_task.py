@@ -450,8 +450,8 @@ def _warnings(found: Sequence[Answer]) -> Iterator[str]:
     """What to know of the answers before a number is believed."""
     if failed := sum(answer.error is not None for answer in found):
         yield (
-            f"{failed:,} of {len(found):,} questions have no answer, and the numbers leave them out: "
-            f"{failures(found)}"
+            f"{failed:,} of {len(found):,} questions have no answer, and the numbers leave them "
+            f"out: {failures(found)}"
         )
     if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
         yield (

@@ -43,8 +43,9 @@ class Answer:
             next run.
         made_with: backend, model, revision, generation settings.
         server: address that replied; None for local models.
-        reasoning: what the model thought before, where its server gives it apart from the reply;
-            it is never parsed.
+        reasoning: what the model thought before, or why it refused, where its server gives it apart
+            from the reply; it is never parsed.
+        retries: how often the request was repeated before.
     """
 
     key: str
@@ -63,6 +64,7 @@ class Answer:
     made_with: Mapping[str, Any] = field(default_factory=dict)
     server: str | None = None
     reasoning: str | None = None
+    retries: int = 0
 
 
 #: By the id of their question.

@@ -19,6 +19,7 @@ from typing import Any
 
 from ood_lab.common.errors import UserError
 from ood_lab.lvlm.answers.answer_files import Answer, AnswerStore, answer_key, server_of
+from ood_lab.lvlm.answers.asking_facts import failures
 from ood_lab.lvlm.answers.request_progress import asking_progress
 from ood_lab.lvlm.chat.base import ChatModel, Message, Reply, Request, made_for
 from ood_lab.lvlm.questions.question_files import Question
@@ -61,8 +62,8 @@ def answers_to(
             for answer in store.add(_asked(todo, model)):
                 (found if answer.error is None else failed)[answer.key] = answer
     if failed:
-        reason = next(iter(failed.values())).error
-        log.warning("%d of %d questions have no answer (%s)", len(failed), len(todo), reason)
+        kinds = failures([*failed.values()])
+        log.warning("%d of %d questions have no answer: %s", len(failed), len(todo), kinds)
     return [as_answer_to(each.question, found.get(each.key) or failed[each.key]) for each in wanted]
 
 
@@ -215,6 +216,7 @@ def _answer(wanted: _Request, reply: Reply, server: str | None) -> Answer:
         made_with=wanted.made_with,
         server=server,
         reasoning=reply.reasoning,
+        retries=reply.retries,
     )
 
 

@@ -32,7 +32,8 @@ def judge(
 ) -> pd.DataFrame:
     """What every reply says, and whether it is right.
 
-    A failed request, and a question without an answer, is ``failed``: it is never parsed. Of a
+    A failed request, and a question without an answer, is ``failed``: it is never parsed. A reply
+    that is nothing but reasoning, or a refusal beside it, is unparsed by any parser. Of a
     reply that was cut, see :func:`ood_lab.lvlm.answers.reply_text.read`.
 
     Args:
@@ -94,7 +95,8 @@ def _row(question: Question, answer: Answer | None, parser: str | None) -> dict[
     error = "not asked" if answer is None else answer.error
     reply = "" if answer is None or error else answer.response
     cut = answer is not None and not error and is_cut(answer.finish_reason)
-    parsed = None if error else read(reply, parser_named(name), cut, question.text)
+    silent = answer is not None and answer.reasoning is not None and not reply.strip()
+    parsed = None if error or silent else read(reply, parser_named(name), cut, question.text)
     return {
         "question_id": question.question_id,
         "pair_id": question.pair_id or question.question_id,

@@ -60,7 +60,9 @@ class Reply:
         usage: token counts, as OpenAI's client names them.
         latency_s: seconds.
         error: why there is no reply; such a reply is never parsed.
-        reasoning: what the model thought before, where it is given apart from the reply.
+        reasoning: what the model thought before, or why it refused, where that is given apart from
+            the reply.
+        retries: how often the request was repeated before.
     """
 
     key: str
@@ -71,6 +73,7 @@ class Reply:
     latency_s: float | None = None
     error: str | None = None
     reasoning: str | None = None
+    retries: int = 0
 
 
 class ChatModel(Protocol):

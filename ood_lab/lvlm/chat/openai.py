@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Interval
 from pydantic import ConfigDict
@@ -18,17 +20,25 @@ from typing_extensions import TypedDict
 
 from ood_lab.common.arguments import Remedy
 from ood_lab.common.errors import Stopped, UserError
+from ood_lab.common.progress import duration
 from ood_lab.lvlm.answers.answer_files import is_text
 from ood_lab.lvlm.answers.reply_text import without_reasoning
 from ood_lab.lvlm.chat.base import Reply, Request
 from ood_lab.lvlm.chat.batch_api import Batches
 from ood_lab.lvlm.chat.request_images import images_of, sendable, texts_of
-from ood_lab.lvlm.chat.server_connection import OpenAIServer
+from ood_lab.lvlm.chat.request_pacing import Pacing, interruption, pause_before
+from ood_lab.lvlm.chat.server_connection import LONGEST_PAUSE_S, OpenAIServer
 from ood_lab.lvlm.parsers import NO, PARSERS, YES
 from ood_lab.lvlm.parsers.answer_words import plain, said_at_start
 from ood_lab.lvlm.questions.question_files import Question, ReplyForm
 
+if TYPE_CHECKING:
+    import openai
+
 log = logging.getLogger(__name__)
+
+#: Seconds between looks at an interruption, and without a reply until that is said.
+_LOOK_S, _SILENT_S = 0.5, 15.0
 
 Count = Annotated[int, Ge(1)]
 Seconds = Annotated[float, Gt(0.0)]
@@ -125,6 +135,8 @@ class OpenAIChat:
         self.give_up_after = give_up_after
         self.by_server = by_server
         self.batch = batch
+        self._pacing = Pacing(concurrency)
+        self._stopping, self._deadline = threading.Event(), math.inf
         self._beside: Path | None = None
         self.max_tokens = None if max_completion_tokens and max_tokens == "auto" else max_tokens
         if self.max_tokens is not None and max_completion_tokens is not None:
@@ -211,39 +223,95 @@ class OpenAIChat:
             return
         log.info("asking %s at %s: %s", self.model, self.server, estimate)
         used: Counter[str] = Counter()
-        in_a_row = 0
-        for reply in self._replies(requests):
-            used.update({k: v for k, v in reply.usage.items() if v})
-            in_a_row = in_a_row + 1 if reply.error else 0
-            yield reply
-            if in_a_row >= self.give_up_after:
-                raise UserError(
-                    f"{in_a_row} requests in a row failed, the last with: {reply.error}. Answers "
-                    "that came before are kept; repeat the command once the server responds again"
-                )
+        with interruption() as interrupted:
+            for reply in self._replies(requests, interrupted):
+                used.update({k: v for k, v in reply.usage.items() if v})
+                yield reply
         if used:
             log.info("%s", self._bill(used))
 
-    def _replies(self, requests: Sequence[Request]) -> Iterator[Reply]:
-        """A window of requests over a pool of threads; the rest is cancelled at an error.
+    def _replies(
+        self, requests: Sequence[Request], interrupted: threading.Event
+    ) -> Iterator[Reply]:
+        """A window of requests over a pool of threads.
 
-        The first request goes alone: what is wrong with all of them is then refused once.
+        The first request goes alone: what is wrong with all of them is then refused once. At an
+        error or an interruption nothing more is sent, and what is under way is kept for up to
+        ``timeout_s`` seconds.
         """
-        todo, room = iter(requests), 1
+        todo, room, in_a_row = iter(requests), 1, 0
         pool = ThreadPoolExecutor(self.concurrency, thread_name_prefix="ask")
         running: set[Future[Reply]] = set()
+        stop: BaseException | None = None
+        heard = time.monotonic()
+        self._stopping.clear()
         try:
             while True:
-                for request in islice(todo, room - len(running)):
-                    running.add(pool.submit(self._one, request))
+                if stop is None and interrupted.is_set():
+                    stop = self._stop(KeyboardInterrupt(), running)
+                if stop is None:
+                    for request in islice(todo, room - len(running)):
+                        running.add(pool.submit(self._one, request))
+                if stop and (not running or time.monotonic() > self._deadline):
+                    raise stop
                 if not running:
                     return
-                done, running = wait(running, return_when=FIRST_COMPLETED)
+                done, running = wait(running, timeout=_LOOK_S, return_when=FIRST_COMPLETED)
+                heard = self._say_if_silent(heard, done, len(running))
                 room = 2 * self.concurrency
                 for future in done:
-                    yield future.result()
+                    if future.cancelled():
+                        continue
+                    try:
+                        reply = future.result()
+                    except UserError as error:
+                        stop = stop or self._stop(error, running)
+                        continue
+                    yield reply
+                    in_a_row = in_a_row + 1 if reply.error else 0
+                    if in_a_row >= self.give_up_after:
+                        stop = stop or self._stop(self._given_up(in_a_row, reply), running)
         finally:
+            self._stopping.set()
             pool.shutdown(wait=False, cancel_futures=True)
+
+    def _stop(self, reason: BaseException, running: set[Future[Reply]]) -> BaseException:
+        """Sends nothing more; says what is waited for."""
+        self._stopping.set()
+        self._deadline = time.monotonic() + self._server.timeout_s
+        under_way = sum(not future.cancel() for future in running)
+        if under_way:
+            log.warning(
+                "stopping: %d requests are under way, and their replies are kept for up to %s%s",
+                under_way,
+                duration(self._server.timeout_s),
+                "; Ctrl-C again ends at once" if isinstance(reason, KeyboardInterrupt) else "",
+            )
+        return reason
+
+    @staticmethod
+    def _given_up(in_a_row: int, reply: Reply) -> UserError:
+        return UserError(
+            f"{in_a_row} requests in a row failed, the last with: {reply.error}. Answers "
+            "that came before are kept; repeat the command once the server responds again"
+        )
+
+    def _say_if_silent(self, heard: float, done: object, under_way: int) -> float:
+        """When the server was last heard of, or last said to be silent."""
+        now = time.monotonic()
+        if done:
+            return now
+        if heard > 0 and now - heard > _SILENT_S:
+            log.warning(
+                "no reply from %s for %s, %d requests are under way: each ends after "
+                "lvlm.timeout_s=%g seconds",
+                self.server,
+                duration(now - heard),
+                under_way,
+                self._server.timeout_s,
+            )
+            return 0.0  # said once, until it is heard again
+        return heard
 
     def _batched(self, requests: Sequence[Request]) -> Iterator[Reply]:
         """Sends what is in no batch yet, and yields what the batches say.
@@ -282,31 +350,66 @@ class OpenAIChat:
         return body | {"messages": [sendable(m, self.max_pixels) for m in request.messages]}
 
     def _one(self, request: Request) -> Reply:
+        """The reply to a request, repeated where that may help; its retries are counted.
+
+        A refusal for asking too much counts as a retry only where no other request was answered
+        meanwhile.
+        """
         import openai
 
-        start = time.monotonic()
-        body: dict[str, Any] = {}
         try:
             body = self._body(request)
-            # Not ``chat.completions.create``: that walks through request and reply by their types,
-            # which takes longer than to send the one and read the other.
-            answer = self._server.client.post("/chat/completions", body=body, cast_to=object)
-        except openai.APIStatusError as error:
+        except (OSError, ValueError, UserError) as error:
+            return Reply(request.key, "", error=self._server.cause(error))
+        repeated = counted = 0
+        while True:
+            start, answered, headers = time.monotonic(), self._pacing.answered, None
+            try:
+                # Not ``chat.completions.create``: that walks through request and reply by their
+                # types, which takes longer than to send the one and read the other.
+                with self._pacing.turn():
+                    start = time.monotonic()
+                    client = self._server.client.with_options(max_retries=0)
+                    answer = client.post("/chat/completions", body=body, cast_to=object)
+                reply = self._reply(request.key, answer, time.monotonic() - start)
+                again = isinstance(answer, str) or "choices" not in _as_record(answer)
+                if not again:
+                    self._pacing.succeeded()
+            except openai.APIStatusError as error:
+                headers, again = error.response.headers, _heals(error.status_code)
+                self._stop_at(error, body, counted)
+                reply = Reply(request.key, "", error=self._server.cause(error))
+                if error.status_code == 429:
+                    self._pacing.refused(pause_before(repeated, headers))
+                    counted -= self._pacing.answered > answered
+            except openai.APIConnectionError as error:  # time-outs included
+                reply, again = Reply(request.key, "", error=self._server.cause(error)), True
+            except (openai.OpenAIError, ValueError) as error:  # broken JSON
+                reply, again = Reply(request.key, "", error=self._server.cause(error)), True
+            if not again or counted >= self._server.retries or self._stopping.is_set():
+                return replace(reply, retries=repeated)
+            self._stopping.wait(pause_before(repeated, headers))
+            repeated, counted = repeated + 1, counted + 1
+
+    def _stop_at(self, error: openai.APIStatusError, body: Mapping[str, Any], counted: int) -> None:
+        """Raises where every other request would fail, too; see :meth:`OpenAIServer.stop_at`.
+
+        Once a request was answered, one that is bad is a matter of its own question.
+        """
+        if error.status_code in (400, 422) and self._pacing.answered:
+            return
+        if error.status_code != 429 or counted >= self._server.retries or _long_pause(error):
             self._server.stop_at(error, body)
-            return Reply(request.key, "", error=self._server.cause(error))
-        except (openai.OpenAIError, OSError, ValueError, UserError) as error:
-            return Reply(request.key, "", error=self._server.cause(error))
-        return self._reply(request.key, answer, time.monotonic() - start)
 
     def _reply(self, key: str, answer: Any, latency_s: float | None = None) -> Reply:
         try:  # a text where the server sent HTML, any JSON where it sent something else
             choice = answer["choices"][0]
-            content = choice["message"]["content"]
+            content, thought = choice["message"]["content"], self._reasoning(choice["message"])
         except (KeyError, IndexError, TypeError):
             return Reply(key, "", error=self._server.lacking("choices", answer))
         text = _text_of(content)
-        # An empty content is an answer (of a model that only thought), a missing one is none.
-        error = "the reply has no text" if content is None else None
+        # A model that only thought, or refused, has replied: to ask again would cost the same.
+        error = "the reply has no text" if content is None and thought is None else None
         if content is not None and not is_text(text):
             error = self._server.safe(f"the content of the reply is not a text: {content!r}")
         usage = answer.get("usage")
@@ -320,12 +423,12 @@ class OpenAIChat:
             latency_s=None if latency_s is None else round(latency_s, 4),
             p_yes=None if error else p_yes_of(choice.get("logprobs")),
             error=error,
-            reasoning=self._reasoning(choice["message"]),
+            reasoning=thought,
         )
 
     def _reasoning(self, message: Mapping[str, Any]) -> str | None:
-        """What servers of reasoning models give apart from the reply, under one of two names."""
-        for name in ("reasoning_content", "reasoning"):
+        """What servers give apart from the reply: reasoning, under two names, or a refusal."""
+        for name in ("reasoning_content", "reasoning", "refusal"):
             if isinstance(said := message.get(name), str) and said and is_text(said):
                 return self._server.without_key(said)
         return None
@@ -376,6 +479,21 @@ class OpenAIChat:
     def _cost(self, sent: int, received: int) -> float:
         assert self.price is not None
         return (sent * self.price["input"] + received * self.price["output"]) / 1e6
+
+
+def _heals(status: int) -> bool:
+    """Whether a request with this status may be answered when it is repeated."""
+    return status in (408, 409, 429) or status >= 500
+
+
+def _long_pause(error: openai.APIStatusError) -> bool:
+    """Whether a refusal will not heal within the pauses between retries."""
+    quota = "insufficient_quota" in str(error.body)
+    return quota or pause_before(0, error.response.headers) > LONGEST_PAUSE_S
+
+
+def _as_record(answer: Any) -> Mapping[str, Any]:
+    return answer if isinstance(answer, Mapping) else {}
 
 
 def p_yes_of(logprobs: Any) -> float | None:

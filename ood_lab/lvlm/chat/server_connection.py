@@ -21,11 +21,18 @@ if TYPE_CHECKING:
 #: Sent where no key is set: servers of one's own ask for none, the client for any.
 _NO_KEY = "none"
 #: Seconds that a server may take to say whether it is there.
-_CHECK_S = 30.0
+_CHECK_S = 15.0
 #: Longest pause that a server may ask for before a request is repeated; the client's own bound.
-_LONGEST_PAUSE_S = 60.0
+LONGEST_PAUSE_S = 60.0
 #: Fields in which requests differ.
 _OF_ONE_REQUEST = ("messages", "prompt", "negative_prompt")
+
+
+#: What is wrong with one request alone: its text or its image.
+_OWN_FAULT = re.compile(
+    r"context.{0,3}length|too long|content_(?:policy|filter)|\bimage|\binputs\b.{0,3}tokens",
+    re.IGNORECASE,
+)
 
 
 class OpenAIServer:
@@ -162,21 +169,23 @@ class OpenAIServer:
         of its own request.
         """
         said = str(error.body or "") + str(error)
-        if re.search(r"context.{0,3}length|too long|content_(policy|filter)", said, re.IGNORECASE):
+        if _OWN_FAULT.search(said):
             return None
         common = [name for name in body if name not in _OF_ONE_REQUEST]
         named = getattr(error, "param", None)
         if named in common:
             return str(named)
+        # "This model's image limit" names no field.
         return next(
-            (each for each in common if re.search(rf"\b{re.escape(each)}['\"`]", said)), None
+            (each for each in common if re.search(rf"\b{re.escape(each)}(?!'s)['\"`]", said)), None
         )
 
     def _remedy(self, name: str) -> str:
         node = self.node
         if name == "max_tokens":
             return f"set {node}.max_tokens=null {node}.max_completion_tokens=4096"
-        if name in ("temperature", "seed", "max_completion_tokens"):
+        name = name.removeprefix("top_") if name == "top_logprobs" else name
+        if name in ("temperature", "seed", "max_completion_tokens", "logprobs"):
             return f"set {node}.{name}=null, so that it is not sent"
         return f"correct {node}.{name}" if name == "model" else f"leave it out of {node}.extra_body"
 
@@ -191,7 +200,7 @@ class OpenAIServer:
             seconds = float(error.response.headers.get("retry-after", "0"))
         except ValueError:  # a date
             return
-        if seconds > _LONGEST_PAUSE_S:
+        if seconds > LONGEST_PAUSE_S:
             raise UserError(
                 f"{self.base_url} takes no more requests for {duration(seconds)} "
                 f"({self.cause(error)}): answers that came before are kept; repeat the command then"

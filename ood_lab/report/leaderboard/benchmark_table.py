@@ -25,6 +25,14 @@ from ood_lab.schema.results import RESULTS, read_results, whole, why_missing
 #: What the runs of one table have in common: they were asked the very same questions.
 _ALIKE = ["benchmark", "data", "asked"]
 _LOST = {"n_unparsed": "unparsed", "n_failed": "failed"}
+#: What asking took, of the manifest's ``asking``.
+_ASKING = {
+    "input_tokens": "tokens in",
+    "output_tokens": "tokens out",
+    "cost": "cost",
+    "retries": "retries",
+    "latency_s": "latency, s",
+}
 _KEPT = ("split", "metric", "value", "ci_low", "ci_high", "n", "unit", *_LOST)
 _TESTED = ["a", "b", "metric", "split", "value_a", "value_b", "ci_low", "p_value", "p_holm"]
 
@@ -95,6 +103,7 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
             for row in part.head(1).to_dict("records"):
                 kept = {key: row[key] for key in _KEPT}
                 about = {**run.about, "model": str(row["model"]), "column": words}
+                about |= {key: run.manifest.get("asking", {}).get(key) for key in _ASKING}
                 reason = why_missing(row) if math.isnan(row["value"]) else ""
                 rows.append({**about, **kept, "reason": reason, "run": str(run.path)})
     table = pd.DataFrame(rows)
@@ -104,12 +113,16 @@ def answer_board(runs: Sequence[BenchmarkRun]) -> pd.DataFrame:
     return table.sort_values("benchmark", kind="stable")
 
 
-def board_sentences(board: pd.DataFrame, runs: Sequence[BenchmarkRun]) -> Iterator[str]:
+def board_sentences(
+    board: pd.DataFrame, runs: Sequence[BenchmarkRun], contrasts: pd.DataFrame | None = None
+) -> Iterator[str]:
     """How many runs there are, and which model is ahead where several were asked the same.
 
     Args:
         board: see :func:`answer_board`.
         runs: behind it; they say which metrics are told, and of which less is better.
+        contrasts: between runs that were not compared when they were scored, with ``draws``; None =
+            there are none.
     """
     parts = [part for _, part in board.groupby(_ALIKE, sort=False)]
     many, models = (counted(board[name].nunique(), name) for name in ("run", "model"))
@@ -118,7 +131,8 @@ def board_sentences(board: pd.DataFrame, runs: Sequence[BenchmarkRun]) -> Iterat
     several = [part for part in parts if part["run"].nunique() > 1]
     for part in parts if len(parts) <= EACH else several:
         asked = [run for run in runs if str(run.path) in set(part["run"])]
-        told, tests = asked[0].manifest["benchmark"].get("told", {}), pd.concat(map(_tests, asked))
+        told, more = asked[0].manifest["benchmark"].get("told", {}), _both_ways(contrasts)
+        tests = pd.concat([*map(_tests, asked), more])
         said: dict[tuple[str, str], list[str]] = {}
         for column, rows in part[part["metric"].isin(told)].groupby("column", sort=False):
             known = rows[rows["value"].notna()]
@@ -166,8 +180,16 @@ def _tests(run: BenchmarkRun) -> pd.DataFrame:
     """Its comparisons of models, both ways round, with ``p``, see :func:`~.answer.tested`."""
     if not (run.path / "models.csv").exists():
         return pd.DataFrame(columns=[*_TESTED, "p"])
-    table = pd.read_csv(run.path / "models.csv").reindex(columns=_TESTED)
-    table = table.assign(p=tested(table, int(read_config(run.path)["metrics"]["n_bootstrap"])))
+    table = pd.read_csv(run.path / "models.csv")
+    return _both_ways(table.assign(draws=int(read_config(run.path)["metrics"]["n_bootstrap"])))
+
+
+def _both_ways(contrasts: pd.DataFrame | None) -> pd.DataFrame:
+    """Contrasts with ``p``, each also the other way round."""
+    if contrasts is None or not len(contrasts):
+        return pd.DataFrame(columns=[*_TESTED, "p"])
+    table = contrasts.reindex(columns=_TESTED)
+    table = table.assign(p=tested(table, int(contrasts["draws"].iloc[0])))
     turned = {"a": "b", "b": "a", "value_a": "value_b", "value_b": "value_a"}
     return pd.concat([table, table.rename(columns=turned)])
 
@@ -192,19 +214,31 @@ def board_tables(board: pd.DataFrame) -> list[Table]:
 def _table(caption: str, part: pd.DataFrame) -> Table:
     columns = list(dict.fromkeys(part["column"]))
     lost = {name: words for name, words in _LOST.items() if part[name].any()}
+    took = {name: words for name, words in _ASKING.items() if part[name].fillna(0).any()}
     rows = []
     for _, of_run in part.groupby("run", sort=False):
         found, first = of_run.set_index("column").to_dict("index"), of_run.iloc[0]
         cells = [estimate_cell(found[c]) if c in found else Cell(MISSING) for c in columns]
         counts = [float(first["questions"]), *(float(of_run[name].max()) for name in lost)]
-        rows.append([name_cell(first["label"]), *map(count_cell, counts), *cells])
-    heads = [Head("model", "ascending"), *map(Head, ["questions", *lost.values(), *columns])]
+        costs = [_figure(first[name]) for name in took]
+        rows.append([name_cell(first["label"]), *map(count_cell, counts), *cells, *costs])
+    heads = [
+        Head("model", "ascending"),
+        *map(Head, ["questions", *lost.values(), *columns, *took.values()]),
+    ]
     notes = [
         f"{MISSING} of {', '.join(none['label'] + ' ' + none['column'])}: {reason}."
         for reason, none in part[part["reason"] != ""].groupby("reason", sort=False)
     ]
     notes.append("± half of the 95% interval.")
     return Table(caption, heads, rows, notes=notes, spreads=True)
+
+
+def _figure(value: Any) -> Cell:
+    """A number of tokens, a cost or a time."""
+    if value is None or math.isnan(value):
+        return Cell(MISSING)
+    return Cell(f"{value:,.0f}" if value == int(value) else f"{value:.3g}", float(value))
 
 
 def detector_table(leaderboard: pd.DataFrame) -> pd.DataFrame:

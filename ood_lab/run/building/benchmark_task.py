@@ -18,6 +18,7 @@ from ood_lab.common.hints import suggestion
 from ood_lab.lvlm.answers.answer_files import Answer, Answers
 from ood_lab.lvlm.answers.answer_locations import model_name, store_of, write_answers
 from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.asking_facts import asking_facts, asking_sentence, failures
 from ood_lab.lvlm.answers.judgements import FAILED, UNPARSED, judge, with_unsure
 from ood_lab.lvlm.answers.open_answer_reader import READER, read_by_reader
 from ood_lab.lvlm.answers.recorded_answers import recorded_answers
@@ -259,10 +260,11 @@ class Benchmark(Task):
             return
         kept = "every answer that came is kept; repeat the command to ask the others again"
         if len(errors) == len(found):
-            raise UserError(f"none of {len(found):,} questions has an answer ({errors[0]}): {kept}")
+            said = failures(found)
+            raise UserError(f"none of {len(found):,} questions has an answer ({said}): {kept}")
         if not self.accept_failed:
             ws.unfinished = (
-                f"{len(errors):,} of {len(found):,} questions have no answer ({errors[0]}): "
+                f"{len(errors):,} of {len(found):,} questions have no answer ({failures(found)}): "
                 f"{kept}, or give task.accept_failed=true to leave them out"
             )
 
@@ -280,6 +282,8 @@ class Benchmark(Task):
         """
         model = model_name(ws.manifest["lvlm"])
         ws.manifest["parsers"] = self._parsers(questions)
+        cost_of = getattr(ws.lvlm, "cost_of", None) if self.answers is None else None
+        ws.manifest["asking"] = asking_facts(found, cost_of)
         answers = {a.question_id: a for a in found}
         first, others = apart(questions)
         beside = [q for q in others if q.question_id in answers]
@@ -340,6 +344,7 @@ class Benchmark(Task):
             title = "Models on the same questions, points"
             given = self.sets if "split" in tables["models"] else None
             blocks.append(difference_table(title, tables["models"], {}, self.compared, given))
+        blocks.append(Text(asking_sentence(ws.manifest["asking"]), "note"))
         blocks.append(Text(_whose(ws.manifest["parsers"]), "note"))
         write_summary(blocks, ws.folder, self.kind.name)
         print_blocks(blocks)
@@ -445,7 +450,10 @@ class Benchmark(Task):
 def _warnings(found: Sequence[Answer]) -> Iterator[str]:
     """What to know of the answers before a number is believed."""
     if failed := sum(answer.error is not None for answer in found):
-        yield f"{failed:,} of {len(found):,} questions have no answer: the numbers leave them out"
+        yield (
+            f"{failed:,} of {len(found):,} questions have no answer, and the numbers leave them "
+            f"out: {failures(found)}"
+        )
     if cut := sum(answer.error is None and is_cut(answer.finish_reason) for answer in found):
         yield (
             f"{cut:,} of {len(found):,} replies were cut at their longest length: an answer that "

@@ -16,6 +16,7 @@ from ood_lab.common.errors import Stopped, UserError
 from ood_lab.lvlm.answers.answer_files import AnswerStore, answer_key
 from ood_lab.lvlm.answers.answer_locations import store_of
 from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.answers.judgements import judge
 from ood_lab.lvlm.chat.openai import OpenAIChat, p_yes_of
 from ood_lab.lvlm.questions.question_files import Question
 
@@ -359,17 +360,17 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_a_refusal_that_cannot_heal_ends_the_asking_at_once(folder, case):
     status, error, headers, message = REFUSALS[case]
-    calls = []
+    calls, first = [], status in (400, 404, 422)  # later ones are faults of their questions
 
     def chat(request):
         calls.append(1)
-        if len(calls) == 1 and case != "another model":
+        if len(calls) == 1 and not first:
             return said()
         return httpx.Response(status, json={"error": error}, headers=headers)
 
     with pytest.raises(UserError, match=message):
         ask(folder, server(chat), count=60, concurrency=2, extra_body={"top": 1})
-    assert len(calls) <= (1 if case == "another model" else 1 + 2 * 2)
+    assert len(calls) <= (1 if first else 1 + 2 * 2)
 
 
 def test_a_prompt_that_is_too_long_fails_alone(folder):
@@ -490,3 +491,19 @@ def test_reasoning_is_kept_apart_from_the_reply(folder, name):
     assert (answer.response, answer.reasoning) == ("No", "Yes? It could be. But no.")
     kept = [json.loads(x) for x in (folder / "answers.jsonl").read_text().splitlines()]
     assert kept[-1]["reasoning"] == answer.reasoning
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "refusal"])
+@pytest.mark.parametrize("parser", ["default", "pope"])
+def test_a_reply_without_content_that_thought_or_refused_says_nothing(folder, name, parser):
+    asked = []
+
+    def chat(request):
+        asked.append(request)
+        return reply_of({"content": None, name: "Yes? I would rather not say."})
+
+    for _ in range(2):  # the second call pays for nothing
+        (answer,) = ask(folder, server(chat), count=1)
+    assert (answer.response, answer.error, len(asked)) == ("", None, 1)
+    question = Question(answer.question_id, "yes_no", None, "Is it?", "yes", parser=parser)
+    assert judge([question], {answer.question_id: answer})["status"].tolist() == ["unparsed"]

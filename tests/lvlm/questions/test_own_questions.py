@@ -245,7 +245,7 @@ def test_intervals_at_both_ends_are_exact(tmp_path):
     assert row["ci_high"].iloc[0] == pytest.approx(1 - 0.025 ** (1 / 20))
 
 
-def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_path, caplog):
+def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_path, capsys):
     own(tmp_path, ["yes", "no"] * 10)
 
     def reply(_path, body):
@@ -269,7 +269,54 @@ def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_pa
 
         assert "auroc_errors" not in set(ask()["metric"])
         again = ask("lvlm.logprobs=5", "metrics.draws=30")
-        assert "20 of 20 answers that were kept have no P(yes)" in caplog.text
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "20 of 20 answers that were kept have no P(yes)" in shown
         assert "auroc_errors" not in set(again["metric"])
-        fresh = ask("lvlm.logprobs=5", f"paths.answers={tmp_path}/fresh")
+        fresh = ask("lvlm.logprobs=5", "metrics.draws=40", f"paths.answers={tmp_path}/fresh")
         assert {"auroc_errors", "aurc", "accuracy_at_80"} <= set(fresh["metric"])
+
+
+def test_what_asking_took_and_every_kind_of_failure_are_told(tmp_path, capsys):
+    own(tmp_path, ["yes", "no"] * 6)
+
+    def reply(_path, body):
+        text = json.dumps(body["messages"])
+        for shelf, message in ((3, "too many pixels"), (5, "the image is broken")):
+            if f"shelf {shelf}?" in text and body["model"] == "first":
+                return 400, {"error": {"message": message}}
+        choice = {"message": {"role": "assistant", "content": "Yes"}, "finish_reason": "stop"}
+        return 200, {"choices": [choice], "usage": {"prompt_tokens": 100, "completion_tokens": 2}}
+
+    with LocalServer(reply) as server:
+        for model in ("first", "second"):
+            given = (f"task.questions={tmp_path}/questions.jsonl", f"lvlm.base_url={server.url}")
+            named = ("lvlm=openai", f"lvlm.model={model}", "lvlm.price={input: 10, output: 100}")
+            more = ("task.accept_failed=true", "logger=none", f"paths.outputs={tmp_path}/out")
+            assert call("eval.py", "task=questions", *named, *given, *more) == 0
+    first, second = run_folders(tmp_path / "out")
+    asking = json.loads((second / "manifest.json").read_text())["asking"]
+    assert (asking["calls"], asking["input_tokens"], asking["output_tokens"]) == (12, 1200, 24)
+    assert asking["cost"] == pytest.approx(0.0144)
+    assert asking["latency_s"] > 0
+    assert "1,200 tokens of input" in (second / "questions.html").read_text()
+    (warning,) = json.loads((first / "manifest.json").read_text())["warnings"]
+    assert "too many pixels" in warning
+    assert "the image is broken" in warning
+    assert "[3]" in warning  # the id of a question
+    capsys.readouterr()
+    board = ("task=benchmarks", f"runs={tmp_path / 'out'}", f"paths.outputs={tmp_path / 'board'}")
+    assert call("eval.py", *board) == 0
+    shown = capsys.readouterr().out
+    assert "tokens in" in shown
+    assert "cost" in shown
+
+
+def test_runs_that_were_not_compared_are_compared_by_task_benchmarks(tmp_path):
+    own(tmp_path, ["yes", "no"] * 30)
+    for model in (("lvlm=oracle", "lvlm.accuracy=0.95"), ("lvlm=random",)):
+        given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
+        assert call("eval.py", "task=questions", *model, *given, "logger=none") == 0
+    board = ("task=benchmarks", f"runs={tmp_path / 'out'}", f"paths.outputs={tmp_path / 'board'}")
+    assert call("eval.py", *board) == 0
+    _, ahead = answer_of(run_folders(tmp_path / "board")[0], "benchmarks")
+    assert ahead.endswith("significantly ahead of random.")

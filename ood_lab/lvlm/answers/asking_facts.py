@@ -1,0 +1,76 @@
+"""What the answers of a run took, and which kinds of failures there are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ood_lab.lvlm.answers.answer_files import Answer
+from ood_lab.lvlm.answers.request_progress import CostOf
+
+#: Kinds of failures, and questions of each, that are named.
+_KINDS, _IDS = 8, 3
+
+
+def failures(answers: Sequence[Answer]) -> str:
+    """Every kind of failure with how many there are and the ids of the first questions.
+
+    Errors that differ in numbers alone are of one kind.
+    """
+    kinds: dict[str, list[Answer]] = {}
+    for answer in answers:
+        if answer.error:
+            kinds.setdefault(re.sub(r"\d+", "#", answer.error), []).append(answer)
+    parts = []
+    for found in sorted(kinds.values(), key=len, reverse=True)[:_KINDS]:
+        ids = ", ".join(answer.question_id for answer in found[:_IDS])
+        more = ", ..." if len(found) > _IDS else ""
+        parts.append(f"{len(found):,} x {found[0].error} [{ids}{more}]")
+    rest = len(kinds) - _KINDS
+    return "; ".join([*parts, *([f"{rest} more kinds"] if rest > 0 else [])])
+
+
+def asking_facts(answers: Sequence[Answer], cost_of: CostOf | None = None) -> dict[str, Any]:
+    """Tokens, cost, retries and latency of all calls that the answers came from.
+
+    Answers that were kept count as new ones do; an answer to several questions counts once.
+
+    Args:
+        answers: of a run.
+        cost_of: see :class:`~ood_lab.lvlm.chat.base.ChatModel`; None = the cost is not known.
+
+    Returns:
+        ``calls, input_tokens, output_tokens, cost, retries, latency_s, latency_s_95`` (median and
+        95% quantile); None where nothing is known.
+    """
+    calls = list({answer.key: answer for answer in answers}.values())
+    times = [call.latency_s for call in calls if call.latency_s is not None]
+    usage = [call.usage for call in calls if call.usage]
+    costs = [cost_of(each) for each in usage] if cost_of else []
+    known = [cost for cost in costs if cost is not None]
+    return {
+        "calls": len(calls),
+        "input_tokens": sum(u.get("prompt_tokens", 0) for u in usage) if usage else None,
+        "output_tokens": sum(u.get("completion_tokens", 0) for u in usage) if usage else None,
+        "cost": round(sum(known), 6) if known else None,
+        "retries": sum(call.retries for call in calls),
+        "latency_s": round(float(np.median(times)), 4) if times else None,
+        "latency_s_95": round(float(np.quantile(times, 0.95)), 4) if times else None,
+    }
+
+
+def asking_sentence(facts: Mapping[str, Any]) -> str:
+    """The same in a sentence."""
+    parts = [f"The answers came from {facts['calls']:,} calls"]
+    if facts["input_tokens"] is not None:
+        parts.append(f"{facts['input_tokens']:,} tokens of input")
+        parts.append(f"{facts['output_tokens']:,} of output")
+    parts += [] if facts["cost"] is None else [f"a cost of {facts['cost']:.2f}"]
+    parts += [f"{facts['retries']:,} retries"] if facts["retries"] else []
+    if facts["latency_s"] is not None:
+        median, slow = (f"{facts[key]:.3g} s" for key in ("latency_s", "latency_s_95"))
+        parts.append(f"a median latency of {median} (95% within {slow})")
+    return ", ".join(parts) + "."

@@ -1,0 +1,197 @@
+"""The client of OpenAI's protocol against real servers on this machine that fail every day."""
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+from local_server import LocalServer
+from PIL import Image
+
+from ood_lab.common.errors import UserError
+from ood_lab.lvlm.answers.answer_files import AnswerStore
+from ood_lab.lvlm.answers.answer_requests import answers_to
+from ood_lab.lvlm.chat import openai
+from ood_lab.lvlm.questions.question_files import Question
+
+YES = (200, {"choices": [{"message": {"content": "Yes"}, "finish_reason": "stop"}]})
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-a-secret-of-the-test")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")
+    return tmp_path
+
+
+def ask(folder, server, count, **settings):
+    asked = [Question(f"q{i}", "yes_no", "red.png", f"Is it {i}?", "yes") for i in range(count)]
+    model = openai.OpenAIChat("m", server.url, **settings)
+    return answers_to(asked, folder, model, AnswerStore(folder / "answers.jsonl"))
+
+
+def number(body):
+    """Of the question that was asked."""
+    return int(json.dumps(body["messages"]).split("Is it ")[1].split("?")[0])
+
+
+def kept(folder):
+    lines = (folder / "answers.jsonl").read_text().splitlines()
+    return [answer for answer in map(json.loads, lines) if answer["error"] is None]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "image too large for this model",
+        "this model's image limit is 10 MB",
+        "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096",
+        "'temperature' is not supported with this image",
+    ],
+)
+def test_a_bad_request_after_others_fails_alone(folder, message):
+    def reply(_path, body):
+        return (400, {"error": {"message": message}}) if number(body) == 2 else YES
+
+    with LocalServer(reply) as server:
+        answers = ask(folder, server, 5, concurrency=2)
+    assert [answer.question_id for answer in answers if answer.error] == ["q2"]
+    assert message[:20] in answers[2].error
+
+
+def test_an_image_that_the_first_request_has_is_its_own_fault_too(folder):
+    def reply(_path, body):
+        return (400, {"error": "this model's image limit"}) if number(body) == 0 else YES
+
+    with LocalServer(reply) as server:
+        answers = ask(folder, server, 5)
+    assert [answer.question_id for answer in answers if answer.error] == ["q0"]
+
+
+def test_refused_logprobs_name_their_setting(folder):
+    refusal = (400, {"error": {"message": "logprobs are not supported", "param": "logprobs"}})
+    with (
+        LocalServer(lambda *_: refusal) as server,
+        pytest.raises(UserError, match=r"set lvlm\.logprobs=null"),
+    ):
+        ask(folder, server, 5, logprobs=5)
+    assert len(server.asked) == 1
+
+
+def test_replies_under_way_are_kept_at_a_stop(folder):
+    """One of eight is refused for good while seven are being answered."""
+    under_way = threading.Barrier(8, timeout=10)
+
+    def reply(_path, body):
+        if number(body) == 0:
+            return YES
+        under_way.wait()
+        if number(body) == 3:
+            return 401, {"error": "no"}
+        time.sleep(0.3)
+        return YES
+
+    with LocalServer(reply) as server, pytest.raises(UserError, match="refuses the key"):
+        ask(folder, server, 9, concurrency=8)
+    assert {answer["question_id"] for answer in kept(folder)} == {f"q{i}" for i in range(9)} - {
+        "q3"
+    }
+
+
+def test_the_first_interruption_keeps_what_is_under_way(folder):
+    begun = threading.Event()
+
+    def reply(_path, body):
+        if number(body) > 0:
+            begun.set()
+            time.sleep(0.5)
+        return YES
+
+    def interrupt():
+        begun.wait(10)
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    before = signal.getsignal(signal.SIGINT)
+    threading.Thread(target=interrupt).start()
+    with LocalServer(reply) as server, pytest.raises(KeyboardInterrupt):
+        ask(folder, server, 50, concurrency=4)
+    assert len(kept(folder)) == len(server.asked) >= 5
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_interruption_ends_at_once(folder):
+    begun, freed = threading.Event(), threading.Event()
+
+    def reply(_path, body):
+        if number(body) > 0:
+            begun.set()
+            freed.wait(20)
+        return YES
+
+    def interrupt():
+        begun.wait(10)
+        for _ in range(2):
+            time.sleep(0.7)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    start = time.monotonic()
+    with LocalServer(reply) as server:
+        with pytest.raises(KeyboardInterrupt):
+            ask(folder, server, 50, concurrency=4)
+        took = time.monotonic() - start
+        freed.set()
+    assert took < 10
+
+
+@pytest.mark.parametrize("header", [{}, {"retry-after": "0.2"}])
+def test_a_rate_limit_costs_no_answer(folder, header):
+    lock, window = threading.Lock(), [0.0, 0]
+
+    def reply(*_):
+        """Ten within half a second."""
+        with lock:
+            now = time.monotonic()
+            if now - window[0] > 0.5:
+                window[:] = [now, 0]
+            window[1] += 1
+            return YES if window[1] <= 10 else (429, {"error": "slow down"}, header)
+
+    with LocalServer(reply) as server:
+        answers = ask(folder, server, 60, concurrency=32)
+    assert all(answer.error is None for answer in answers)
+    assert len(server.asked) - 60 < 60  # refusals
+
+
+@pytest.mark.parametrize("bad", [{"error": "overloaded"}, b'{"choices": [', {}])
+def test_an_error_with_status_200_is_repeated(folder, bad):
+    seen = []
+
+    def reply(_path, body):
+        seen.append(number(body))
+        return (200, bad) if seen.count(1) == 1 and number(body) == 1 else YES
+
+    with LocalServer(reply) as server:
+        answers = ask(folder, server, 3)
+    assert [answer.error for answer in answers] == [None] * 3
+    assert [answer.retries for answer in answers] == [0, 1, 0]
+
+
+def test_a_server_that_hangs_is_said(folder, monkeypatch, caplog):
+    monkeypatch.setattr(openai, "_SILENT_S", 0.3)
+    monkeypatch.setattr(openai, "_LOOK_S", 0.1)
+
+    def reply(*_):
+        time.sleep(1)
+        return YES
+
+    with LocalServer(reply) as server:
+        ask(folder, server, 1)
+    assert caplog.text.count("no reply from http://127.0.0.1") == 1

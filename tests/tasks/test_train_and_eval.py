@@ -90,15 +90,17 @@ def test_wandb_holds_the_numbers_of_the_csv(trained):
     assert run["run"].job_type == "train"
     results = pd.read_csv(trained / "results.csv")
     assert len(run["table"]["data"]) == len(results)
-    sets = results[results.dataset.notna() & results.semantic_level.isna()]
-    sets = sets[
-        sets.covariate_level.isna() & sets.metric.isin(["auroc", "fpr95_id_positive", "aupr_in"])
-    ]
-    assert len(sets) >= 15 * 5 * 3
-    for row in sets.itertuples():
-        assert run["summary"][f"{row.detector}/{row.dataset}/{row.metric}"] == pytest.approx(
-            row.value
-        )
+    levels = results[results.semantic_level.notna() & results.covariate_level.isna()]
+    levels = levels[levels.metric.isin(["auroc", "fpr95"])]
+    assert len(levels) >= 15 * 6 * 2
+    for row in levels.itertuples():
+        key = f"level/semantic/{row.semantic_level:g}/{row.detector}/{row.metric}"
+        assert run["summary"][key] == pytest.approx(row.value)
+    for row in results[results.metric == "mean_auroc"].itertuples():
+        assert run["summary"][f"mean/{row.detector}/auroc"] == pytest.approx(row.value)
+        assert f"{row.detector}/mean_auroc" not in run["summary"]
+        own = [key for key in run["summary"] if row.detector in key.split("/")]
+        assert len(own) <= 30
     manifest = json.loads((trained / "manifest.json").read_text())
     assert run["summary"]["val/accuracy"] == pytest.approx(manifest["val_accuracy"])
     for row in results[results.metric == "dad"].itertuples():

@@ -24,7 +24,12 @@ from ood_lab.data.checks.dataset_checks import check_data
 from ood_lab.data.checks.image_sizes import ImageSize, id_size
 from ood_lab.data.checks.label_checks import require_labels
 from ood_lab.data.datamodules.class_labels import Labels
-from ood_lab.data.datamodules.epoch_sampler import EpochSampler, TrainingView, class_chances
+from ood_lab.data.datamodules.epoch_sampler import (
+    DeviceShare,
+    EpochSampler,
+    TrainingView,
+    class_chances,
+)
 from ood_lab.data.datamodules.ood_groups import check_groups
 from ood_lab.data.datamodules.preparation_steps import (
     OUTLIERS,
@@ -358,13 +363,18 @@ class OODDataModule(L.LightningDataModule):
         self.setup()
         chances = class_chances(self.splits["train"].labels) if self.loading.balanced else None
         data = self._view()
+        devices, device = 1, 0
+        if self.trainer:
+            devices, device = self.trainer.world_size, self.trainer.global_rank
+        size = self.loading.on_each(devices)
+        order: Sampler[Any] = EpochSampler(len(data), self.seed, self._epoch, chances)
+        drops = self._drops_last(devices)
+        if devices > 1:
+            total = size * devices
+            most = len(data) // total * total if drops else None
+            order = DeviceShare(order, devices, device, most)  # type: ignore[arg-type]
         return self._loader(
-            data,
-            self.loading.batch_size,
-            sampler=EpochSampler(len(data), self.seed, self._epoch, chances),
-            drop_last=self._drops_last(self.trainer.world_size if self.trainer else 1),
-            persistent=True,
-            keys=self._batch_keys,
+            data, size, sampler=order, drop_last=drops, persistent=True, keys=self._batch_keys
         )
 
     def _view(self) -> TrainingView:
@@ -374,13 +384,12 @@ class OODDataModule(L.LightningDataModule):
 
     def batches_per_epoch(self, devices: int = 1) -> int:
         """Training batches that each of ``devices`` sees in an epoch."""
-        share = math.ceil(len(self.splits["train"]) / devices)
-        batches = share / self.loading.batch_size
+        batches = len(self.splits["train"]) / (self.loading.on_each(devices) * devices)
         return math.floor(batches) if self._drops_last(devices) else math.ceil(batches)
 
     def _drops_last(self, devices: int) -> bool:
-        fills_a_batch = len(self.splits["train"]) // devices >= self.loading.batch_size
-        return self.loading.drop_last and fills_a_batch
+        total = self.loading.on_each(devices) * devices
+        return self.loading.drop_last and len(self.splits["train"]) >= total
 
     def val_dataloader(self) -> DataLoader[Batch]:
         """ID validation images, in order."""

@@ -8,6 +8,7 @@ training ends with the weights of an undisturbed one.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import torch
 from lightning.pytorch.utilities.seed import isolate_rng
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
+from torch.utils.data.distributed import DistributedSampler
 
 from ood_lab.common.errors import UserError
 from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
@@ -26,7 +28,7 @@ from ood_lab.data.dataset import UNKNOWN, ImageDataset, Transform
 class EpochSampler(Sampler[tuple[int, int]]):
     """Pairs ``(row, seed of its augmentation)``; a new order in every epoch.
 
-    All processes of a job draw the same pairs, which Lightning deals out to them.
+    All processes of a job draw the same pairs; :class:`DeviceShare` deals them out.
 
     Args:
         n: number of rows, and of pairs per epoch.
@@ -57,6 +59,38 @@ class EpochSampler(Sampler[tuple[int, int]]):
 
     def __len__(self) -> int:
         return self.n
+
+
+class DeviceShare(DistributedSampler[tuple[int, int]]):
+    """The part of an order that one of several devices trains on.
+
+    Device r of D takes every D-th pair from the r-th on. With B / D pairs a batch on each, step k
+    of all devices trains on pairs ``kB`` to ``(k + 1)B`` of the order, as one device does.
+
+    Args:
+        order: of one epoch, the same on all devices.
+        devices: D.
+        device: r.
+        most: pairs of all devices in an epoch, as where the last batch is left out; None = all.
+            Pairs are repeated from the beginning where D does not divide them.
+    """
+
+    def __init__(
+        self, order: EpochSampler, devices: int, device: int, most: int | None = None
+    ) -> None:
+        self.order = order
+        self.most = len(order) if most is None else most
+        # Lightning deals out the order of any other class, after mixing it again.
+        super().__init__(order, num_replicas=devices, rank=device, shuffle=False)  # type: ignore[arg-type]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        """Draws the order of the current epoch, and takes the share."""
+        pairs = list(self.order)[: self.most]
+        pairs += pairs[: len(self) * self.num_replicas - len(pairs)]
+        return iter(pairs[self.rank :: self.num_replicas])
+
+    def __len__(self) -> int:
+        return math.ceil(self.most / self.num_replicas)
 
 
 class TrainingView(Dataset[dict[str, Any]]):

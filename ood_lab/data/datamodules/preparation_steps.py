@@ -35,7 +35,9 @@ class Loading:
     """How batches are made.
 
     Args:
-        batch_size: images a training batch, on each device.
+        batch_size: images a training batch, on all devices together.
+        per_device_batch_size: images a training batch on each device, whatever their number; None =
+            ``batch_size`` / devices.
         eval_batch_size: images per batch in validation, test and extraction; None = ``batch_size``.
         num_workers: loader processes; 0 = load in the main process.
         drop_last: leave out the last, smaller training batch (batch norm does not like it),
@@ -50,6 +52,23 @@ class Loading:
     drop_last: bool = True
     balanced: bool = False
     pin_memory: bool | None = None
+    per_device_batch_size: BatchSize | None = None
+
+    def on_each(self, devices: int) -> int:
+        """Images of a training batch on each of so many devices.
+
+        Raises:
+            UserError: they do not divide ``batch_size``.
+        """
+        if self.per_device_batch_size:
+            return self.per_device_batch_size
+        if self.batch_size % devices:
+            raise UserError(
+                f"data.batch_size={self.batch_size} is the total of {devices} devices, which do "
+                f"not divide it: give a multiple of {devices}, or the size on each device with "
+                "+data.per_device_batch_size=..."
+            )
+        return self.batch_size // devices
 
     @property
     def evaluated(self) -> int:

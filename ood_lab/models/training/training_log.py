@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch import nn
 from torch.utils.data import DataLoader
 
 from ood_lab.common.english import counted
@@ -58,6 +59,12 @@ class TrainingLog(Callback):
         if trainer.ckpt_path:
             epoch = f"{trainer.current_epoch + 1}{_of(trainer.max_epochs)}"
             log.info("resuming at epoch %s from %s", epoch, trainer.ckpt_path)
+        if trainer.world_size > 1 and any(map(_of_one_device, pl_module.modules())):
+            log.info(
+                "batch normalisation takes its statistics from the images of each device, so the "
+                "weights differ from those of one device; trainer.sync_batchnorm=true takes them "
+                "from all (GPU only)"
+            )
         if warning := self.warning(trainer):
             log.warning(warning)
 
@@ -174,6 +181,13 @@ class TrainingLog(Callback):
         self._pace.line(f"{epoch}: {', '.join(shown)}")
 
 
+def _of_one_device(module: nn.Module) -> bool:
+    """Whether this is a batch normalisation whose statistics are not shared by devices."""
+    return isinstance(module, nn.modules.batchnorm._BatchNorm) and not isinstance(
+        module, nn.SyncBatchNorm
+    )
+
+
 def _told(epoch: int, epochs: int) -> bool:
     """Whether this epoch, counted from 1, gets a line."""
     return epoch in (1, epochs) or epoch % max(1, math.ceil(epochs / _LINES)) == 0
@@ -208,9 +222,10 @@ def _work(trainer: Trainer) -> str:
     """Images, batches and steps, as far as they are known."""
     loader, parts = trainer.train_dataloader, []
     if isinstance(loader, DataLoader) and loader.batch_size:
-        devices = f" on each of {trainer.world_size} devices" if trainer.world_size > 1 else ""
+        world = trainer.world_size
+        devices = f" ({loader.batch_size} on each of {world} devices)" if world > 1 else ""
         images = len(loader.dataset)  # type: ignore[arg-type]  # ours have a length
-        batches = f"in batches of {loader.batch_size}{devices}"
+        batches = f"in batches of {loader.batch_size * world}{devices}"
         parts.append(f"{counted(images, 'training image')} {batches}")
     if (per_epoch := _steps_per_epoch(trainer)) is not None:
         parts.append(f"{counted(per_epoch, 'step')} per epoch")

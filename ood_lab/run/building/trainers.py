@@ -125,6 +125,14 @@ def check_processes(trainer: L.Trainer) -> None:
         )
 
 
+def check_batch_size(data: Mapping[str, Any], trainer: L.Trainer) -> None:
+    """Raises :class:`UserError` where the devices do not divide ``data.batch_size``."""
+    from ood_lab.data.datamodules.preparation_steps import Loading
+
+    names = ("batch_size", "per_device_batch_size")
+    Loading(**{name: data[name] for name in names if name in data}).on_each(trainer.world_size)
+
+
 def check_length(trainer: Mapping[str, Any]) -> None:
     """Raises :class:`UserError` for a training of no steps, which leaves no weights behind."""
     for key in ("max_epochs", "max_steps"):

@@ -473,6 +473,7 @@ class Workspace:
             nodes.check_nodes(settings["task"], "task")
         if self.trains or {"trainer", "extractor"} & self.uses:
             from ood_lab.run.building.trainers import (
+                check_batch_size,
                 check_length,
                 check_machine,
                 check_processes,
@@ -482,7 +483,9 @@ class Workspace:
             check_machine(settings["trainer"])
             if self.trains:
                 check_length(settings["trainer"])
-            check_processes(dry_trainer(self.cfg))
+            check_processes(trainer := dry_trainer(self.cfg))
+            if self.trains:
+                check_batch_size(settings["data"], trainer)
         if "detectors" in self.uses:
             from ood_lab.run.building.trainers import check_detector_device
 

@@ -32,24 +32,72 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger, WandbLogger
 
 
-def summary_values(results: pd.DataFrame) -> dict[str, float]:
-    """The results table as ``{detector/ood/metric: value}``; whole sets, DAD and ID accuracy.
+#: Summary keys of one detector at most: more would swamp the dashboard, and stay in the table.
+MOST_KEYS = 30
 
-    Levels stay in the table: 500 scalars per run would swamp the dashboard.
-    ``mean/<detector>/auroc``, ``/fpr95`` and so on are the means of the run's tables, for sorting
-    runs.
+
+def summary_values(results: pd.DataFrame) -> dict[str, float]:
+    """Numbers of a detection table, each under one key, and those that belong to no detector.
+
+    Of a detector, groups of keys come in this order, and a group is left out where it would be
+    more than :data:`MOST_KEYS` in all:
+
+    - ``mean/<detector>/<headline metric>`` and ``<detector>/dad``
+    - ``level/<axis>/<level>/<detector>/<headline metric>``, mean over the sets with levels
+    - ``<detector>/<set>/<metric>``, one group a metric, the headline metrics first
+    - ``mean/<detector>/<metric>`` and what else there is of whole sets, one group a metric
     """
-    view = RunView(results)
-    values = {
-        f"mean/{detector}/{metric}": mean
-        for metric in view.headlines
-        for detector in view.detectors
-        if not math.isnan(mean := view.mean(metric, detector).value)
-    }
-    for row in whole(results).to_dict("records"):
-        parts = [str(row[key]) for key in ("detector", "dataset") if pd.notna(row[key])]
-        values["/".join([*parts, str(row["metric"])])] = float(row["value"])
+    view, rows = RunView(results), whole(results)
+    own = rows["detector"].notna()
+    values = dict(zip(rows.loc[~own, "metric"], rows.loc[~own, "value"].astype(float), strict=True))
+    for detector in view.detectors:
+        of_detector = results["detector"] == detector
+        found: dict[str, float] = {}
+        for group in _groups(view, detector, results[of_detector], rows[rows.detector == detector]):
+            new = {key: value for key, value in group.items() if not math.isnan(value)}
+            if len(found | new) <= MOST_KEYS:
+                found |= new
+        values |= found
     return values
+
+
+def _groups(
+    view: RunView, detector: str, results: pd.DataFrame, rows: pd.DataFrame
+) -> Iterator[dict[str, float]]:
+    """The groups of :func:`summary_values`; ``rows`` are those of whole sets."""
+    means = {m: view.mean(m, detector).value for m in view.headlines}
+    first = {f"mean/{detector}/{m}": value for m, value in means.items()}
+    yield first | {f"{detector}/dad": view.get("dad", detector).value}
+    for metric in view.headlines:
+        for axis in LEVELS:
+            levels = _over_levels(results, metric, axis).mean(axis=1)
+            short = axis.removesuffix("_level")
+            yield {f"level/{short}/{k:g}/{detector}/{metric}": v for k, v in levels.items()}
+    order = [*view.headlines, *rows["metric"].unique()]
+    for metric in dict.fromkeys(order):
+        of_metric = rows[rows["metric"] == metric]
+        if metric.removeprefix("mean_") in view.headlines and metric not in view.headlines:
+            continue  # the same number as mean/<detector>/<metric>
+        if metric.startswith("fpr95_") and _same(rows, "fpr95", metric):
+            continue  # the headline FPR95 counts the same class as positive
+        yield {
+            _key(detector, dataset, metric): float(value)
+            for dataset, value in zip(of_metric["dataset"], of_metric["value"], strict=True)
+        }
+
+
+def _same(rows: pd.DataFrame, one: str, other: str) -> bool:
+    """Whether two metrics have the same value on every set."""
+    values = [rows[rows["metric"] == name].set_index("dataset")["value"] for name in (one, other)]
+    return values[0].equals(values[1])
+
+
+def _key(detector: str, dataset: Any, metric: str) -> str:
+    if pd.notna(dataset):
+        return f"{detector}/{dataset}/{metric}"
+    if metric.startswith("mean_"):
+        return f"mean/{detector}/{metric.removeprefix('mean_')}"
+    return f"{detector}/{metric}"
 
 
 def hierarchy_values(hierarchy: pd.DataFrame) -> dict[str, float]:
@@ -112,8 +160,8 @@ def table_of(frame: pd.DataFrame) -> wandb.Table:
 def log_results(loggers: Sequence[Logger], folder: Path, manifest: Mapping[str, Any]) -> None:
     """Writes the results and pages of a run to every W&B logger, online or offline.
 
-    Whole sets become summary values; see :func:`summary_values` for detectors. Levels stay in the
-    table.
+    Whole sets become summary values; see :func:`summary_values` for detectors. The rest
+    stays in the table.
     """
     from lightning.pytorch.loggers import WandbLogger
 
@@ -190,9 +238,7 @@ def charts(results: pd.DataFrame) -> dict[str, wandb.plot.CustomChart]:
 
 
 def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plot.CustomChart]:
-    other = LEVELS[1 - LEVELS.index(axis)]
-    rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
-    lines = rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
+    lines = _over_levels(results, metric, axis)
     if lines.empty:
         return {}
     chart = wandb.plot.line_series(
@@ -203,6 +249,13 @@ def _lines(results: pd.DataFrame, metric: str, axis: str) -> dict[str, wandb.plo
         xname=axis,
     )
     return {f"charts/{metric}_{axis}": chart}
+
+
+def _over_levels(results: pd.DataFrame, metric: str, axis: str) -> pd.DataFrame:
+    """A metric by level (rows) and detector (columns), mean over the sets with levels."""
+    other = LEVELS[1 - LEVELS.index(axis)]
+    rows = results[(results.metric == metric) & results[axis].notna() & results[other].isna()]
+    return rows.pivot_table(index=axis, columns="detector", values="value", aggfunc="mean")
 
 
 def _scatter(view: RunView) -> dict[str, wandb.plot.CustomChart]:

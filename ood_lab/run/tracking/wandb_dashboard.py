@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,11 @@ from ood_lab.common.files import read_config, write_text
 from ood_lab.report.rendering.page import flatten
 from ood_lab.report.results_lookup import RunView
 from ood_lab.run.job.run_directory import RunFolder
-from ood_lab.run.tracking.experiment_loggers import charts, refusals_explained
+from ood_lab.run.tracking.experiment_loggers import (
+    charts,
+    refusals_explained,
+    summary_values,
+)
 from ood_lab.schema.results import read_results
 
 if TYPE_CHECKING:
@@ -27,6 +31,8 @@ if TYPE_CHECKING:
 _NEVER_SWEPT = ("paths.", "logger.", "hydra.", "name", "runs", "tags")
 #: Columns that the table of runs shows first, and axes of the sweep's plot.
 _MOST = 8
+#: Detectors whose metrics over the levels have panels of their own.
+_LEVELLED = 3
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Compared:
         sets: OOD sets in shift order.
         charts: one of each chart that the runs log, by its panel.
         swept: settings that are not the same in all runs.
+        keys: of the summaries that the runs have.
     """
 
     groups: list[str]
@@ -48,6 +55,17 @@ class Compared:
     sets: list[str]
     charts: dict[str, wandb.plot.CustomChart]
     swept: list[str]
+    keys: list[str]
+
+    def known(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that a run has in its summary."""
+        return [name for name in names if name in self.keys]
+
+    def levels(self, axis: str, detector: str, metric: str) -> list[str]:
+        """The keys of a metric over the levels of an axis, from the lowest level."""
+        own = (key.split("/") for key in self.keys if key.startswith(f"level/{axis}/"))
+        found = {float(level) for _, _, level, *rest in own if rest == [detector, metric]}
+        return [f"level/{axis}/{level:g}/{detector}/{metric}" for level in sorted(found)]
 
 
 def compared(paths: Sequence[Path]) -> Compared:
@@ -80,6 +98,7 @@ def compared(paths: Sequence[Path]) -> Compared:
         list(dict.fromkeys(s for view in views for s in view.sets)),
         found,
         _differing([dict(flatten(read_config(path))) for path in tables]),
+        list(dict.fromkeys(key for table in tables.values() for key in summary_values(table))),
     )
 
 
@@ -112,16 +131,25 @@ def panels(runs: Compared) -> dict[str, list[Any]]:
         for m in runs.metrics
     ]
     shift = [
-        bars(f"{m.upper()} on {ood}", [f"{d}/{ood}/{m}" for d in runs.detectors])
+        bars(f"{m.upper()} on {ood}", names)
         for ood in runs.sets
         for m in runs.metrics
+        if (names := runs.known(f"{d}/{ood}/{m}" for d in runs.detectors))
+    ]
+    levels = [
+        bars(f"{m.upper()} of {d} by {axis} level", names)
+        for d in runs.detectors[:_LEVELLED]
+        for m in runs.metrics
+        for axis in ("semantic", "covariate")
+        if (names := runs.levels(axis, d, m))
     ]
     found = {
         "Leaderboard": [*board, bars("ID accuracy", ["id_accuracy"])],
         "Levels of shift": [
             *over("_level"),
+            *levels,
             *shift,
-            bars("DAD", [f"{d}/dad" for d in runs.detectors]),
+            bars("DAD", runs.known(f"{d}/dad" for d in runs.detectors)),
             *over("dad_fpr95"),
         ],
     }

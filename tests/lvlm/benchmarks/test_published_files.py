@@ -256,7 +256,7 @@ def test_an_image_of_three_files_of_pope_is_resampled_once(tmp_path):
         text = "\n".join(map(json.dumps, rows))
         (tmp_path / "pope" / f"coco_pope_{split}.json").write_text(text)
     given = [f"task.source.path={tmp_path}/pope", f"task.source.images={images}"]
-    _, _, results = scored(tmp_path, "pope", given, "lvlm=constant", "metrics.draws=1000")
+    _, _, results = scored(tmp_path, "pope", given, "lvlm=constant", "metrics.n_bootstrap=1000")
     rows = results[(results["metric"] == "accuracy") & results["part"].isna()]
     widths = (rows["ci_high"] - rows["ci_low"]).groupby(rows["split"]).first()
     assert set(rows["n"]) == {30}

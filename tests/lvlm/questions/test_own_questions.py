@@ -187,7 +187,7 @@ def replayed(folder, answers, replies, *arguments):
     lines = [{"question_id": str(n), "response": reply} for n, reply in enumerate(replies)]
     (folder / "replies.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     given = (f"task.questions={folder}/questions.jsonl", f"paths.outputs={folder}/out")
-    model = ("lvlm=replay", f"lvlm.path={folder}/replies.jsonl", "metrics.draws=50")
+    model = ("lvlm=replay", f"lvlm.path={folder}/replies.jsonl", "metrics.n_bootstrap=50")
     assert call("eval.py", "task=questions", *model, *given, *arguments) == 0
     run = run_folders(folder / "out")[-1]
     return run, read_results(run)
@@ -196,7 +196,7 @@ def replayed(folder, answers, replies, *arguments):
 def test_right_answers_are_read_however_they_are_written(tmp_path):
     own(tmp_path, ["Yes", "TRUE", 1, True, "y", "No.", "false", 0, False, "n"])
     given = (f"task.questions={tmp_path}/questions.jsonl", f"paths.outputs={tmp_path}/out")
-    assert call("eval.py", "task=questions", "lvlm=oracle", "metrics.draws=20", *given) == 0
+    assert call("eval.py", "task=questions", "lvlm=oracle", "metrics.n_bootstrap=20", *given) == 0
     judged = pd.read_parquet(run_folders(tmp_path / "out")[-1] / "judged.parquet")
     assert judged["truth"].tolist() == ["yes"] * 5 + ["no"] * 5
     assert judged["correct"].all()
@@ -262,17 +262,17 @@ def test_probabilities_have_the_tables_of_oodbench_and_their_lack_is_said(tmp_pa
 
         def ask(*more):
             given = (f"task.questions={tmp_path}/questions.jsonl", f"lvlm.base_url={server.url}")
-            model = ("lvlm=openai", "lvlm.model=m", "metrics.draws=20", "logger=none")
+            model = ("lvlm=openai", "lvlm.model=m", "metrics.n_bootstrap=20", "logger=none")
             places = (f"paths.outputs={tmp_path}/out", f"paths.answers={tmp_path}/answers")
             assert call("eval.py", "task=questions", *model, *given, *places, *more) == 0
             return read_results(run_folders(tmp_path / "out")[-1])
 
         assert "auroc_errors" not in set(ask()["metric"])
-        again = ask("lvlm.logprobs=5", "metrics.draws=30")
+        again = ask("lvlm.logprobs=5", "metrics.n_bootstrap=30")
         shown = " ".join(capsys.readouterr().out.split())
         assert "20 of 20 answers that were kept have no P(yes)" in shown
         assert "auroc_errors" not in set(again["metric"])
-        fresh = ask("lvlm.logprobs=5", "metrics.draws=40", f"paths.answers={tmp_path}/fresh")
+        fresh = ask("lvlm.logprobs=5", "metrics.n_bootstrap=40", f"paths.answers={tmp_path}/fresh")
         assert {"auroc_errors", "aurc", "accuracy_at_80"} <= set(fresh["metric"])
 
 

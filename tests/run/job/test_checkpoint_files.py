@@ -16,7 +16,7 @@ SHM = Path("/dev/shm")
 SMALL = ("data.train=60", "data.val=20", "data.test=20", "data.per_shift_set=10")
 LINE = ("experiment=smoke", *SMALL, "task=score", "detector=[msp]", "task.report=false")
 LINE += ("logger=none", "trainer.max_epochs=3", "trainer.accelerator=cpu", "data.batch_size=20")
-LINE += ("metrics.draws=20",)
+LINE += ("metrics.n_bootstrap=20",)
 #: Ends the process while the checkpoint of the second epoch is copied or flushed to disk.
 KILLER = """
 import os, runpy, shutil, signal, sys

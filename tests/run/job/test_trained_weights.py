@@ -15,7 +15,7 @@ from cli import ROOT, call, run_folders
 
 SMALL = ("data.train=60", "data.val=20", "data.test=20", "data.per_shift_set=10")
 LINE = ("experiment=smoke", *SMALL, "task=score", "task.report=false", "logger=none")
-LINE += ("trainer.accelerator=cpu", "data.batch_size=20", "metrics.draws=20")
+LINE += ("trainer.accelerator=cpu", "data.batch_size=20", "metrics.n_bootstrap=20")
 
 
 @pytest.fixture

@@ -66,6 +66,7 @@ def test_both_show_what_the_runs_have_logged(made):
     bars = [m for found in (board, shift) for m in found.values() if isinstance(m, list)]
     assert {metric for metrics in bars for metric in metrics} <= values.keys()
     assert shift["FPR95 on far"] == ["vim/far/fpr95", "knn/far/fpr95"]
+    assert shift["AUROC of vim by semantic level"] == ["level/semantic/1/vim/auroc"]
     assert shift["DAD"] == ["vim/dad", "knn/dad"]
     assert shift["charts/auroc_semantic_level_table"] == "wandb/lineseries/v0"
     goals = ["mean/vim/auroc", "mean/vim/fpr95"]

@@ -93,6 +93,32 @@ def test_there_is_one_mean_wherever_it_is_shown(tmp_path):
     assert mean.to_dict() == pytest.approx({"knn": 0.8, "vim": 0.7})
 
 
+def test_levels_have_keys_and_no_number_has_two(tmp_path):
+    run = write_run(tmp_path, {"knn": (0.7, 0.9), "vim": (0.8, 0.9)})
+    table = pd.read_parquet(run / "results.parquet")
+    point = table[(table.ood == "near") & table.metric.isin(["auroc", "fpr95"])]
+    parts = [table]
+    for level in range(6):
+        for axis in ("semantic_level", "covariate_level"):
+            cell = point.assign(ood="grid", shift_level=None, value=point.value + level / 100)
+            parts.append(cell.assign(**{axis: float(level)}))
+    twins = point.assign(metric="fpr95_id_positive")[point.metric == "fpr95"]
+    twins = pd.concat([twins, table[(table.ood == "far") & (table.metric == "fpr95")]])
+    parts.append(twins.assign(metric="fpr95_id_positive"))
+    mean = table[(table.ood == "near") & (table.metric == "auroc")]
+    parts.append(mean.assign(ood=None, metric="mean_auroc", value=0.8))
+    others = ("aupr_in", "aupr_out", "aurc", "augrc", "e_aurc")
+    parts += [table[table.metric == "auroc"].assign(metric=name) for name in others]
+    values = summary_values(pd.concat(parts, ignore_index=True))
+    assert values["level/semantic/3/knn/auroc"] == pytest.approx(0.73)
+    assert values["level/covariate/5/vim/fpr95"] == pytest.approx(0.25)
+    assert not {"knn/mean_auroc", "knn/near/fpr95_id_positive"} & values.keys()
+    own = [key for key in values if "knn" in key.split("/")]
+    assert len(own) <= 30
+    assert {"mean/knn/auroc", "mean/knn/fpr95", "knn/dad", "knn/near/auroc"} <= set(own)
+    assert values["id_accuracy"] == pytest.approx(0.9)
+
+
 def test_the_wandb_sweep_holds_overrides_that_compose():
     sweep = yaml.safe_load((ROOT / "conf/wandb_sweep.yaml").read_text())
     assert (ROOT / sweep["program"]).exists()

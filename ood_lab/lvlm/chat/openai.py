@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -260,10 +260,10 @@ class OpenAIChat:
                 heard = self._say_if_silent(heard, done, len(running))
                 room = 2 * self.concurrency
                 for future in done:
-                    if future.cancelled():
-                        continue
                     try:
                         reply = future.result()
+                    except CancelledError:
+                        continue
                     except UserError as error:
                         stop = stop or self._stop(error, running)
                         continue
@@ -368,6 +368,8 @@ class OpenAIChat:
                 # Not ``chat.completions.create``: that walks through request and reply by their
                 # types, which takes longer than to send the one and read the other.
                 with self._pacing.turn():
+                    if self._stopping.is_set():  # while it waited for its turn
+                        raise CancelledError
                     start = time.monotonic()
                     client = self._server.client.with_options(max_retries=0)
                     answer = client.post("/chat/completions", body=body, cast_to=object)

@@ -35,9 +35,10 @@ _BEFORE_LAST = re.compile(
     "so|say|is|be|then|therefore|hence|thus|answer|definitely|definite|it's|that's|a|clear|with|as"
     "|but|clearly|simply|believe|think|likely|probably|respond|reply"
 )
+#: How a text takes back its first word: at once, or at the beginning of a clause.
 _CORRECTION = re.compile(
-    r"\b(?:wait|actually|sorry|correction|hmm|second thought|scratch|rather|again|mistaken?|"
-    r"upon closer)\b|\?|\.\.\."
+    r"\A\s*(?:\?|\.\.\.)|[.!?,;]\s*(?:oh\W+|but\s+)?(?:wait|actually|sorry|correction|hmm"
+    r"|on second thought|scratch that|upon closer|let me look|i was wrong|hold on)\b"
 )
 _NOT_SAID = re.compile(r"\b(?:not|\w+n't|cannot|says)\W+(?:\w+\W+)?$|\bthere(?:'s| is| are)\W+$")
 _WORD = re.compile(rf"(?<![\w'])(?:{'|'.join(sorted(_SAID, key=len, reverse=True))})(?![\w'])")
@@ -102,7 +103,7 @@ def said_by_a_word(text: str) -> str | None:
             end = found.start()
         elif (
             (opened or before.endswith("say "))
-            and after.lstrip()[:1] in tuple(",.;:!—–)")
+            and after.lstrip()[:1] in (*",.;:!—–)",)
             and not _numbered(after)
         ):
             places.append(word)

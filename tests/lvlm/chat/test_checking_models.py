@@ -88,7 +88,7 @@ def test_failures_stay_failures_and_are_asked_again(folder, caplog):
     first = answers_to(asked, folder, Scripted(fails={"q1"}), AnswerStore(path))
     assert [a.error for a in first] == [None, "503", None]
     assert first[1].response == ""
-    assert "1 of 3 questions have no answer (503)" in caplog.text
+    assert "1 of 3 questions have no answer: 1 x 503 [q1]" in caplog.text
     again = Scripted()
     second = answers_to(asked, folder, again, AnswerStore(path))
     assert again.asked == ["q1"]

@@ -13,6 +13,7 @@ from scripted_answers import answer_of
 from test_packages import ROOT
 from wandb_offline import read_run
 
+from ood_lab.lvlm.parsers.documentation_table import styled_replies
 from ood_lab.schema.results import CORE, read_results
 
 YAML = """# @package _global_
@@ -320,3 +321,36 @@ def test_runs_that_were_not_compared_are_compared_by_task_benchmarks(tmp_path):
     assert call("eval.py", *board) == 0
     _, ahead = answer_of(run_folders(tmp_path / "board")[0], "benchmarks")
     assert ahead.endswith("significantly ahead of random.")
+
+
+def test_a_model_that_is_right_in_everyday_styles_is_found_to_be(tmp_path):
+    """A server replies in the styles of ``styled_replies.jsonl``, always rightly or not at all."""
+    Image.new("RGB", (8, 8), "red").save(tmp_path / "red.png")
+    rows = [row for row in styled_replies() if row["kind"] != "choice"]
+    lines = [
+        {
+            "question_id": str(number),
+            "task": "yes_no" if row["kind"] == "yes or no" else "count",
+            "parser": "default" if row["kind"] == "yes or no" else "number",
+            "image": "red.png",
+            "text": f"{row['question']} (picture no. {number})",
+            "answer": row["says"] or ("yes" if row["kind"] == "yes or no" else "1"),
+        }
+        for number, row in enumerate(rows)
+    ]
+    file = tmp_path / "questions.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def reply(_path, body):
+        number = int(json.dumps(body["messages"]).split("picture no. ")[1].split(")")[0])
+        message = {"role": "assistant", "content": rows[number]["reply"]}
+        return 200, {"choices": [{"message": message, "finish_reason": "stop"}]}
+
+    with LocalServer(reply) as server:
+        model = ("lvlm=openai", "lvlm.model=m", f"lvlm.base_url={server.url}", "logger=none")
+        given = (f"task.questions={file}", f"paths.outputs={tmp_path}/out", "metrics.draws=20")
+        assert call("eval.py", "task=questions", *model, *given, "task.report=false") == 0
+    judged = pd.read_parquet(run_folders(tmp_path / "out")[-1] / "judged.parquet")
+    known = np.array([row["says"] is not None for row in rows])
+    assert judged["correct"][known].mean() >= 0.99
+    assert (judged["status"][~known] == "unparsed").mean() >= 0.99

@@ -28,6 +28,7 @@ from ood_lab.run.commandline.override_values import key_of
 from ood_lab.run.commandline.resolvers import register_resolvers
 from ood_lab.run.commandline.sweeps import FAILURES, record_failure
 from ood_lab.run.commandline.terminal_output import configure_logging, fail, log_file
+from ood_lab.run.job import dead_processes
 from ood_lab.run.job.preparation import check_places, prepare
 from ood_lab.run.job.process_start import is_main, loading
 from ood_lab.run.job.sigterm import Terminated, terminable
@@ -60,7 +61,9 @@ def job(cfg: DictConfig) -> Iterator[Workspace]:
             yield this
         failed = False
     except Exception as error:
-        _fail(_explained(error), cfg, this.folder)
+        built = (this.__dict__.get(name) for name in ("trainer", "extractor"))
+        died = dead_processes.explained(error, filter(None, built))
+        _fail(died or _explained(error), cfg, this.folder)
     finally:
         _leave_frameworks(failed)
         this.run_folder.close()

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -98,3 +99,27 @@ def test_stopped_and_repeated(moment, blow, undisturbed, tmp_path):
         pd.testing.assert_frame_equal(
             pd.read_parquet(folder / name), pd.read_parquet(undisturbed / name)
         )
+
+
+def rank_one(parent):
+    """The process that Lightning has started for the second device."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    for child in children:
+        variables = Path(f"/proc/{child}/environ").read_bytes().split(b"\0")
+        if b"LOCAL_RANK=1" in variables:
+            return int(child)
+    return None
+
+
+def test_a_killed_rank_is_one_line(tmp_path):
+    line = [*command(tmp_path), "trainer=ddp_cpu", "trainer.max_epochs=200", "data.num_workers=0"]
+    process = subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while not glob.glob(str(tmp_path / "smoke/*/seed=0/checkpoints/last.ckpt")):
+        assert process.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.02)
+    os.kill(rank_one(process.pid), signal.SIGKILL)
+    _, error = process.communicate()
+    lines = error.decode().strip().splitlines()
+    assert process.returncode == 1
+    assert "the process of rank 1 was ended by SIGKILL: the same command resumes" in lines[-1]
+    assert not any("Traceback" in text for text in lines)

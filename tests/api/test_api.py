@@ -387,7 +387,7 @@ def test_detectors_that_the_network_cannot_serve_are_left_out(caplog):
 
 
 def test_detectors_need_no_name(banks):
-    outcome = ood_lab.evaluate(**banks, detectors=[KNN(k=3), "msp"], draws=9)
+    outcome = ood_lab.evaluate(**banks, detectors=[KNN(k=3), "msp"], n_bootstrap=9)
     assert set(outcome.detectors) == {"knn", "msp"}
 
 

@@ -1,6 +1,6 @@
 """Pictures of the docs, from finished run folders: ``python docs/site/pictures.py RUN [RUN ...]``.
 
-``--only shift_report field`` makes these only; ``--prefix lvlm_`` names them ``lvlm_shift_report``, ...
+``--only shift_report field`` makes these only; ``--prefix lvlm_`` names them ``lvlm_...``.
 
 Each run gives the pictures of its task: its page in headless Chromium, its figures as small WebP.
 The commands that make the runs stand under the pictures in ``docs/gallery.md``.

@@ -25,6 +25,8 @@ Identify = Literal["content", "stat"]
 
 #: How images are decoded where nothing is set.
 DECODING = Decoding()
+#: Pixels of an image that are looked at for percentiles.
+_PIXELS = 1e6
 _TURNED = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -202,12 +204,18 @@ def _values(path: str, store: Store, decoding: Decoding) -> Facts:
     try:
         register_formats()
         with store.open(path) as image, decoding.loaded(image):
-            facts |= {"deep": is_deep(image), "floats": image.mode == "F"}
-            pixels = np.asarray(image if is_deep(image) else _as_rgb(image, decoding), np.float64)
-        values = pixels[np.isfinite(pixels)]
-        names = ("least", "low", "high", "top", "most")
-        percents = (0, *PERCENTILES, TOP, 100)
-        facts |= dict(zip(names, map(float, np.percentile(values, percents)), strict=True))
+            deep = is_deep(image)
+            facts |= {"deep": deep, "floats": image.mode == "F"}
+            plain = image if deep or image.mode in ("L", "RGB") else _as_rgb(image, decoding)
+            whole = np.asarray(plain)
+        # Percentiles of so many pixels need no more of them.
+        step = max(1, int((whole.shape[0] * whole.shape[1] / _PIXELS) ** 0.5))
+        some = whole[::step, ::step].astype(np.float64)
+        values = some[np.isfinite(some)]
+        ends = np.nanmin(whole), np.nanmax(whole)
+        percents = np.percentile(values, (*PERCENTILES, TOP))
+        names = ("least", "most", "low", "high", "top")
+        facts |= dict(zip(names, map(float, (*ends, *percents)), strict=True))
     except Exception as error:  # the check of the data names it
         facts["error"] = reason(error, path)
     return facts

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,9 +13,15 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import suggestion
 from ood_lab.data.dataset import UNKNOWN
-from ood_lab.data.sources.class_names import ordered_names
 
 _UNKNOWN_NAME = str(UNKNOWN)
+#: Digits; longer ones are names to every program that numbers classes.
+_DIGITS = re.compile(r"[0-9]{1,40}")
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,8}")
+#: Share of the numbers from 0 to the largest label that must occur for labels to be positions.
+DENSE = 0.5
+#: Names that a message shows.
+_SHOWN = 8
 
 
 def is_named(column: str) -> bool:
@@ -32,7 +41,7 @@ def encode_names(
     """Turns the names in ``category``, ``shape`` and ``level_<n>`` into integers, in place.
 
     The names of train in order are 0, 1, ... (see
-    :func:`~ood_lab.data.sources.class_names.ordered_names`); empty and ``-1`` are -1. In an OOD
+    :func:`ordered_names`); empty and ``-1`` are -1. In an OOD
     set, a name that ID does not know is -1: such a thing may well be something else; levels are
     left out there: what has no class has none.
 
@@ -97,3 +106,86 @@ def align_attributes(tables: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFra
             )
         aligned[name] = table[[*(c for c in table if c not in own), *(wanted if own else [])]]
     return aligned
+
+
+def ordered_names(given: Iterable[str]) -> list[str]:
+    """The names of the classes of a table, position = class.
+
+    Whole numbers that begin at 0 and leave out at most half are positions: 0, 1, 3 are four
+    classes. All other names are one class each: numbers in their order, else sorted as text.
+    Names are text: ``1`` and ``01`` are two.
+    """
+    names = sorted(set(given))
+    if not names or not all(map(_DIGITS.fullmatch, names)):
+        return names
+    if "0" in names and all(map(_NUMBER.fullmatch, names)):
+        most = max(map(int, names)) + 1
+        if len(names) >= DENSE * most:
+            return list(map(str, range(most)))
+    return sorted(names, key=lambda name: (int(name), name))
+
+
+def matched(
+    given: Collection[str], names: Sequence[str], numeric: bool
+) -> tuple[dict[str, int], str]:
+    """The class of each given name, and how they were matched where not letter by letter.
+
+    In order: the same names; names that differ in case, spaces, dashes, underscores or leading
+    zeros; numbers that are positions from 0; the numbers 1 to C of C classes. Each only if it
+    gives every name one class.
+
+    Args:
+        given: names of one set.
+        names: of the classes, position = class.
+        numeric: numbers may be positions.
+
+    Returns:
+        Position by name, of as many as have one, and a sentence or nothing.
+    """
+    exact = {name: i for i, name in enumerate(names)}
+    found = {name: exact[name] for name in given if name in exact}
+    if len(found) == len(given):
+        return found, ""
+    loose = _unique({name: _plain(name) for name in names})
+    spellings = {_plain(name) for name in given}
+    if spellings <= loose.keys() and len(spellings) == len(given):
+        pairs = {name: exact[loose[_plain(name)]] for name in given}
+        changed = [name for name in sorted(given) if name not in exact]
+        shown = ", ".join(f"'{name}' is '{loose[_plain(name)]}'" for name in changed[:3])
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        return pairs, f"its names are spelled in another way than the classes: {shown}{more}"
+    numbers = {name: int(name) for name in given if numeric and _NUMBER.fullmatch(name)}
+    if found or len(numbers) < len(given):
+        return found, ""
+    if max(numbers.values()) < len(names):
+        return numbers, f"its numbers are positions of the classes: 0 is '{names[0]}'"
+    if sorted(numbers.values()) == list(range(1, len(names) + 1)):
+        counted = {name: number - 1 for name, number in numbers.items()}
+        return counted, f"its numbers count the classes from 1: 1 is '{names[0]}'"
+    return {name: number for name, number in numbers.items() if number < len(names)}, ""
+
+
+def mismatch(given: Collection[str], names: Sequence[str], unknown: str, source: str) -> str:
+    """The message for a name that is no class."""
+    return (
+        f"'{source}' has class '{unknown}', which is not one of the {len(names)} classes "
+        f"of train: {suggestion(unknown, names)} "
+        f"(it has {_shown(sorted(given))}; train has {_shown(names)})"
+    )
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f", ... ({len(names):,} in all)" if len(names) > _SHOWN else ""
+    return ", ".join(f"'{name}'" for name in names[:_SHOWN]) + more
+
+
+def _plain(name: str) -> str:
+    """A name without case, spaces, dashes, underscores and leading zeros."""
+    text = re.sub(r"[\s_\u2010-\u2015-]+", "", unicodedata.normalize("NFKC", name).casefold())
+    return re.sub(r"(?<![0-9.])0+(?=[0-9])", "", text)
+
+
+def _unique(plain: Mapping[str, str]) -> dict[str, str]:
+    """The name of each plain form that only one name has."""
+    times = Counter(plain.values())
+    return {form: name for name, form in plain.items() if times[form] == 1}

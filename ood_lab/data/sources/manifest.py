@@ -17,10 +17,9 @@ import pandas as pd
 from ood_lab.common.errors import UserError
 from ood_lab.common.hints import missing_path, suggestion
 from ood_lab.data.dataset import INTEGER_COLUMNS, UNKNOWN
-from ood_lab.data.sources.class_names import matched, mismatch, ordered_names
 from ood_lab.data.sources.folders import NO_LABEL, instead, read_folder
 from ood_lab.data.sources.image_formats import image_extensions
-from ood_lab.data.sources.label_names import is_named
+from ood_lab.data.sources.label_names import is_named, matched, mismatch, ordered_names
 from ood_lab.data.sources.level_tables import cell_lists
 from ood_lab.data.sources.reading_warnings import ReadingWarning, Tell, to_log
 from ood_lab.data.sources.table_columns import renamed, unread
@@ -59,7 +58,7 @@ def read_manifest(
         source: the folder or file.
         root: folder that relative paths of a file start from; default: the file's own folder.
         classes: None: the classes are those found here, see
-            :func:`~ood_lab.data.sources.class_names.ordered_names`. The
+            :func:`~ood_lab.data.sources.label_names.ordered_names`. The
             classes of ``train``: labels must be among them, by name or (in a file) by number.
             An empty list: an OOD set, every label becomes -1 and the original class stays in the
             column ``category_name``.
@@ -117,7 +116,7 @@ def encode_labels(
         classes: see :func:`read_manifest`.
         source: what to call the table.
         numeric: labels that look like numbers may be positions, see
-            :func:`~ood_lab.data.sources.class_names.ordered_names`.
+            :func:`~ood_lab.data.sources.label_names.ordered_names`.
         tell: is told how names were matched, where they are not those of the classes.
     """
     labels, names = _encode(table["label"], classes, source, numeric, tell)
